@@ -44,7 +44,7 @@ from trimtab_strategies.testing import cluster
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.bulk import make_bundles
-from trimtab_testbed.simulated.many_bundles_admin import SimulatedAdmin
+from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 NAMESPACE = "messaging"
 CRDS = Path(__file__).parents[1] / "crds"
@@ -54,7 +54,7 @@ def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
     """The simulated admin REST, and its URL."""
     names = ("brokers", "namespaces", "bundles", "port")
     sizes = [word for name in names for word in (f"--{name}", str(getattr(asked, name)))]
-    command = [sys.executable, "-m", "trimtab_testbed.simulated.many_bundles_admin", *sizes]
+    command = [sys.executable, "-m", "trimtab_testbed.simulated.pulsar_admin", *sizes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
@@ -88,11 +88,11 @@ def complete(context: ClusterState, bundles: int) -> bool:
 def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
     """Put all objects into etcd as the mirror would make them, without the status of TopicNamespaces."""
     admin, path = (
-        SimulatedAdmin(asked.brokers, asked.namespaces, asked.bundles, asked.port),
+        FakePulsar.large(asked.brokers, asked.namespaces, asked.bundles, asked.port),
         f"/apis/{API_VERSION}/namespaces",
     )
     spaces = {}
-    for full in admin.namespaces:
+    for full in admin.spaces:
         name = topic_namespace_name(*full.split("/"))
         body = {"metadata": {"name": name, "labels": {DISCOVERED: "true"}}, "kind": "TopicNamespace"}
         spec = {"tenant": "t", "name": full.partition("/")[2], "bundles": asked.bundles}
@@ -101,8 +101,11 @@ def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
         )
         spaces[full] = topic_namespace_record(made)
     owners = {bundle: broker_name_of_address(broker) for bundle, broker in admin.owners.items()}
-    edges = [int(edge, 16) for edge in admin.edges]
-    births = [birth for space in spaces.values() for birth in reflect_ranges(edges, space, (), owners, 0).create]
+    births = [
+        birth
+        for full, space in spaces.items()
+        for birth in reflect_ranges(admin.spaces[full], space, (), owners, 0).create
+    ]
     make_bundles(plane, NAMESPACE, [birth.manifest for birth in births])
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 COOL_DOWN = 3
 """Minutes that a bundle stays after a move, instead of 30. The extensible manager has these 3 by default."""
@@ -35,7 +35,7 @@ _SCALED: Mapping[str, object] = {
 class Entrant:
     """One balancer. `settings` are those of the brokers; `policy` is Trimtab's, and empty for Pulsar itself."""
 
-    manager: LoadManager
+    manager: LoadManagerKind
     strategy: str
     settings: Mapping[str, object] = field(default_factory=dict)
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -59,16 +59,16 @@ def _modular(strategy: str, placement: str = "LeastLongTermMessageRate", **setti
         "loadBalancerLoadSheddingStrategy": f"{_IMPL}.{strategy}",
         "loadBalancerLoadPlacementStrategy": f"{_IMPL}.{placement}",
     }
-    return Entrant(LoadManager.MODULAR, strategy, {**_SCALED, **classes, **settings})
+    return Entrant(LoadManagerKind.MODULAR, strategy, {**_SCALED, **classes, **settings})
 
 
 def _extensible() -> Entrant:
     shedder = {"loadBalancerLoadSheddingStrategy": f"{_EXTENSIONS}.scheduler.TransferShedder"}
-    return Entrant(LoadManager.EXTENSIBLE, "TransferShedder", {**_SCALED, **shedder})
+    return Entrant(LoadManagerKind.EXTENSIBLE, "TransferShedder", {**_SCALED, **shedder})
 
 
 def _trimtab(
-    manager: LoadManager,
+    manager: LoadManagerKind,
     shedder: str,
     placement: str,
     *,
@@ -86,7 +86,7 @@ def _trimtab(
     return Entrant(manager, called or shedder, _SCALED, policy)
 
 
-_M, _E = LoadManager.MODULAR, LoadManager.EXTENSIBLE
+_M, _E = LoadManagerKind.MODULAR, LoadManagerKind.EXTENSIBLE
 _RATE, _WEIGHT = "LeastLongTermMessageRate", "ExtensibleLeastResourceUsageWithWeight"
 _UNIFORM: Mapping[str, Any] = {"minRate": 10, "minThroughput": 10_000}
 _EVEN: Mapping[str, Any] = {**_UNIFORM, "rateDifference": 25, "maxUnload": 0.5, "compatibility": "corrected"}

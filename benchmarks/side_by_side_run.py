@@ -23,9 +23,9 @@ from side_by_side_entrants import Entrant, Topic
 from side_by_side_figures import Change, Row, gaps, half
 from trimtab_testbed.programs import find
 from trimtab_testbed.pulsar import distribution
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Limits
+from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 
 LOOK_EVERY = 0.5
@@ -44,7 +44,7 @@ class Watch:
     cluster: PulsarCluster
     bundles: Sequence[str]
     topics: Sequence[Topic]
-    traffic: Traffic
+    traffic: ClientTraffic
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
@@ -131,11 +131,11 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
     The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
     """
     sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
-    from pulsar_stage import PulsarStage  # noqa: PLC0415  (shared with the tests, and needed here only)
+    from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     work.mkdir(parents=True, exist_ok=True)
-    limits = Limits(cores=cores)
-    with PulsarStage(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+    limits = PodLimits(cores=cores)
+    with RealPulsarCluster(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
 
         def prepare() -> None:
             stage.apply_policy(
@@ -184,7 +184,10 @@ def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
             topics = _topics(bundles)
             _place(cluster, bundles, topics)
             flows = [Flow(topic.name, rate, story.SIZE) for topic, rate in zip(topics, story.rates(), strict=True)]
-            with Traffic(cluster.service_url, flows) as traffic, Watch(cluster, bundles, topics, traffic) as watch:
+            with (
+                ClientTraffic(cluster.service_url, flows) as traffic,
+                Watch(cluster, bundles, topics, traffic) as watch,
+            ):
                 time.sleep(WARM_UP / 2)  # averages that begin while the load still rises remember it for long
                 balancer.prepare()
                 time.sleep(WARM_UP / 2)
@@ -236,7 +239,7 @@ def _there(rest: PulsarRest, bundle: str, topic: str, wanted: str) -> bool:
     return True
 
 
-def _played(watch: Watch, topics: Sequence[Topic], traffic: Traffic, seconds: float) -> dict[str, Any]:
+def _played(watch: Watch, topics: Sequence[Topic], traffic: ClientTraffic, seconds: float) -> dict[str, Any]:
     begun = _wait(watch, 0.0)
     shift = _wait(watch, seconds)
     after = story.shifted(topics, watch.owners())
@@ -267,7 +270,7 @@ def _wait(watch: Watch, seconds: float) -> float:
 
 
 def _gaps(
-    traffic: Traffic,
+    traffic: ClientTraffic,
     topics: Sequence[Topic],
     changes: Sequence[Change],
     times: tuple[float, float, float],

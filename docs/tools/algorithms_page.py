@@ -10,7 +10,17 @@ import splitting_story
 from algorithms_plot import Panel, draw
 from page_text import filled, table, wrapped
 
-from trimtab_lab.simulation import CUSTOMARY, SCENARIOS, Contender, Outcome, Scenario, UnderTrimtab, played, run, score
+from trimtab_lab.simulation import (
+    CUSTOMARY,
+    SCENARIOS,
+    Contender,
+    SimulationResult,
+    SimulationScenario,
+    UnderTrimtab,
+    played,
+    run,
+    score,
+)
 from trimtab_lab.simulation.compare import SEED
 from trimtab_strategies import registry
 from trimtab_strategies.model.plan import counted
@@ -90,12 +100,12 @@ def _splitter(story: splitting_story.Story) -> str:
     return wrapped(f"- **{story.name}**: {row.summary} {many}.", "  ")
 
 
-def _scenario(title: str) -> Scenario:
+def _scenario(title: str) -> SimulationScenario:
     return next(scenario for scenario in SCENARIOS if scenario.title == title)
 
 
 @cache
-def _outcome(name: str, *, guarded: bool) -> Outcome:
+def _outcome(name: str, *, guarded: bool) -> SimulationResult:
     """A run of a shedder with its customary placement."""
     compatible = "compatibility" in registry.SHEDDERS[name].params.model_fields
     value = (Compatibility.CORRECTED if guarded else Compatibility.JAVA) if compatible else None
@@ -110,7 +120,7 @@ def _shedder_drawing(name: str) -> str:
     return draw(f"{name}: {SHOWN[name][0]}", panels)
 
 
-def _told(outcome: Outcome) -> tuple[str, str]:
+def _told(outcome: SimulationResult) -> tuple[str, str]:
     got = outcome.score
     level = "not level within the hour" if got.balanced is None else f"level after {got.balanced} min"
     return f"{counted(got.moves, 'move')}, {got.backward} uphill", f"{level}, {got.imbalance:.0f} points left"
@@ -126,7 +136,7 @@ def _placed(name: str) -> Panel:
     scenario = _scenario(PLACED)
     world = scenario.build(np.random.default_rng(SEED))
     record = run(world, UnderTrimtab(registry.pair(shedder, {}, name, {})), np.random.default_rng(SEED))
-    return Panel(name, _told(Outcome(record, score(record, scenario.event))), record)
+    return Panel(name, _told(SimulationResult(record, score(record, scenario.event))), record)
 
 
 DRAWINGS = {

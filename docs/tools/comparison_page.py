@@ -8,10 +8,17 @@ from itertools import groupby
 
 from page_text import ROOT, anchor, filled, table, wrapped
 
-from trimtab_lab.simulation import LEVEL, SCENARIOS, Contender, Outcome, Scenario, Score, comparison
-from trimtab_lab.simulation.compare import SEED
+from trimtab_lab.simulation import (
+    LEVEL,
+    SCENARIOS,
+    Contender,
+    RunScore,
+    SimulationResult,
+    SimulationScenario,
+    comparison,
+)
+from trimtab_lab.simulation.compare import OVERLOADED, SEED
 from trimtab_lab.simulation.scenarios import WARM_UP
-from trimtab_lab.simulation.score import OVERLOADED
 from trimtab_strategies.params import Compatibility
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -58,7 +65,7 @@ def page() -> str:
     )
 
 
-def scores(scenario: str) -> dict[str, Score]:
+def scores(scenario: str) -> dict[str, RunScore]:
     """The scores of a scenario by the names that its sentences use."""
     outcomes = _results()[scenario]
     return {("our_" if who.guarded else "") + WORDS[who.shedder]: outcomes[who].score for who in _shown(outcomes)}
@@ -84,14 +91,14 @@ def _shown(contenders: Mapping[Contender, object]) -> Iterator[Contender]:
             yield who
 
 
-def _section(scenario: Scenario, sentences: str) -> str:
+def _section(scenario: SimulationScenario, sentences: str) -> str:
     head = "shedder | run by | compatibility | balanced | quiet | moves | again | uphill | left | hot | the hour"
     rows = table(head, _merged(_results()[scenario.title]))
     said = wrapped(" ".join(sentences.split()).format(**scores(scenario.title)))
     return f"## {scenario.title}\n\n{wrapped(scenario.story)}\n\n{rows}\n\n{said}"
 
 
-def _merged(outcomes: Mapping[Contender, Outcome]) -> Iterator[tuple[str, ...]]:
+def _merged(outcomes: Mapping[Contender, SimulationResult]) -> Iterator[tuple[str, ...]]:
     """Rows of cells; both values of `compatibility` share one row when all cells are the same."""
     for (shedder, run_by), group in groupby(_by_run(outcomes), key=lambda who: (who.shedder, _run_by(who))):
         for cells, same in groupby(group, key=lambda who: _cells(outcomes[who])):
@@ -99,13 +106,13 @@ def _merged(outcomes: Mapping[Contender, Outcome]) -> Iterator[tuple[str, ...]]:
             yield shedder, run_by, values, *cells
 
 
-def _cells(outcome: Outcome) -> tuple[str, ...]:
+def _cells(outcome: SimulationResult) -> tuple[str, ...]:
     got = outcome.score
     counts = (got.balanced, got.quiet, got.moves, got.repeated, got.backward, got.imbalance, got.overload)
     return (*map(_number, counts), f"`{_chart(outcome.record.imbalance[1:].tolist())}`")
 
 
-def _by_run(outcomes: Mapping[Contender, Outcome]) -> list[Contender]:
+def _by_run(outcomes: Mapping[Contender, SimulationResult]) -> list[Contender]:
     """The contenders, of each shedder first Pulsar's runs."""
     order = list(dict.fromkeys(who.shedder for who in outcomes))
     return sorted(outcomes, key=lambda who: (order.index(who.shedder), who.guarded))

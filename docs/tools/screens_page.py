@@ -31,11 +31,11 @@ from trimtab_operator.cli.why.bundle import BundleStory
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.policy import Mode
 from trimtab_strategies.model import Move
-from trimtab_testbed.demo.follow import BrokerRow, Look, SeenMove
-from trimtab_testbed.demo.stage import NAMESPACE, POLICY
+from trimtab_testbed.demo.cluster import NAMESPACE, POLICY
+from trimtab_testbed.demo.snapshot import BrokerRow, DemoSnapshot, SeenMove
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import broker_table, move_table
-from trimtab_testbed.simulated.scenarios import SCENARIOS, Scenario
+from trimtab_testbed.simulated.scenarios import SCENARIOS, ClusterScenario
 
 WIDTH, WIDE = 104, 122
 """Characters of a line, and of a line in pictures with wide tables."""
@@ -69,10 +69,10 @@ def _landed(move: Move) -> SeenMove:
     return SeenMove(name, move.source, move.destination, str(move.reason), 0.0, landed=True)
 
 
-def _look(played: Scenario, owners: Mapping[str, str], moves: tuple[SeenMove, ...]) -> Look:
+def _look(played: ClusterScenario, owners: Mapping[str, str], moves: tuple[SeenMove, ...]) -> DemoSnapshot:
     brokers = [served(played, broker.shape, owners) for broker in played.brokers]
     rows = tuple(BrokerRow(broker.shape.name, *usage(broker), len(broker.serving)) for broker in brokers)
-    return Look(0.0, rows, moves, (), 0, "")
+    return DemoSnapshot(0.0, rows, moves, (), 0, "")
 
 
 def _status(screen: Console) -> None:

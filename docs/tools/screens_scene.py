@@ -30,10 +30,10 @@ from trimtab_operator.status.conditions import policy_status
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, HeldBack, Memory, Move, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.planner.decide import decide
-from trimtab_testbed.demo.follow import NIC
-from trimtab_testbed.demo.stage import NAMESPACE, POLICY
-from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape
-from trimtab_testbed.simulated.scenarios import Scenario
+from trimtab_testbed.demo.cluster import NAMESPACE, POLICY
+from trimtab_testbed.demo.snapshot import NIC
+from trimtab_testbed.simulated.load import BrokerShape, SimulatedBrokerLoad
+from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 NOW = 1_767_261_600.0
 """Time of the cycle (epoch seconds), the same for each drawing."""
@@ -49,7 +49,7 @@ _CYCLE = {"picture": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
 class Scene:
     """A scenario at its first cycle, in a mode."""
 
-    scenario: Scenario
+    scenario: ClusterScenario
     mode: Mode
 
     @cached_property
@@ -128,7 +128,9 @@ class Scene:
         return {"metadata": {"name": POLICY, "namespace": NAMESPACE, "generation": 1}, "spec": spec}
 
 
-def measured(scenario: Scenario, owners: Mapping[str, str], moved: Mapping[str, float], now: float) -> ClusterLoad:
+def measured(
+    scenario: ClusterScenario, owners: Mapping[str, str], moved: Mapping[str, float], now: float
+) -> ClusterLoad:
     """A scenario's cluster at its mean loads. owners: brokers by bundle; moved: time of a bundle's last move."""
     loads, _ = scenario.stage()
     spaces = tuple(namespace.full_name for namespace in scenario.namespaces)
@@ -154,7 +156,7 @@ def measured(scenario: Scenario, owners: Mapping[str, str], moved: Mapping[str, 
     return ClusterLoad(_brokers(brokers, traffic), bundles, spaces, now)
 
 
-def _brokers(brokers: list[BrokerLoad], traffic: FloatArray) -> Brokers:
+def _brokers(brokers: list[SimulatedBrokerLoad], traffic: FloatArray) -> Brokers:
     percents, all_of_them = np.array([usage(broker) for broker in brokers]), np.ones(len(brokers), dtype=bool)
     return Brokers(
         names=tuple(broker.shape.name for broker in brokers),
@@ -168,16 +170,16 @@ def _brokers(brokers: list[BrokerLoad], traffic: FloatArray) -> Brokers:
     )
 
 
-def served(scenario: Scenario, shape: BrokerShape, owners: Mapping[str, str]) -> BrokerLoad:
+def served(scenario: ClusterScenario, shape: BrokerShape, owners: Mapping[str, str]) -> SimulatedBrokerLoad:
     """A broker that serves the bundles it owns. owners: brokers by bundle."""
     loads, _ = scenario.stage()
-    found = BrokerLoad(shape, {load.name: load for load in loads}, 0.0)
+    found = SimulatedBrokerLoad(shape, {load.name: load for load in loads}, 0.0)
     for bundle in (bundle for bundle, owner in owners.items() if owner == shape.name):
         found.serve(bundle, 0.0)
     return found
 
 
-def usage(broker: BrokerLoad) -> tuple[float, float, float, float]:
+def usage(broker: SimulatedBrokerLoad) -> tuple[float, float, float, float]:
     """CPU, memory, network in and out of a broker in percent, at the mean loads of its bundles."""
     shape, loads = broker.shape, list(broker.loads())
     cores = (shape.idle + sum(load.cores for load in loads)) / shape.strength

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from page_text import filled, table
 
 from trimtab_operator.proposals.states import COMMANDS, MEANINGS, REFUSALS, TRANSITIONS, Event
+from trimtab_operator.resources.conditions import CONDITIONS, REASONS, ConditionReason
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_strategies.model import Reason
 
@@ -17,8 +18,22 @@ _MEMBER = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 
 
 def reasons() -> str:
-    """docs/reference/reasons.md: a table for each group of the vocabulary, from the comments of its source."""
-    return filled("reasons.md", REASONS="\n".join(_reasons()))
+    """docs/reference/reasons.md: tables of the conditions, of the vocabulary by group, and of conditions' own reasons.
+
+    The meanings of the vocabulary are the comments in its source.
+    """
+    conditions = [(row.kind, f"`{row.type}`", row.true, row.false) for row in CONDITIONS]
+    only = [(f"`{word}`", f"of {_conditions_with(word)}: {meaning}") for word, meaning in REASONS.items()]
+    return filled(
+        "reasons.md",
+        CONDITIONS=table("of a | condition | True | False", conditions),
+        REASONS="\n".join(_reasons()),
+        ONLY=table("reason | what it means", only),
+    )
+
+
+def _conditions_with(word: ConditionReason) -> str:
+    return ", ".join(dict.fromkeys(f"`{row.type}`" for row in CONDITIONS if word in row.reasons))
 
 
 def _reasons() -> Iterator[str]:

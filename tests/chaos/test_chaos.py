@@ -1,6 +1,6 @@
-"""A whole cluster in which things break at random, for a quarter of a minute each: what must never happen does not.
+"""A whole cluster with random faults for a quarter of a minute each: the invariants hold.
 
-`make chaos` does the same for as long as one likes. docs/chaos.md says what breaks, and what is looked at.
+`make chaos` does the same for any length of time. docs/chaos.md lists the faults and the invariants.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trimtab_testbed.programs.find import KubeBinaries
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long, pytest.mark.timeout(420)]
 
 KNOWN = 922
-"""Seed of a round that kills the leader, its JVM, the API server, Prometheus and a broker, and divides a bundle."""
+"""Seed of a round that kills the leader, its JVM, the API server, Prometheus and a broker, and splits a bundle."""
 
 
 def played(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> Outcome:
-    """The outcome, whose seed can be read in the output of a test that fails."""
+    """Play a round; the seed is in the output of a failed test."""
     print(schedule)  # noqa: T201  shown when the test fails
     return play(binaries, prometheus, folder / "round", schedule)
 

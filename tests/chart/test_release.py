@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from chart import CHART, IMAGE, NAMESPACE, RELEASE, HelmError, Manifest, Runner, combinations, operator_container
-from chart_stage import API, ChartStage
+from chart_cluster import API, ChartCluster
 from pulsar_settings import defaults, settings_brokers
-from stage import until
+from small_cluster import until
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane
@@ -32,15 +32,15 @@ TOKEN = "s3cret"
 @pytest.fixture
 def release(
     release_plane: ControlPlane, online: Runner, prometheus_binary: Path, tmp_path: Path
-) -> Iterator[ChartStage]:
+) -> Iterator[ChartCluster]:
     """An installed release with brokers and a Prometheus to work on."""
-    with ChartStage(release_plane, online, prometheus_binary, tmp_path / "stage") as stage:
+    with ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage") as stage:
         yield stage
 
 
 @pytest.mark.prometheus
 @pytest.mark.spark
-def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: ChartStage) -> None:
+def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: ChartCluster) -> None:
     release.start_operator()
     assert release.spread() > 20
     release.apply_policy()
@@ -83,7 +83,7 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
 def test_an_uninstall_that_can_not_ask_pulsar_fails_and_changes_no_more(
     release_plane: ControlPlane, online: Runner, prometheus_binary: Path, tmp_path: Path
 ) -> None:
-    stage = ChartStage(release_plane, online, prometheus_binary, tmp_path / "stage")
+    stage = ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage")
     stage.install()  # and nothing else: nobody balances
     with settings_brokers(defaults()) as brokers:
         gone = brokers.url

@@ -11,7 +11,7 @@ import pytest
 
 from chart import Runner, one
 from kubelet import command_of
-from stage import until
+from small_cluster import until
 from trimtab_pipeline.factory import spark_sources
 from trimtab_testbed.servers.processes import Server, free_ports
 

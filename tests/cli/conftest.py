@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plan_worlds import HOT
+from plan_clusters import HOT
 from policy_scene import PolicyScene
 from trimtab_testbed.servers.kube import ControlPlane
 

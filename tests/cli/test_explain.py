@@ -31,7 +31,7 @@ from trimtab_operator.cli.why.manual_move import by_hand
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove, SplitView
-from trimtab_operator.decision_log.store import unpacked
+from trimtab_operator.decision_log.store import DECISIONS
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Interruption, MoveCosts
 from trimtab_operator.kube.records import BundleRecord
@@ -550,7 +550,9 @@ def test_a_person_s_move_is_told_as_theirs(play: Play, ask: Verb) -> None:
         assert landed.startswith(f"{name} was moved by a person (trimtab move) from {there} to a at ")
         assert "; it is on a now" in landed.splitlines()[0]
         assert "; it is on a now, as there is no broker zz" in nowhere.splitlines()[0]
-        records = unpacked(scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"))
+        records = DECISIONS.read(
+            scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main")
+        )
         assert [(m.source, m.destination) for r in records for m in r.by_hand if m.name == name] == [(there, "a")]
 
     play(HOT, story, **eager(maxMovesPerCycle=1))

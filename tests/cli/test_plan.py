@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from manifests import policy
-from plan_worlds import HOT
+from plan_clusters import HOT
 from policy_scene import PolicyScene, eager
 from trimtab_operator.cli import main
 from trimtab_operator.kube.client import POLICIES

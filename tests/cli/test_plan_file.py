@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from manifests import policy
-from plan_worlds import HOT, LEVEL
+from plan_clusters import HOT, LEVEL
 from policy_scene import PolicyScene, eager
 from trimtab_operator.cli import main
 from trimtab_pipeline.api import PrometheusSettings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from plan_worlds import HOT, LEVEL
+from plan_clusters import HOT, LEVEL
 from policy_scene import Play, PolicyScene, eager, played
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.status_table import as_data, print_one

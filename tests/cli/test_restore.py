@@ -14,7 +14,7 @@ import pytest
 from faulty_api import FaultyApi
 from manifests import policy, topic_namespace
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
-from stage import until
+from small_cluster import until
 from trimtab_operator.cli import main
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec

@@ -1,4 +1,4 @@
-"""Pulsar's own classes, for the tests that ask them."""
+"""Pulsar's own classes, for tests that compare with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from pulsar_oracle import Oracle
 
 @pytest.fixture(scope="module")
 def oracle() -> Iterator[Oracle]:
-    """A running oracle. That it was not built is an error, never a skip: `make oracle` does it."""
+    """A running oracle. If it was not built, that is an error, never a skip: `make oracle` builds it."""
     with Oracle() as running:
         yield running

@@ -1,4 +1,4 @@
-"""The live comparison bites: a Java that decided otherwise is noticed, unless it does not agree with itself."""
+"""The live comparison detects a different Java decision, unless Java does not agree with itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hermes' rules decide here as the original classes did, on every scenario that was recorded of them."""
+"""Hermes' rules decide as the original classes did, on every recorded scenario."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_recording_and_every_rule_is_replayed() -> None:
 
 
 def comparable(scenario: dict[str, Any]) -> bool:
-    """Whether the counts of a selective balance are settled: everything is placed, and all have the same."""
+    """Whether the counts of a selective balance are settled: everything is placed, and all have the same count."""
     expected, consumers = scenario["expected"], scenario["input"].get("consumers", ())
     counts = expected.get("tasks_per_consumer", {})
     return "created" not in expected or (
@@ -77,7 +77,7 @@ def alter(expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_one_changed_decision_is_found(name: str) -> None:
-    """The comparison bites: with one answer of a scenario altered, the same replay fails."""
+    """The comparison is sensitive: with one answer of a scenario changed, the same replay fails."""
     scenario = next(filter(comparable, map(json.loads, lines(FOLDER / f"{name}.jsonl.gz"))))
     alter(scenario["expected"].get("tasks_per_consumer", scenario["expected"]))
 

@@ -1,4 +1,4 @@
-"""On clusters of the benchmark's size, too, every strategy decides as much as its Java class did."""
+"""On clusters of the benchmark's size, too, every strategy makes as many decisions as its Java class."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""On fresh random scenarios, other ones in every run, we decide as Pulsar's own classes do.
+"""On new random scenarios in every run, we decide as Pulsar's own classes do.
 
-``TRIMTAB_SEED=N`` begins with the scenario of that seed, the one that a failure names; ``TRIMTAB_SECONDS=N`` goes on
-for so long.
+``TRIMTAB_SEED=N`` starts with the scenario of that seed, which a failure names. ``TRIMTAB_SECONDS=N`` sets the time.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from trimtab_lab.conformance import ALGORITHMS
 pytestmark = pytest.mark.long
 
 SECONDS = float(os.environ.get("TRIMTAB_SECONDS") or 8)
-"""Time for all algorithms together: every run adds to what all before it have asked."""
+"""Seconds for all algorithms together: every run adds to the scenarios of earlier ones."""
 
 FEWEST = 10
-"""Scenarios of each algorithm, however slow the machine is."""
+"""Fewest scenarios of each algorithm, however slow the machine is."""
 
 MOST_EXCUSED = 0.05
-"""Share of an algorithm's scenarios that may hang on the order of Java's hash maps."""
+"""Largest share of an algorithm's scenarios that may depend on the order of Java's hash maps."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Decisions that hang on the order of Java's hash maps are told apart from those that do not."""
+"""Decisions that depend on the order of Java's hash maps are distinguished from those that do not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def test_a_choice_by_position_hangs_on_order() -> None:
     found = sensitivity(WORLD, _first_listed, 20)
 
     assert found["order_sensitive"] == "yes"
-    assert len(found["alternatives"]) == 1  # of the two there are, the one that the names as written do not give
+    assert (
+        len(found["alternatives"]) == 1
+    )  # of the two possible decisions, the one that the names as written do not give
 
 
 def test_all_in_the_listed_order_hang_on_it_only_within() -> None:

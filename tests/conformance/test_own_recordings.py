@@ -1,4 +1,4 @@
-"""Recordings of our own making, beside those of others: we decide as recorded, and the oracle still answers so."""
+"""Recordings made here: we decide as recorded, and the oracle still gives the same answers."""
 
 from __future__ import annotations
 

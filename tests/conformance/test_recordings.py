@@ -1,4 +1,4 @@
-"""Our strategies decide as the Java classes did, on every scenario that was recorded of them."""
+"""Our strategies decide as the Java classes did, on every recorded scenario."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab_lab.conformance import ALGORITHMS, Report, replay, replay_files
 EVERY_FILE = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: str(path.relative_to(ROOT)))
 
 PARTLY_SETTLED = {"hermes.selective"}
-"""Algorithms whose answers hang in part on the order of hash maps, and are compared as far as they don't."""
+"""Algorithms whose answers depend in part on the order of hash maps, and are compared as far as they do not."""
 
 
 @EVERY_FILE
@@ -49,7 +49,7 @@ def test_files_of_one_algorithm_are_added_up() -> None:
 
 @EVERY_FILE
 def test_one_changed_answer_is_found(path: Path) -> None:
-    """The comparison bites: with any answer of an algorithm's first scenario altered, the replay fails."""
+    """The comparison is sensitive: with any answer of an algorithm's first scenario changed, the replay fails."""
     some: dict[str, list[dict[str, Any]]] = {}
     for line in lines(path):
         scenario = json.loads(line)
@@ -62,13 +62,13 @@ def test_one_changed_answer_is_found(path: Path) -> None:
 
 
 def _found(scenario: dict[str, Any]) -> list[bool]:
-    """Of each answer of a scenario whether a change of it is found."""
+    """By answer of a scenario, whether a change of it is detected."""
     answers = scenario["expect" if "expect" in scenario else "expected"]
     return [not _with_change(scenario, answers, answer).ok for answer in answers]
 
 
 def _with_change(scenario: dict[str, Any], answers: dict[str, Any], answer: str) -> Report:
-    """The replay of a scenario with this one of its answers altered."""
+    """The replay of a scenario with one of its answers changed."""
     kept = copy.deepcopy(answers[answer])
     _alter(answers, answer)
     report = replay([json.dumps(scenario)])
@@ -77,7 +77,7 @@ def _with_change(scenario: dict[str, Any], answers: dict[str, Any], answer: str)
 
 
 def _alter(answers: Any, place: Any) -> None:
-    """Change the last thing that was answered at a place, whatever its shape."""
+    """Change the last value of an answer, whatever its structure."""
     match answers[place]:
         case [_, *_] as inner:
             _alter(inner, len(inner) - 1)

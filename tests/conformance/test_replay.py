@@ -1,4 +1,4 @@
-"""What a replay says about recordings that are odd: order that matters, algorithms we lack, lines that are broken."""
+"""Replays of unusual recordings: order that matters, unknown algorithms, broken lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1048576
 
 
 def shedding(expect: list[str], order_sensitive: str = "no", alternatives: list[list[str]] | None = None) -> str:
-    """A scenario in which broker a, at 100 %, sheds t/n/m and t/n/o: equally busy, and Java's map shows them so."""
+    """A scenario in which broker a, at 100 %, sheds t/n/m and t/n/o: equally busy, and in this order in Java's map."""
     broker = {"cpu": [100, 100], "msg_throughput_in": 200.0 * MIB, "bundles": ["t/n/m", "t/n/o", "t/n/n"]}
     scenario: dict[str, Any] = {
         "id": "drawn",

@@ -18,7 +18,7 @@ SCENARIOS = 60
 
 
 def decides(expect: Mapping[str, Any]) -> bool:
-    """Whether an answer holds a decision: an unload, a split, a choice among brokers, a boundary, an exception."""
+    """Whether an answer has a decision: an unload, a split, a choice among brokers, a boundary, an exception."""
     (found, *_) = (value for value in expect.values() if isinstance(value, list | dict))
     entries = found if isinstance(found, list) else [found]
     return any(entry if isinstance(entry, str) else _decided(entry) for entry in entries)
@@ -39,7 +39,7 @@ LEAST = {
     "modular.ThresholdShedder": 0.35,
     "modular.UniformLoadShedder": 0.4,
 }
-"""Share of scenarios that must hold a decision, where it is not nearly all of them."""
+"""Share of scenarios that must have a decision, where it is not nearly all of them."""
 
 
 @pytest.mark.parametrize("algorithm", GENERATORS)

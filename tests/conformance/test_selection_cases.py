@@ -1,4 +1,4 @@
-"""Candidates and choices of Pulsar's two managers, in cases made by hand that were run on the real classes."""
+"""Candidates and choices of Pulsar's two managers, in hand-made cases that were run on the real classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPACE = "t/n"
 
 
 def world(owned: dict[str, list[str]], cpu: dict[str, float] | None = None) -> ClusterLoad:
-    """Brokers with bundles of the given namespaces; the last bundle is nobody's, of the first namespace of all."""
+    """Brokers with bundles of the given namespaces; the last bundle, of the first namespace, has no owner."""
     spaces = [SPACE, *dict.fromkeys(space for own in owned.values() for space in own if space != SPACE)]
     usage = {name: (cpu or {}).get(name, 10) / 100 for name in owned}
     drawn = cluster(bundles={name: [1.0] * len(own) for name, own in owned.items()}, unowned=1, **usage)
@@ -50,7 +50,7 @@ def rows(picture: ClusterLoad, names: list[str]) -> IntArray:
 
 
 def allowed(under_way: Selecting, names: list[str]) -> list[str]:
-    """Which of the brokers may get the last bundle."""
+    """The brokers that may get the last bundle."""
     picture = under_way.cluster
     verdict = under_way.candidates(len(picture.bundles) - 1, rows(picture, names))
     return [name for name, fine in zip(names, verdict.allowed, strict=True) if fine]
@@ -186,7 +186,7 @@ def test_bundles_rest_until_the_grace_period_is_over_to_the_millisecond() -> Non
 
 @pytest.mark.parametrize("gate", [gate for gate in CASES["unloadsched-02"]["gates"] if "available_brokers" in gate])
 def test_cycle_runs_only_with_two_brokers(gate: dict[str, Any]) -> None:
-    """The other gates of Pulsar's scheduler are the operator's: whether it leads, and the policy's mode."""
+    """The other gates of Pulsar's scheduler belong to the operator: whether it leads, and the policy's mode."""
     brokers = dict.fromkeys("ab"[: gate["available_brokers"]], 0.5)
 
     refusal = guard(cluster(**brokers), Limits(), moved_last_hour=0).refusal

@@ -14,8 +14,9 @@ from policy_scene import WINDOW, Play, PolicyScene, played, refit
 from recorded_decisions import decided
 from records import bundle, wished
 from trimtab_operator.decision_log.outcome import followed, measured
-from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError, Held
-from trimtab_operator.decision_log.store import KEPT, MOST_BYTES, packed, unpacked
+from trimtab_operator.decision_log.record import DecisionRecord, Held
+from trimtab_operator.decision_log.store import DECISIONS, KEPT, decision_store
+from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.api import LoadSource
 from trimtab_pipeline.decisions import DecisionHistories, decisions
@@ -99,7 +100,7 @@ def test_a_record_of_an_older_version_is_read_with_the_words_of_today(old: str, 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}'])
 def test_what_is_no_record_is_refused(text: str) -> None:
-    with pytest.raises(ForeignRecordError):
+    with pytest.raises(UnreadableContentError):
         DecisionRecord.from_json(text)
 
 
@@ -107,11 +108,13 @@ def test_the_config_map_holds_ten_decisions_of_a_hundred_brokers() -> None:
     drawn = np.random.default_rng(3)
     usage = {f"pulsar-broker-{k}": float(drawn.uniform(0.3, 0.95)) for k in range(100)}
     record = decided(cluster(bundles=20, **usage))
-    text, kept = packed([record.model_copy(update={"at": NOW + k}) for k in range(KEPT + 2)])
+    records = tuple(record.model_copy(update={"at": NOW + k}) for k in range(KEPT))
 
-    assert len(text) < MOST_BYTES
-    assert len(kept) == KEPT
-    assert unpacked({"binaryData": {"decisions.json.gz": text}}) == kept
+    kept, content = DECISIONS.fit(records, DECISIONS.encode(records, None))
+
+    assert size(content) < DECISIONS.most_bytes
+    assert kept == records
+    assert DECISIONS.read({"metadata": {"name": "decisions"}, **content}) == records
 
 
 def test_a_bundle_that_was_never_measured_refuses_no_cycle() -> None:
@@ -176,7 +179,7 @@ def test_a_move_that_ended_elsewhere_says_where(reason: str, outcome: Reason) ->
     record, name, _ = one_move()
     [move] = followed(record, {name: bundle(name, "a", reason=reason)}, NOW).moves
 
-    assert (move.outcome, move.detail) == (outcome, "it is wished on a now")
+    assert (move.outcome, move.detail) == (outcome, "its desired owner is a now")
 
 
 def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() -> None:
@@ -202,7 +205,22 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
 
 
 def stored(scene: PolicyScene) -> tuple[DecisionRecord, ...]:
-    return unpacked(scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"))
+    return DECISIONS.read(scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"))
+
+
+@pytest.mark.apiserver
+def test_the_api_server_holds_the_last_ten_decisions(play: Play) -> None:
+    async def story(scene: PolicyScene) -> None:
+        store = decision_store(scene.context.api, scene.namespace, "main", scene.loop.uid)
+        earlier = tuple(decided(LEVEL, at=NOW - 60 * k) for k in range(KEPT, 0, -1))
+        await store.save(earlier)
+
+        await scene.reconcile()
+
+        assert [record.at for record in stored(scene)[:-1]] == [record.at for record in earlier[1:]]
+        assert stored(scene)[-1].moves
+
+    play(HOT, story)
 
 
 @pytest.mark.apiserver

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from doc_blocks import Block, blocks, spans
-from stage import until
-from told_world import ROOT, ToldWorld, told_world
+from documented_cluster import ROOT, DocumentedCluster, documented_cluster
+from small_cluster import until
 from trimtab_operator.cli.parser import VERBS
 from trimtab_testbed.demo.run import looking_around
 from trimtab_testbed.simulated.scenarios import SCENARIOS
@@ -58,15 +58,15 @@ def commands(page: Path, *, run: bool) -> list[tuple[Block, str]]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToldWorld]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentedCluster]:
     """The demo's as it begins, uneven, but in mode Approve: README.md comes first, the tutorial finds it level."""
     demo = SCENARIOS["skewed-96"]
     scenario = replace(demo, policy={**demo.policy, "mode": "Approve"})
-    with told_world(tmp_path_factory.mktemp("told"), scenario) as started:
+    with documented_cluster(tmp_path_factory.mktemp("told"), scenario) as started:
         yield started
 
 
-def carry_out(world: ToldWorld, page: Path, first: Mapping[str, str]) -> dict[str, str]:
+def carry_out(world: DocumentedCluster, page: Path, first: Mapping[str, str]) -> dict[str, str]:
     """Run what the page says; what each command printed. One that fails is named with its line."""
     printed: dict[str, str] = {}
     for block, command in commands(page, run=True):
@@ -90,7 +90,7 @@ def bare(command: str) -> str:
     return command.split(" #", maxsplit=1)[0].strip()
 
 
-def test_every_command_of_the_readme_works_in_its_order(world: ToldWorld) -> None:
+def test_every_command_of_the_readme_works_in_its_order(world: DocumentedCluster) -> None:
     # the page speaks of a cluster without Trimtab's kinds; here the demo made them, so kubectl takes them over
     assert world.run("trimtab crds | kubectl apply --server-side --force-conflicts -f -").returncode == 0
     assert world.run(WAIT).returncode == 0
@@ -109,7 +109,7 @@ def test_every_command_of_the_readme_works_in_its_order(world: ToldWorld) -> Non
     world.make_whole("halve", parent)
 
 
-def test_every_command_of_the_tutorial_works_in_its_order(world: ToldWorld) -> None:
+def test_every_command_of_the_tutorial_works_in_its_order(world: DocumentedCluster) -> None:
     world.run("""kubectl patch bpol balance --type merge -p '{"spec":{"mode":"Auto"}}'""")
     until("the cluster is level, as the tutorial finds it", lambda: balanced(world), within=900)
 
@@ -124,12 +124,12 @@ def halved(printed: Mapping[str, str]) -> bool:
     return any(re.search(rf"\b{HALVED} +Completed\b", text) for text in printed.values())
 
 
-def owner(world: ToldWorld, bundle: str) -> str:
+def owner(world: DocumentedCluster, bundle: str) -> str:
     found: str = world.bundle(bundle).get("status", {}).get("owner", "")
     return found
 
 
-def balanced(world: ToldWorld) -> bool:
+def balanced(world: DocumentedCluster) -> bool:
     conditions = world.stage.policy().get("status", {}).get("conditions", [])
     return any(c["type"] == "Balanced" and c["status"] == "True" for c in conditions) and world.settled()
 

@@ -19,6 +19,7 @@ from doc_blocks import blocks
 from promql import known_metrics
 from trimtab_operator.interference.controller import AS_DESIRED
 from trimtab_operator.pulsar.bridge.unload_request import UnloadResult
+from trimtab_operator.resources.conditions import CONDITIONS, ConditionReason
 from trimtab_operator.resources.crd import KINDS, Kind
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.state.ownership_changes import ChangeKind
@@ -81,31 +82,6 @@ def texts(path: Path, node: ast.AST) -> set[str]:
     return {word for word in (found if isinstance(found, tuple) else (found,)) if isinstance(word, str)}
 
 
-def inside(path: Path, function: Function) -> set[str]:
-    """The words that a function chooses a condition's type from: what it loops over, or what it is called with."""
-    found = set[str]()
-    for node in ast.walk(function):
-        if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load) and node.elts:
-            found |= texts(path, node.elts[0])
-        if isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "zip"):
-            found |= texts(path, node.args[0] if isinstance(node, ast.Call) else node)
-    for call in calls(syntax(path), function.name):
-        found |= {word for argument in call.args for word in texts(path, argument) if WORD.fullmatch(word)}
-    return found - STATES
-
-
-def condition_types() -> dict[str, str]:
-    """Each type of condition that the code sets, and where."""
-    found = dict[str, str]()
-    for path in OPERATOR.rglob("*.py"):
-        for function in functions(syntax(path)):
-            for call in calls(function, "set_condition"):
-                kinds = texts(path, call.args[1]) or inside(path, function)
-                assert kinds, f"{path}:{call.lineno}: which type of condition?"
-                found |= dict.fromkeys(kinds, f"{path.name}:{call.lineno}")
-    return found
-
-
 def event_reasons() -> set[str]:
     """The reasons of Events that are written out in the code; all others are words of an enumeration."""
     others = {"Normal", "Warning", *(kind.kind for kind in KINDS)}
@@ -114,6 +90,8 @@ def event_reasons() -> set[str]:
         for call in calls(syntax(path), "event", "_event", "post"):
             words = [n.value for a in call.args for n in ast.walk(a) if isinstance(n, ast.Constant)]
             found |= {word for word in words if isinstance(word, str) and WORD.fullmatch(word)}
+            named = [n for a in call.args for n in ast.walk(a) if isinstance(n, ast.Attribute)]
+            found |= {str(ConditionReason[n.attr]) for n in named if ast.unparse(n.value) == "ConditionReason"}
         for call in calls(syntax(path), "_give_up"):
             result = UnloadResult[getattr(call.args[1], "attr", "")]
             found |= {f"Unload{result}"} if str(result) not in set(Reason) else set()
@@ -150,7 +128,7 @@ def test_the_reference_has_every_condition_and_no_other() -> None:
     listed = set(re.findall(r"^\| [A-Z]\w+ \| `(\w+)` \|", section("Conditions"), re.MULTILINE))
 
     assert len(listed) > 15
-    assert listed == condition_types().keys()
+    assert listed == {str(row.type) for row in CONDITIONS}
 
 
 def test_the_reference_has_every_event_and_no_other() -> None:
@@ -208,7 +186,7 @@ def test_every_word_in_code_on_a_page_exists(page: Path) -> None:
 
 
 def test_every_condition_and_event_that_a_command_asks_for_exists() -> None:
-    conditions, events = condition_types().keys(), event_reasons() | set(Reason) | set(ProposalState)
+    conditions, events = {str(row.type) for row in CONDITIONS}, event_reasons() | set(Reason) | set(ProposalState)
     asked = {text: text.read_text() for text in TEXTS}
     types = {w: p for p, t in asked.items() for w in re.findall(r"""@\.type==["'](\w+)|--for=condition=(\w+)""", t)}
     reasons = {w: p for p, t in asked.items() for w in re.findall(r"\breason=([A-Z]\w+)", t)}

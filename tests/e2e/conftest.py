@@ -1,7 +1,7 @@
-"""Real Pulsar clusters for the tests here: `make e2e` runs them, both load managers at the same time.
+"""Real Pulsar clusters for the tests here. `make e2e` runs them, both load managers at the same time.
 
-A cluster takes some 15 seconds to start and a gigabyte of memory, so all tests of a load manager share one, with the
-operator before it, and each finds it without policies and namespaces.
+A cluster takes about 15 seconds to start and a gigabyte of memory. So all tests of a load manager share one, with an
+operator, and each test starts without policies and namespaces.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pulsar_stage import PulsarStage
+from real_pulsar_cluster import RealPulsarCluster
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Limits
-from trimtab_testbed.pulsar.security import Tls
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.exporter import PodLimits
+from trimtab_testbed.pulsar.security import TlsSecurity
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 HERE = Path(__file__).parent
 
 REST = "rest"
-"""Scope of the tests that bring a cluster of their own."""
+"""Scope of tests with a cluster of their own."""
 
 TIMEOUT = 600
-"""Seconds for a test with what it starts: where others use the cores too, a cluster takes minutes."""
+"""Seconds for a test including start-up: on a shared machine a cluster takes minutes."""
 
 FIGURE = "figure"
-"""Property of a test's report, which brings a line of figures from whichever process ran it."""
+"""Property of a test's report, with a line of figures from the worker process."""
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist says no types
     """All tests that share a cluster run in one process, one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((str(manager) for manager in LoadManager if f"[{manager}" in nodeid), REST)
+        return next((str(manager) for manager in LoadManagerKind if f"[{manager}" in nodeid), REST)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
@@ -46,10 +46,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder: whoever forgets it would have real brokers in `make test`.
+    """Mark all tests of this folder, so that none of them runs real brokers in `make test`.
 
-    All of one load manager, then all of the other, then the rest. Settling comes first of each: it measures moves onto
-    brokers that have served nothing yet, which cost more. The board comes last: it shows what all have done.
+    First come all tests of one load manager, then all of the other, then the rest. Settling comes first of each: it
+    measures moves to brokers that have served nothing yet, which cost more. The board comes last: it shows what all
+    tests did.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -63,13 +64,13 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
         return 0, 0
     callspec = getattr(item, "callspec", None)
     manager = callspec.params.get("load_manager") if callspec is not None else None
-    managers = list(LoadManager)
+    managers = list(LoadManagerKind)
     run = {"test_settling": 0, "test_board": 2}.get(item.path.stem, 1)
     return managers.index(manager) if manager in managers else len(managers), run
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what was measured, also when all went well."""
+    """Print the measured figures, also when all tests passed."""
     reports = [report for found in ("passed", "failed") for report in terminalreporter.getreports(found)]
     if figures := [line for report in reports for name, line in report.user_properties if name == FIGURE]:
         terminalreporter.section("what moves cost clients (median / maximum)")
@@ -79,7 +80,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def record_figures(record_property: Callable[[str, object], None]) -> Callable[[Sequence[str]], None]:
-    """Keeps lines that are shown at the end of the run."""
+    """Collects lines that are printed at the end of the run."""
 
     def keep(lines: Sequence[str]) -> None:
         for line in lines:
@@ -94,18 +95,18 @@ def pulsar_distribution() -> Path:
     return distribution.find()
 
 
-@pytest.fixture(scope="session", params=list(LoadManager), ids=str)
-def load_manager(request: pytest.FixtureRequest) -> LoadManager:
-    """Each of the two; pytest takes all tests of the one first."""
-    manager: LoadManager = request.param
+@pytest.fixture(scope="session", params=list(LoadManagerKind), ids=str)
+def load_manager(request: pytest.FixtureRequest) -> LoadManagerKind:
+    """Each load manager; pytest runs all tests of the first one before the second."""
+    manager: LoadManagerKind = request.param
     return manager
 
 
 @pytest.fixture(scope="session")
 def pulsar_cluster(
-    pulsar_distribution: Path, load_manager: LoadManager, tmp_path_factory: pytest.TempPathFactory
+    pulsar_distribution: Path, load_manager: LoadManagerKind, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PulsarCluster]:
-    """Three brokers, with nothing beside them."""
+    """Three brokers and nothing else."""
     with PulsarCluster(
         pulsar_distribution, tmp_path_factory.mktemp(f"{load_manager}-cluster"), load_manager
     ) as cluster:
@@ -118,30 +119,32 @@ def whole_pulsar_stage(
     prometheus_binary: Path,
     pulsar_cluster: PulsarCluster,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[PulsarStage]:
+) -> Iterator[RealPulsarCluster]:
     """Everything running, with no policy. A few hundred msg/s use most of the CPU that counts as 100 %."""
     work_dir = tmp_path_factory.mktemp("pulsar-stage")
-    with PulsarStage(kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=Limits(cores=0.15)) as stage:
+    with RealPulsarCluster(
+        kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15)
+    ) as stage:
         yield stage
 
 
 @pytest.fixture
-def stage(whole_pulsar_stage: PulsarStage) -> Iterator[PulsarStage]:
-    """The stage at the beginning of its story; put back afterwards."""
+def stage(whole_pulsar_stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
+    """The cluster at its start; restored afterwards."""
     yield whole_pulsar_stage
     whole_pulsar_stage.reset()
 
 
 @pytest.fixture(scope="session")
 def guarded_cluster(pulsar_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarCluster]:
-    """Two brokers that speak TLS alone, and let nobody in without a token or a certificate (`guards.Tls`)."""
+    """Two brokers that speak only TLS and require a token or a certificate (`security.TlsSecurity`)."""
     work_dir = tmp_path_factory.mktemp("guarded-cluster")
     with PulsarCluster(
         pulsar_distribution,
         work_dir,
-        LoadManager.MODULAR,
+        LoadManagerKind.MODULAR,
         brokers=2,
-        guard=Tls(work_dir / "keys"),
+        guard=TlsSecurity(work_dir / "keys"),
         persistent=False,
         boxed=False,
     ) as cluster:

@@ -1,25 +1,25 @@
-"""What the board's panels of a real Pulsar ask for is there, after the stories of a cluster: this one comes last."""
+"""The metrics of the board's Pulsar panels exist after all other tests of a cluster: this one comes last."""
 
 from __future__ import annotations
 
 import time
 
 from asked_board import NEEDS_PULSAR, Asked, board_queries
-from pulsar_stage import PulsarStage
-from stage import until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.simulated.cluster import object_name
 
 QUERIES = [(title, target["expr"]) for title, target in board_queries() if title in NEEDS_PULSAR]
 
 
-def _empty(stage: PulsarStage) -> set[str]:
-    """Titles of panels that show nothing of all that has happened on this stage."""
+def _empty(stage: RealPulsarCluster) -> set[str]:
+    """Titles of panels that show nothing of what happened on this cluster."""
     asked = Asked(stage.prometheus.url, stage.begun, time.time())
     return {title for title, query in QUERIES if not asked.series(query)}
 
 
-def test_the_panels_of_a_real_pulsar_show_what_happened(stage: PulsarStage) -> None:
+def test_the_panels_of_a_real_pulsar_show_what_happened(stage: RealPulsarCluster) -> None:
     assert {title for title, _ in QUERIES} == set(NEEDS_PULSAR)
     bundle = stage.admin.bundles(stage.new_namespace(2, "board"))[0]
     stage.put(bundle, stage.names[0])

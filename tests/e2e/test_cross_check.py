@@ -1,27 +1,29 @@
-"""A Prometheus that shows other brokers than Pulsar has is not believed: that is told, and nothing moves."""
+"""A Prometheus that shows other brokers than Pulsar is not trusted: a condition says so, and nothing moves."""
 
 from __future__ import annotations
 
 import pytest
 
-from pulsar_stage import BY_RATE, PulsarStage
-from stage import until
+from real_pulsar_cluster import BY_RATE, RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
-ONE = pytest.mark.parametrize("load_manager", [LoadManager.MODULAR], indirect=True, ids=str, scope="session")
-"""Either of them tells its topics in the same way: one is enough."""
+ONE = pytest.mark.parametrize("load_manager", [LoadManagerKind.MODULAR], indirect=True, ids=str, scope="session")
+"""Both load managers report topics in the same way: one is enough."""
 
 
-def _told(stage: PulsarStage) -> bool:
-    """Whether the policy says that nobody is believed, and why."""
+def _told(stage: RealPulsarCluster) -> bool:
+    """Whether the policy says that no broker is trusted, and why."""
     status, reason, message = stage.condition("DataTrusted")
     words = ("Prometheus shows", "msg/s in and out, and the broker reports")
     return (status, reason) == ("False", "Untrusted") and all(word in message for word in words)
 
 
 @ONE
-def test_brokers_that_prometheus_takes_for_one_another_are_not_believed_and_nothing_moves(stage: PulsarStage) -> None:
+def test_brokers_that_prometheus_takes_for_one_another_are_not_believed_and_nothing_moves(
+    stage: RealPulsarCluster,
+) -> None:
     namespace, (first, second, third) = stage.new_namespace(4, "shown"), stage.names
     bundles = stage.admin.bundles(namespace)
     for bundle in bundles:

@@ -1,4 +1,4 @@
-"""What real clients send is what each way of measuring finds of each bundle, and what each move cost them as well."""
+"""Every way of measuring finds what real clients send to each bundle, and what each move costs them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy as np
 import pytest
 
 from pipeline_worlds import topology
-from pulsar_stage import PulsarStage
-from stage import API, NAMESPACE, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, NAMESPACE, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.factory import direct_sources
 from trimtab_strategies.model import RATE_IN
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.exporter import broker_targets
-from trimtab_testbed.pulsar.settings import LoadManager
-from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.pulsar.settings import LoadManagerKind
+from trimtab_testbed.servers.prometheus import PrometheusServer
 
 RATES = (60, 40, 20, 10)
-"""Messages a second of each bundle: half persistent and half not. A topic of four partitions is spread over them."""
+"""Messages per second of each bundle, half of them persistent. A topic of four partitions is spread over them."""
 BY_RATE = {"type": "LeastLongTermMessageRate"}
 WAYS = {
-    LoadManager.MODULAR: ("auto", "bundle", "topic", "statistics"),
-    LoadManager.EXTENSIBLE: ("auto", "topic", "statistics"),
+    LoadManagerKind.MODULAR: ("auto", "bundle", "topic", "statistics"),
+    LoadManagerKind.EXTENSIBLE: ("auto", "topic", "statistics"),
 }
 
 
-def _flows(stage: PulsarStage, bundles: tuple[str, ...]) -> list[Flow]:
-    """Topics of all kinds, each bundle on a broker of its own as far as there are."""
+def _flows(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> list[Flow]:
+    """Topics of all kinds, each bundle on another broker as far as possible."""
     flows = []
     for n, (bundle, rate) in enumerate(zip(bundles, RATES, strict=True)):
         stage.put(bundle, stage.names[n % 3])
@@ -46,19 +46,19 @@ def _flows(stage: PulsarStage, bundles: tuple[str, ...]) -> list[Flow]:
     return [*flows, *(Flow(f"persistent://{space}/parts-partition-{n}", 8) for n in range(4))]
 
 
-def _true_rates(traffic: Traffic, bundles: tuple[str, ...]) -> list[float]:
-    """Messages a second that were acknowledged, by bundle."""
+def _true_rates(traffic: ClientTraffic, bundles: tuple[str, ...]) -> list[float]:
+    """Acknowledged messages per second, by bundle."""
     return [sum(traffic.rate(topic, 4.0) for topic in traffic.inside(bundle)) for bundle in bundles]
 
 
-def _world(stage: PulsarStage, bundles: tuple[str, ...]) -> Topology:
+def _world(stage: RealPulsarCluster, bundles: tuple[str, ...]) -> Topology:
     owners = stage.truth(bundles[0].rpartition("/")[0])
     drawn = topology({name: name for name in stage.names}, {bundle: owners.get(bundle, "") for bundle in bundles})
     return replace(drawn, admin=tuple(f"http://{stage.id_of(name)}" for name in stage.names))
 
 
 def _measures(settings: PrometheusSettings, folder: Path, world: Topology, truth: Callable[[], list[float]]) -> bool:
-    """Whether each bundle is found to carry what is sent to it, within 15 %."""
+    """Whether the measured traffic of each bundle is within 15 % of what is sent."""
     sources = direct_sources(folder / f"{time.time_ns()}")
     try:
         load = sources.open("tests/load", settings).observe(world, time.time()).result(timeout=30).load
@@ -71,12 +71,15 @@ def _measures(settings: PrometheusSettings, folder: Path, world: Topology, truth
 
 @pytest.mark.parametrize("labels", ["exported", "honored"])
 def test_each_way_finds_of_each_bundle_what_clients_send(
-    stage: PulsarStage, load_manager: LoadManager, prometheus_binary: Path, tmp_path: Path, labels: str
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, prometheus_binary: Path, tmp_path: Path, labels: str
 ) -> None:
     bundles = stage.admin.bundles(stage.new_namespace(len(RATES), "load"))
     flows = _flows(stage, bundles)
     targets = broker_targets(stage.cluster, stage.names, NAMESPACE, honor_labels=labels == "honored")
-    with Prometheus(prometheus_binary, tmp_path / "prometheus", targets) as server, stage.traffic(flows) as traffic:
+    with (
+        PrometheusServer(prometheus_binary, tmp_path / "prometheus", targets) as server,
+        stage.traffic(flows) as traffic,
+    ):
         until("messages flow", lambda: traffic.counts().acked > 4 * sum(RATES))
         world = _world(stage, bundles)
         sent = partial(_true_rates, traffic, bundles)
@@ -85,7 +88,7 @@ def test_each_way_finds_of_each_bundle_what_clients_send(
             until(f"{way} finds it", partial(_measures, settings, tmp_path, world, sent), within=45, every=0.5)
 
 
-def test_a_policy_balances_by_what_brokers_tell(stage: PulsarStage) -> None:
+def test_a_policy_balances_by_what_brokers_tell(stage: RealPulsarCluster) -> None:
     bundles = stage.admin.bundles(stage.new_namespace(6, "told"))
     for bundle in bundles:
         stage.put(bundle, stage.names[0])
@@ -95,7 +98,7 @@ def test_a_policy_balances_by_what_brokers_tell(stage: PulsarStage) -> None:
         until("bundles leave the broker", lambda: len(set(stage.truth(space).values())) > 1, within=90, every=0.5)
 
 
-def _costs(stage: PulsarStage, space: str) -> list[Mapping[str, Any]]:
+def _costs(stage: RealPulsarCluster, space: str) -> list[Mapping[str, Any]]:
     """The moves that the namespace's object remembers."""
     spaces = stage.rest.get(f"{API}/topicnamespaces")["items"]
     ours = [s for s in spaces if f"{s['spec']['tenant']}/{s['spec']['name']}" == space]
@@ -103,7 +106,7 @@ def _costs(stage: PulsarStage, space: str) -> list[Mapping[str, Any]]:
 
 
 def test_what_a_move_cost_is_what_its_producers_waited(
-    stage: PulsarStage, load_manager: LoadManager, record_figures: Callable[[list[str]], None]
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, record_figures: Callable[[list[str]], None]
 ) -> None:
     space = stage.new_namespace(4, "cost")
     bundles = stage.admin.bundles(space)
@@ -128,5 +131,5 @@ def test_what_a_move_cost_is_what_its_producers_waited(
     seen, own = (f"{statistics.median(gaps):.0f} / {max(gaps):.0f} ms" for gaps in (told, truth))
     apart = f"{statistics.median(errors):.0f} / {max(errors):.0f} ms"
     record_figures([f"{load_manager}, publish gap as brokers tell it {seen}, as producers saw it {own}, apart {apart}"])
-    # where others use the cores as well, clients wait for those, too: which is no matter of brokers
+    # on a shared machine clients also wait for other programs, which is not the brokers' fault
     assert statistics.median(errors) < max(150.0, statistics.median(truth) / 2), list(zip(told, truth, strict=True))

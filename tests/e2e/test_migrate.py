@@ -1,20 +1,20 @@
-"""`trimtab migrate` on real brokers: what it prints can be applied, and is run as it stands."""
+"""`trimtab migrate` on real brokers: its output can be applied, and runs as it is."""
 
 from __future__ import annotations
 
 import pytest
 import yaml
 
-from pulsar_stage import PulsarStage
-from stage import API, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, until
 from trimtab_operator.cli import main
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
-SHEDDERS = {LoadManager.MODULAR: "ThresholdShedder", LoadManager.EXTENSIBLE: "TransferShedder"}
+SHEDDERS = {LoadManagerKind.MODULAR: "ThresholdShedder", LoadManagerKind.EXTENSIBLE: "TransferShedder"}
 
 
 def test_the_policy_of_a_running_cluster_is_applied_and_run(
-    stage: PulsarStage, load_manager: LoadManager, capsys: pytest.CaptureFixture[str]
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--admin-url", stage.admin.url, "--prometheus-url", stage.prometheus.url, "--name", "policy"]
     assert main(["migrate", *words]) == 0

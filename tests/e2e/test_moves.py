@@ -1,4 +1,4 @@
-"""Wishes that people write are carried out on real brokers: under load, and where nobody asks for the topics."""
+"""Desired owners that people write are carried out on real brokers: under load, and without any client."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from pulsar_stage import PulsarStage
-from stage import until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.simulated.cluster import object_name
 
 
-def _known(stage: PulsarStage, bundles: list[str]) -> None:
-    """A policy that only shows links the cluster; wait until its objects say who serves them."""
+def _known(stage: RealPulsarCluster, bundles: list[str]) -> None:
+    """Apply a policy in mode DryRun, and wait until the objects have owners."""
     stage.apply_policy(mode="DryRun", limits={"moveTimeout": "30s"})  # for each; the last of ten wait for the first
 
     def told() -> bool:
@@ -24,14 +24,14 @@ def _known(stage: PulsarStage, bundles: list[str]) -> None:
     until("the objects say who serves the bundles", told, within=60)
 
 
-def _unloads(stage: PulsarStage, result: str) -> float:
+def _unloads(stage: RealPulsarCluster, result: str) -> float:
     _, page = stage.operator.page("metrics")
     found = re.search(rf'^trimtab_pulsar_unloads_total{{result="{result}"}} (\S+)$', page, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
 def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
-    stage: PulsarStage, load_manager: LoadManager
+    stage: RealPulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     namespace = stage.new_namespace(10, "moves")
     bundles = list(stage.admin.bundles(namespace))
@@ -46,7 +46,7 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
         _known(stage, bundles)
         for bundle, broker in wanted.items():
             stage.patch_bundle(object_name(bundle), owner=broker)
-        until("all are where they were wished", lambda: stage.truth(namespace) == wanted, within=60)
+        until("all are with their desired owners", lambda: stage.truth(namespace) == wanted, within=60)
         until("the objects say so", stage.settled, within=30)
         counts = traffic.drain(within=60)
         strays = witness.strays()
@@ -56,13 +56,13 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
     assert counts.acked == counts.sent <= counts.received
     assert _unloads(stage, "Landed") - before == len(bundles)
     assert _unloads(stage, "Elsewhere") == failed
-    # where two clients ask at once, a modular broker may forget where to: such a bundle is unloaded once more
-    assert len(strays) <= (len(bundles) // 3 if load_manager is LoadManager.MODULAR else 0), strays
+    # when two clients ask at once, a modular broker may forget the destination: the bundle is unloaded once more
+    assert len(strays) <= (len(bundles) // 3 if load_manager is LoadManagerKind.MODULAR else 0), strays
 
 
 @pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
 def test_bundles_that_no_client_asks_for_land_where_they_are_wished(
-    stage: PulsarStage, load_manager: LoadManager, *, served: bool
+    stage: RealPulsarCluster, load_manager: LoadManagerKind, *, served: bool
 ) -> None:
     namespace = stage.new_namespace(4, "quiet")
     bundles = list(stage.admin.bundles(namespace))
@@ -76,6 +76,6 @@ def test_bundles_that_no_client_asks_for_land_where_they_are_wished(
         stage.patch_bundle(object_name(bundle), owner=second)
 
     wanted = dict.fromkeys(bundles, second)
-    until(f"{load_manager}: all are where they were wished", lambda: stage.truth(namespace) == wanted, within=60)
+    until(f"{load_manager}: all are with their desired owners", lambda: stage.truth(namespace) == wanted, within=60)
     until("the objects say so", lambda: {stage.owners()[object_name(bundle)] for bundle in bundles} == {second})
     assert stage.settled()

@@ -1,4 +1,4 @@
-"""Pulsar's own balancer of real brokers: Pulsar's own balancing is switched off, kept off, and put back."""
+"""On real brokers Pulsar's own balancing is switched off, kept off, and restored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulsar_stage import PulsarStage
-from stage import API, NAMESPACE, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, NAMESPACE, until
 from trimtab_operator.cli import main
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
@@ -17,30 +17,30 @@ MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/trimtab-pulsar-found"
 
 
 @pytest.fixture
-def wheel(stage: PulsarStage) -> Iterator[PulsarStage]:
-    """The stage, with Pulsar's own shedding on by a dynamic value; none is left afterwards."""
+def wheel(stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
+    """The cluster, with Pulsar's own shedding on by a dynamic value, which is dropped afterwards."""
     switch(stage, SHEDDING, "true")
     yield stage
     for name in (SHEDDING, SPLITTING):
         stage.admin.send("DELETE", f"/admin/v2/brokers/configuration/{name}")
 
 
-def switch(stage: PulsarStage, name: str, value: str) -> None:
+def switch(stage: RealPulsarCluster, name: str, value: str) -> None:
     stage.admin.send("POST", f"/admin/v2/brokers/configuration/{name}/{value}")
 
 
-def dynamic(stage: PulsarStage) -> dict[str, str]:
+def dynamic(stage: RealPulsarCluster) -> dict[str, str]:
     found: dict[str, str] = stage.admin.send("GET", "/admin/v2/brokers/configuration/values")
     return {name: found[name] for name in (SHEDDING, SPLITTING) if name in found}
 
 
-def running(stage: PulsarStage, name: str = SHEDDING) -> set[str]:
-    """What the brokers run with."""
+def running(stage: RealPulsarCluster, name: str = SHEDDING) -> set[str]:
+    """The value with which the brokers run."""
     brokers = range(len(stage.names))
     return {stage.cluster.rest(n).runtime()[name] for n in brokers if stage.cluster.running(n)}
 
 
-def kept(stage: PulsarStage) -> bool:
+def kept(stage: RealPulsarCluster) -> bool:
     try:
         stage.rest.get(MAP)
     except KubeApiError:
@@ -48,13 +48,13 @@ def kept(stage: PulsarStage) -> bool:
     return True
 
 
-def policy(stage: PulsarStage) -> dict[str, Any]:
+def policy(stage: RealPulsarCluster) -> dict[str, Any]:
     found: dict[str, Any] = stage.rest.get(f"{API}/balancingpolicies/policy")
     return found
 
 
-def hand(stage: PulsarStage) -> Callable[[], str]:
-    """What the condition says, each time."""
+def hand(stage: RealPulsarCluster) -> Callable[[], str]:
+    """The texts of the condition, each time."""
 
     def found() -> str:
         conditions = policy(stage).get("status", {}).get("conditions", [])
@@ -63,7 +63,7 @@ def hand(stage: PulsarStage) -> Callable[[], str]:
     return found
 
 
-def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(wheel: PulsarStage) -> None:
+def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(wheel: RealPulsarCluster) -> None:
     condition = hand(wheel)
     wheel.apply_policy(mode="Auto")
     until("Pulsar's own balancer is seen to be active", lambda: condition() == "False")
@@ -74,7 +74,7 @@ def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(
     assert running(wheel) == {"false"}
     assert kept(wheel)
 
-    switch(wheel, SHEDDING, "true")  # behind our back
+    switch(wheel, SHEDDING, "true")  # without telling the operator
     until("it is off again", lambda: running(wheel) == {"false"})
     until("and known to be", lambda: condition() == "True")
 
@@ -84,7 +84,7 @@ def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(
     assert running(wheel) == {"true"}
 
 
-def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(wheel: PulsarStage) -> None:
+def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(wheel: RealPulsarCluster) -> None:
     wheel.apply_policy(mode="DryRun", pulsar={"ownBalancing": "SwitchOff"})
     until("Pulsar's own balancer is seen to be active", lambda: hand(wheel)() == "False")
     assert dynamic(wheel) == {SHEDDING: "true"}
@@ -96,7 +96,9 @@ def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(wheel: PulsarSt
     until("nothing is kept", lambda: not kept(wheel))
 
 
-def test_restore_puts_it_back_once_the_operator_is_dead(wheel: PulsarStage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_restore_puts_it_back_once_the_operator_is_dead(
+    wheel: RealPulsarCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     wheel.apply_policy(mode="Auto", pulsar={"ownBalancing": "SwitchOff"})
     until("it is off", lambda: running(wheel) == {"false"})
     until("that is told", lambda: hand(wheel)() == "True")

@@ -1,7 +1,7 @@
-"""Real brokers that speak TLS alone, and let nobody in whom they don't know, asked with what real Secrets hold.
+"""Real brokers that speak only TLS and require authentication, reached with credentials from real Secrets.
 
-Each story begins with Secrets that hold something else: what is wrong is said with the field, the Secret and what to
-do, and what is put right there counts without a restart.
+Each test starts with wrong Secrets. The error names the field, the Secret and the fix, and a corrected Secret takes
+effect without a restart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trimtab_operator.status.conditions import linked
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.pulsar.clients import topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.security import SUPERUSER, Tls
+from trimtab_testbed.pulsar.security import SUPERUSER, TlsSecurity
 from trimtab_testbed.servers.certificates import Authority
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -49,7 +49,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Secured:
-    """A bridge between a scene and the cluster. shown: everything secret that a Secret held."""
+    """A bridge between a scene and the cluster. shown: all secret texts that a Secret contained."""
 
     scene: PolicyScene
     cluster: PulsarCluster
@@ -57,13 +57,13 @@ class Secured:
     shown: set[str] = field(default_factory=set)
 
     @property
-    def tls(self) -> Tls:
-        """What the brokers want."""
-        assert isinstance(self.cluster.guard, Tls)
+    def tls(self) -> TlsSecurity:
+        """The credentials that the brokers require."""
+        assert isinstance(self.cluster.guard, TlsSecurity)
         return self.cluster.guard
 
     def put(self, name: str, *, secret: bool = True, **entries: str) -> None:
-        """Create a Secret, or replace what it holds. secret: none of it may be told."""
+        """Create a Secret, or replace its content. secret: texts that must not appear anywhere."""
         if secret:
             self.shown |= set(entries.values())
         path = f"/api/v1/namespaces/{self.scene.namespace}/secrets"
@@ -75,11 +75,11 @@ class Secured:
         self.scene.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
 
     def told(self) -> str:
-        """What the policy's condition says; empty while there is none."""
+        """Text of the policy's condition; empty if it does not exist."""
         return "".join(str(found["message"]) for found in linked([], self.scene.context.link, 1, time.time()))
 
     async def says(self, *words: str) -> None:
-        """Wait until the condition has all of these words."""
+        """Wait until the condition contains all of these words."""
         try:
             await until(words[0], lambda: all(word in self.told() for word in words), PATIENCE)
         except AssertionError as error:
@@ -92,7 +92,7 @@ class Secured:
         return self.bridge.admin
 
     def hops(self, call: str) -> float:
-        """Redirects that such calls met."""
+        """Redirects of such calls."""
         registry = self.scene.context.metrics.registry
         return registry.get_sample_value("trimtab_pulsar_requests_total", {"call": call, "code": "307"}) or 0
 
@@ -113,7 +113,7 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> Play:
-    """Plays a story with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
+    """Plays a test with a policy whose `spec.pulsar.auth` is given, and searches the log for secrets."""
     for name in ("LOOK_EVERY", "PULSE_EVERY", "SECRETS_EVERY", "REFUSED_EVERY"):
         monkeypatch.setattr(connection, name, 0.3)
     caplog.set_level(logging.DEBUG)
@@ -150,8 +150,9 @@ async def _secured(scene: PolicyScene, brokers: PulsarCluster) -> AsyncIterator[
 
 
 async def _works(secured: Secured) -> None:
-    """All kinds of requests: who is there, what one broker runs with, who serves what, and a bundle that goes there and
-    back, for which whoever is asked redirects to the leader and on to the owner."""
+    """All kinds of requests: the brokers, one broker's configuration, all owners, and a bundle that moves there and
+    back, for which a broker redirects to the leader and on to the owner.
+    """
     admin, ids, namespace = await secured.lets_in(), secured.cluster.ids, f"secured/ns-{next(_numbers)}"
     rest = secured.cluster.rest()
     rest.create_namespace(namespace, 2)
@@ -193,9 +194,11 @@ def test_a_token_and_an_authority_from_secrets(play: Play, tmp_path: Path) -> No
 
 @pytest.fixture
 def issuer(guarded_cluster: PulsarCluster) -> Iterator[GuardedServer]:
-    """An OAuth 2 issuer by https, which gives the client `trimtab` tokens that the brokers take, for a minute each."""
+    """An OAuth 2 issuer with HTTPS, which gives the client `trimtab` tokens for the brokers, valid for a minute
+    each.
+    """
     guard = guarded_cluster.guard
-    assert isinstance(guard, Tls)
+    assert isinstance(guard, TlsSecurity)
 
     def answer(asked: Asked) -> tuple[int, str]:
         if asked.path.endswith("/openid-configuration"):

@@ -1,4 +1,4 @@
-"""Under real, uneven load a cluster comes level: every move lands as planned, and no client loses anything."""
+"""Under real, uneven load a cluster becomes level: every move lands as planned, and no client loses a message."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from pulsar_costs import costs, keep, table
-from pulsar_stage import BY_RATE, PulsarStage
 from pulsar_witness import Witness
-from stage import until
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
-from trimtab_testbed.pulsar.settings import LoadManager
+from real_pulsar_cluster import BY_RATE, RealPulsarCluster
+from small_cluster import until
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 RATES = (60, 50, 40, 30, 25, 20, 15, 10, 10, 5, 5, 5)
-"""Messages a second of each of a namespace's bundles, each from two topics: 275 in all."""
+"""Messages per second of each of a namespace's bundles, each from two topics: 275 in all."""
 
 QUIET = 8.0
-"""Seconds without any move, which are four cycles, after which the cluster counts as settled."""
+"""Seconds without a move (four cycles) after which the cluster counts as settled."""
 
 BY_CPU = {
     "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "history": 0, "minThroughput": 0}},
@@ -30,8 +30,10 @@ BY_CPU = {
 }
 
 
-def _uneven(stage: PulsarStage, namespace: str) -> list[Flow]:
-    """All bundles on the first broker, but for the smallest; the last serves none. What is to be sent to them."""
+def _uneven(stage: RealPulsarCluster, namespace: str) -> list[Flow]:
+    """Put all bundles but the smallest on the first broker; the last broker serves none. Returns what is to be sent to
+    them.
+    """
     flows = []
     for bundle, rate, n in zip(stage.admin.bundles(namespace), RATES, range(len(RATES)), strict=True):
         stage.put(bundle, stage.names[0] if n < len(RATES) - 1 else stage.names[1])
@@ -39,8 +41,8 @@ def _uneven(stage: PulsarStage, namespace: str) -> list[Flow]:
     return flows
 
 
-def _rates(stage: PulsarStage, namespace: str) -> Mapping[str, float]:
-    """Messages a second that each broker is sent, by where its bundles really are."""
+def _rates(stage: RealPulsarCluster, namespace: str) -> Mapping[str, float]:
+    """Messages per second to each broker, by the actual owners."""
     sums = dict.fromkeys(stage.names, 0.0)
     rate_of = dict(zip(stage.admin.bundles(namespace), RATES, strict=True))
     for bundle, broker in stage.truth(namespace).items():
@@ -48,13 +50,13 @@ def _rates(stage: PulsarStage, namespace: str) -> Mapping[str, float]:
     return sums
 
 
-def _spread(stage: PulsarStage, namespace: str) -> float:
+def _spread(stage: RealPulsarCluster, namespace: str) -> float:
     rates = _rates(stage, namespace).values()
     return max(rates) - min(rates)
 
 
-def _settle(stage: PulsarStage, witness: Witness, level: Callable[[], bool]) -> None:
-    """Wait until it is level, no wish is open, and nothing has moved for a while."""
+def _settle(stage: RealPulsarCluster, witness: Witness, level: Callable[[], bool]) -> None:
+    """Wait until the cluster is level, no desired owner is open, and nothing has moved for a while."""
 
     def settled() -> bool:
         return level() and stage.settled() and time.time() - witness.quiet_since() > QUIET
@@ -62,8 +64,10 @@ def _settle(stage: PulsarStage, witness: Witness, level: Callable[[], bool]) -> 
     until("the cluster is level and quiet", settled, within=120, every=0.5)
 
 
-def _check(witness: Witness, traffic: Traffic, strays: int) -> None:
-    """Every move landed, at most so many by way of another broker, and all that was acknowledged was received."""
+def _check(witness: Witness, traffic: ClientTraffic, strays: int) -> None:
+    """Check that every move landed, with a limited number of detours, and that all acknowledged messages were
+    received.
+    """
     lost = [move for move in witness.moves() if move.landed is None]
     assert not lost
     assert len(witness.strays()) <= strays, witness.strays()
@@ -75,7 +79,11 @@ def _check(witness: Witness, traffic: Traffic, strays: int) -> None:
 
 @pytest.mark.parametrize(("name", "strategy"), [("rate", BY_RATE), ("cpu", BY_CPU)], ids=["rate", "cpu"])
 def test_uneven_load_comes_level_and_every_move_lands(
-    stage: PulsarStage, load_manager: LoadManager, record_figures: Callable[[list[str]], None], name: str, strategy: Any
+    stage: RealPulsarCluster,
+    load_manager: LoadManagerKind,
+    record_figures: Callable[[list[str]], None],
+    name: str,
+    strategy: Any,
 ) -> None:
     namespace = stage.new_namespace(len(RATES), "settling")
     flows = _uneven(stage, namespace)
@@ -84,8 +92,8 @@ def test_uneven_load_comes_level_and_every_move_lands(
     with stage.witness(namespace) as witness, stage.traffic(flows) as traffic:
         stage.apply_policy(mode="Auto", limits={"coolDown": "5m"}, **strategy)
         _settle(stage, witness, lambda: _spread(stage, namespace) < before / 2)
-        # modular brokers forget where to at times, and it is moved once more
-        _check(witness, traffic, len(witness.moves()) // 3 if load_manager is LoadManager.MODULAR else 0)
+        # modular brokers sometimes forget the destination, and it is moved once more
+        _check(witness, traffic, len(witness.moves()) // 3 if load_manager is LoadManagerKind.MODULAR else 0)
         found, title = costs(witness, traffic), f"{load_manager}, by {name}"
 
     record_figures(table(title, found))

@@ -1,4 +1,4 @@
-"""Splits on real brokers: where we say, verified, placed, and gone on with when the operator dies in the middle."""
+"""Splits on real brokers: at the ordered positions, verified, placed, and resumed when the operator dies in between."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulsar_stage import PulsarStage
-from stage import API, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, until
 from trimtab_operator.kube.naming import bundle_name
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_testbed.pulsar.clients import Flow, topics_of
@@ -23,7 +23,7 @@ def name_of(bundle: str) -> str:
     return bundle_name(tenant, name, *edges.split("_"))
 
 
-def edges(stage: PulsarStage, namespace: str) -> list[str]:
+def edges(stage: RealPulsarCluster, namespace: str) -> list[str]:
     return [bundle.rpartition("/")[2] for bundle in stage.admin.bundles(namespace)]
 
 
@@ -33,14 +33,14 @@ def between(bundle: str, ratio: float) -> str:
 
 
 def parts(bundle: str, *positions: str) -> list[str]:
-    """What comes of it, in Pulsar's spelling."""
+    """Its children, in Pulsar's spelling."""
     space, _, ends = bundle.rpartition("/")
     lower, upper = ends.split("_")
     whole = [lower, *positions, upper]
     return [f"{space}/{left}_{right}" for left, right in pairwise(whole)]
 
 
-def order(stage: PulsarStage, bundle: str, positions: list[str], **spec: Any) -> None:
+def order(stage: RealPulsarCluster, bundle: str, positions: list[str], **spec: Any) -> None:
     body = {
         "apiVersion": "trimtab.dev/v1alpha1",
         "kind": "BundleSplit",
@@ -50,18 +50,18 @@ def order(stage: PulsarStage, bundle: str, positions: list[str], **spec: Any) ->
     stage.rest.create(f"{API}/bundlesplits", body)
 
 
-def status(stage: PulsarStage) -> dict[str, Any]:
+def status(stage: RealPulsarCluster) -> dict[str, Any]:
     found: dict[str, Any] = stage.rest.get(f"{API}/bundlesplits/cut").get("status", {})
     return found
 
 
-def over(stage: PulsarStage) -> dict[str, Any]:
+def over(stage: RealPulsarCluster) -> dict[str, Any]:
     until("the split is over", lambda: status(stage).get("phase") in OVER, within=90)
     return status(stage)
 
 
-def mirrored(stage: PulsarStage, namespace: str) -> bool:
-    """Whether the objects say what Pulsar says: each bundle, and its owner."""
+def mirrored(stage: RealPulsarCluster, namespace: str) -> bool:
+    """Whether the objects agree with Pulsar: each bundle, and its owner."""
     truth = {name_of(bundle): owner for bundle, owner in stage.truth(f"{namespace}/").items()}
     objects = {name: owner for name, owner in stage.owners().items() if owner}
     ours = {name_of(bundle) for bundle in stage.admin.bundles(namespace)}
@@ -69,16 +69,16 @@ def mirrored(stage: PulsarStage, namespace: str) -> bool:
 
 
 def spread(bundle: str, count: int) -> list[str]:
-    """Topics of a bundle, of which each eighth of its range has one at least."""
+    """Topics of a bundle, with at least one in each eighth of its range."""
     eighths = [between(bundle, k / 8) for k in range(1, 8)]
     return [topic for part in parts(bundle, *eighths) for topic in topics_of(part, count)]
 
 
-def known(stage: PulsarStage, bundle: str) -> None:
+def known(stage: RealPulsarCluster, bundle: str) -> None:
     until("the bundle's object", lambda: stage.owners().get(name_of(bundle)))
 
 
-def test_a_hot_bundle_is_divided_where_it_was_ordered_and_its_parts_are_placed(stage: PulsarStage) -> None:
+def test_a_hot_bundle_is_divided_where_it_was_ordered_and_its_parts_are_placed(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(2)
     bundle = stage.admin.bundles(namespace)[0]
     positions = [between(bundle, 0.25), between(bundle, 0.5)]
@@ -98,14 +98,14 @@ def test_a_hot_bundle_is_divided_where_it_was_ordered_and_its_parts_are_placed(s
     assert counts.acked <= counts.received
 
 
-def without_system_topics(stage: PulsarStage, namespace: str) -> str:
-    """A bundle of two into which the topic of the namespace's own policies does not fall: it counts as any other."""
+def without_system_topics(stage: RealPulsarCluster, namespace: str) -> str:
+    """The one of two bundles without the topic of the namespace's own policies, which would count as any other."""
     place = topic_hash(f"persistent://{namespace}/__change_events")
     lower, upper = stage.admin.bundles(namespace)
     return upper if place < int(lower.rpartition("_")[2], 16) else lower
 
 
-def test_a_single_topic_is_refused_before_pulsar_is_asked(stage: PulsarStage) -> None:
+def test_a_single_topic_is_refused_before_pulsar_is_asked(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(2)
     bundle = without_system_topics(stage, namespace)
     stage.put(bundle, "pulsar-broker-0")
@@ -122,7 +122,7 @@ def test_a_single_topic_is_refused_before_pulsar_is_asked(stage: PulsarStage) ->
 
 
 @pytest.mark.parametrize("moment", ["locked", "divided"])
-def test_an_operator_that_dies_in_the_middle_is_taken_over_from(stage: PulsarStage, moment: str) -> None:
+def test_an_operator_that_dies_in_the_middle_is_taken_over_from(stage: RealPulsarCluster, moment: str) -> None:
     namespace = stage.new_namespace(2)
     bundle = stage.admin.bundles(namespace)[0]
     positions = [between(bundle, 0.5), between(bundle, 0.75)]

@@ -1,4 +1,4 @@
-"""The stage itself: what brokers, Prometheus and clients tell of one another is the same story."""
+"""The cluster itself: brokers, Prometheus and clients report the same figures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from http import HTTPStatus
 
 import pytest
 
-from pulsar_stage import PulsarStage
-from stage import until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 
-def _asked(stage: PulsarStage, promql: str, label: str = "pod") -> dict[str, float]:
+def _asked(stage: RealPulsarCluster, promql: str, label: str = "pod") -> dict[str, float]:
     query = urllib.parse.urlencode({"query": promql})
     with urllib.request.urlopen(f"{stage.prometheus.url}/api/v1/query?{query}", timeout=10) as answer:
         rows = json.load(answer)["data"]["result"]
@@ -26,7 +26,7 @@ def _asked(stage: PulsarStage, promql: str, label: str = "pod") -> dict[str, flo
 
 
 def test_brokers_run_the_load_manager_that_was_asked_for(
-    pulsar_cluster: PulsarCluster, load_manager: LoadManager
+    pulsar_cluster: PulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     rest = pulsar_cluster.rest()
 
@@ -34,7 +34,7 @@ def test_brokers_run_the_load_manager_that_was_asked_for(
     assert rest.brokers() == set(pulsar_cluster.ids)
 
 
-def test_what_clients_send_is_what_prometheus_shows_where_it_is_served(stage: PulsarStage) -> None:
+def test_what_clients_send_is_what_prometheus_shows_where_it_is_served(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(4)
     bundle = stage.admin.bundles(namespace)[0]
     flows = [Flow(topic, 60) for topic in topics_of(bundle, 2)]
@@ -54,7 +54,7 @@ def test_what_clients_send_is_what_prometheus_shows_where_it_is_served(stage: Pu
     assert counts.acked == counts.sent <= counts.received
 
 
-def test_a_move_is_seen_by_the_clients_and_by_the_witness(stage: PulsarStage) -> None:
+def test_a_move_is_seen_by_the_clients_and_by_the_witness(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(4)
     bundle = stage.admin.bundles(namespace)[2]
     topics = topics_of(bundle, 2)
@@ -70,7 +70,7 @@ def test_a_move_is_seen_by_the_clients_and_by_the_witness(stage: PulsarStage) ->
 
     assert gap is not None
     assert 20 <= gap < 10_000
-    assert len(witness.strays()) == 1, "nobody wished it: it was moved behind the operator's back"
+    assert len(witness.strays()) == 1, "its owner was never desired: it moved without the operator"
 
 
 def test_a_guarded_broker_lets_in_who_shows_a_token(guarded_cluster: PulsarCluster) -> None:

@@ -1,11 +1,11 @@
-"""Objects say what real brokers say: after splits, new namespaces and deaths that nobody told the operator of."""
+"""Objects agree with real brokers after splits, new namespaces and deaths that the operator did not cause."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pulsar_stage import PulsarStage
-from stage import API, until
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
 from trimtab_testbed.pulsar.clients import topics_of
 
@@ -17,34 +17,34 @@ def named(truth: dict[str, str]) -> dict[str, str]:
     return {bundle_name(*parse_pulsar_bundle(bundle)): broker for bundle, broker in truth.items()}
 
 
-def served(stage: PulsarStage, namespace: str) -> dict[str, str]:
-    """Who serves each bundle of a namespace as the objects say, of those that somebody serves."""
+def served(stage: RealPulsarCluster, namespace: str) -> dict[str, str]:
+    """Owner of each served bundle of a namespace, by the objects."""
     prefix = namespace.replace("/", "-") + "-0x"
     return {name: owner for name, owner in stage.owners().items() if name.startswith(prefix) and owner}
 
 
-def space(stage: PulsarStage, name: str) -> Any:
+def space(stage: RealPulsarCluster, name: str) -> Any:
     items = stage.rest.get(f"{API}/topicnamespaces")["items"]
     return next((item for item in items if item["metadata"]["name"] == name), {})
 
 
-def ready(stage: PulsarStage, name: str) -> tuple[str, str]:
+def ready(stage: RealPulsarCluster, name: str) -> tuple[str, str]:
     conditions = space(stage, name).get("status", {}).get("conditions", [])
     return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Ready"), ("", ""))
 
 
-def in_step(stage: PulsarStage, namespace: str) -> bool:
-    """Whether the objects of a namespace say exactly what the brokers do."""
+def in_step(stage: RealPulsarCluster, namespace: str) -> bool:
+    """Whether the objects of a namespace agree with the brokers."""
     return served(stage, namespace) == named(stage.truth(namespace + "/"))
 
 
-def spread(stage: PulsarStage, namespace: str) -> None:
-    """Have each bundle served by somebody, in turn."""
+def spread(stage: RealPulsarCluster, namespace: str) -> None:
+    """Have each bundle served by a broker, in turn."""
     for i, bundle in enumerate(stage.admin.bundles(namespace)):
         stage.put(bundle, stage.names[i % len(stage.names)])
 
 
-def test_what_there_is_when_the_policy_comes_is_mirrored_with_its_owners(stage: PulsarStage) -> None:
+def test_what_there_is_when_the_policy_comes_is_mirrored_with_its_owners(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(6, "old")
     spread(stage, namespace)
     unowned = stage.new_namespace(3, "idle")
@@ -63,12 +63,12 @@ def test_what_there_is_when_the_policy_comes_is_mirrored_with_its_owners(stage: 
     assert not [n for n in (s["metadata"]["name"] for s in spaces(stage)) if n.startswith(("pulsar-", "sla-"))]
 
 
-def spaces(stage: PulsarStage) -> list[Any]:
+def spaces(stage: RealPulsarCluster) -> list[Any]:
     items: list[Any] = stage.rest.get(f"{API}/topicnamespaces")["items"]
     return items
 
 
-def test_a_split_and_a_namespace_that_others_made_appear(stage: PulsarStage) -> None:
+def test_a_split_and_a_namespace_that_others_made_appear(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(2, "split")
     spread(stage, namespace)
     stage.apply_policy(placement=PLACEMENT)
@@ -86,7 +86,7 @@ def test_a_split_and_a_namespace_that_others_made_appear(stage: PulsarStage) -> 
     until("the new namespace is there", lambda: in_step(stage, later) and len(served(stage, later)) == 2)
 
 
-def test_a_namespace_that_a_person_applies_is_created_and_stays_when_the_object_goes(stage: PulsarStage) -> None:
+def test_a_namespace_that_a_person_applies_is_created_and_stays_when_the_object_goes(stage: RealPulsarCluster) -> None:
     stage.apply_policy(placement=PLACEMENT)
     spec = {"tenant": "e2e-applied", "name": "orders", "bundles": 5, "antiAffinityGroup": "apart"}
     body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TopicNamespace", "metadata": {"name": "orders"}}
@@ -105,6 +105,6 @@ def test_a_namespace_that_a_person_applies_is_created_and_stays_when_the_object_
         stage.admin.send("DELETE", "/admin/v2/namespaces/e2e-applied/orders?force=true")
 
 
-def group(stage: PulsarStage, namespace: str) -> Any:
-    """Its anti-affinity group, as Pulsar has it."""
+def group(stage: RealPulsarCluster, namespace: str) -> Any:
+    """Its anti-affinity group in Pulsar."""
     return stage.admin.get(f"/admin/v2/namespaces/{namespace}/antiAffinity")

@@ -1,4 +1,4 @@
-"""One stage for all tests here, as starting it takes ten seconds and more; each test finds it as it was at first."""
+"""One cluster for all tests here, as it takes ten seconds or more to start. Each test starts from the same state."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from stage import Stage
+from small_cluster import SmallCluster
 from trimtab_testbed.programs.find import KubeBinaries
 
 
 @pytest.fixture(scope="session")
 def whole_stage(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+) -> Iterator[SmallCluster]:
     """Everything running, with no policy."""
-    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("stage")) as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("stage")) as stage:
         yield stage
 
 
 @pytest.fixture
-def stage(whole_stage: Stage) -> Iterator[Stage]:
-    """The stage at the beginning of its story; put back afterwards."""
+def stage(whole_stage: SmallCluster) -> Iterator[SmallCluster]:
+    """The cluster at its start; restored afterwards."""
     yield whole_stage
     whole_stage.reset()

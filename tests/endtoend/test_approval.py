@@ -1,4 +1,4 @@
-"""A person approves from the command line what a real operator proposes."""
+"""A person approves a real operator's proposal on the command line."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import sys
 
 import pytest
 
-from stage import Stage, until
+from small_cluster import SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
-def trimtab(stage: Stage, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+def trimtab(stage: SmallCluster, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `trimtab` as a person would."""
     where = ["--namespace", "messaging", "--kubeconfig", str(stage.control_plane.kubeconfig)]
     command = [sys.executable, "-m", "trimtab_operator", verb, "policy", *words, *where]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
 
 
-def test_what_is_approved_is_carried_out_one_by_one_and_nothing_else(stage: Stage) -> None:
+def test_what_is_approved_is_carried_out_one_by_one_and_nothing_else(stage: SmallCluster) -> None:
     stage.apply_policy(mode="Approve", limits={"maxMovesInFlight": 1})
     stage.wait_condition("ProposalReady", "True")
     proposal = stage.status()["proposal"]
     before = stage.desired_owners()
     stage.wait_cycles(2)
-    assert stage.desired_owners() == before, "nothing moves before somebody approved it"
+    assert stage.desired_owners() == before, "nothing moves before a person approves"
     assert stage.status()["proposal"]["id"] == proposal["id"]
 
     shown = trimtab(stage, "status")

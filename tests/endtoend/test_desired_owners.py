@@ -1,4 +1,4 @@
-"""Whoever writes a wish, it is carried out, in every mode; owners that change by themselves are followed."""
+"""A desired owner is carried out in every mode, whoever writes it; owners that change by themselves are followed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
-def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(stage: Stage) -> None:
+def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy(mode="DryRun")
     stage.wait_condition("Ready", "True")
@@ -25,7 +25,7 @@ def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(sta
     until("the move is counted", lambda: 'result="Landed"' in stage.operator.page("metrics")[1])
 
 
-def test_dry_run_proposes_and_moves_nothing(stage: Stage) -> None:
+def test_dry_run_proposes_and_moves_nothing(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.apply_policy(mode="DryRun")
 
@@ -38,7 +38,7 @@ def test_dry_run_proposes_and_moves_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.smoke
-def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: Stage) -> None:
+def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: SmallCluster) -> None:
     stage.apply_policy(mode="Auto")
 
     stage.wait_condition("Balanced", "False", "Overloaded")
@@ -52,19 +52,19 @@ def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: Stage) -> Non
     assert any("moves" in note for note in stage.events("Overloaded"))
 
 
-def test_an_owner_that_changed_without_a_wish_is_adopted(stage: Stage) -> None:
+def test_an_owner_that_changed_without_a_wish_is_adopted(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
 
     stage.patch_bundle(name, status=True, owner="pulsar-broker-1")
 
-    until("the wish follows", lambda: stage.desired_owners()[name] == "pulsar-broker-1")
+    until("the desired owner follows", lambda: stage.desired_owners()[name] == "pulsar-broker-1")
     until("nothing is left open", stage.settled)
     assert stage.owners()[name] == "pulsar-broker-1"
 
 
-def test_a_pinned_bundle_is_driven_back(stage: Stage) -> None:
+def test_a_pinned_bundle_is_driven_back(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.patch_bundle(name, pinned=True)
     until("the pin is confirmed", stage.settled)
@@ -76,7 +76,7 @@ def test_a_pinned_bundle_is_driven_back(stage: Stage) -> None:
     until("it is back where it was pinned", lambda: stage.owners()[name] == "pulsar-broker-0" and stage.settled())
 
 
-def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: Stage) -> None:
+def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: SmallCluster) -> None:
     stage.apply_policy(mode="DryRun")
     stage.wait_condition("Ready", "True")
     body = {
@@ -103,7 +103,7 @@ def test_a_new_namespace_is_cut_and_every_bundle_gets_an_owner(stage: Stage) -> 
             stage.rest.delete(f"{API}/bundles/{name}")
 
 
-def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: Stage) -> None:
+def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: SmallCluster) -> None:
     stage.apply_policy(interval="10m")
     stage.wait_condition("Ready", "True")
     assert stage.status()["observedGeneration"] == 1
@@ -114,7 +114,7 @@ def test_the_least_a_policy_changes_counts_at_the_next_cycle(stage: Stage) -> No
     assert stage.status()["observedGeneration"] == 2
 
 
-def test_memory_and_epoch_survive_a_restart_of_the_operator(stage: Stage) -> None:
+def test_memory_and_epoch_survive_a_restart_of_the_operator(stage: SmallCluster) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
     path = "/api/v1/namespaces/messaging/configmaps/trimtab-memory-policy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faulty_proxy import Fault
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
         (Fault.UNAVAILABLE, "SourceUnavailable"),
     ],
 )
-def test_while_prometheus_does_not_answer_nothing_moves(stage: Stage, fault: Fault, reason: str) -> None:
+def test_while_prometheus_does_not_answer_nothing_moves(stage: SmallCluster, fault: Fault, reason: str) -> None:
     before = stage.owners()
     stage.proxy.fault = fault
     stage.apply_policy(mode="Auto")
@@ -38,7 +38,7 @@ def test_while_prometheus_does_not_answer_nothing_moves(stage: Stage, fault: Fau
     assert stage.operator.pid == pid
 
 
-def test_partial_answers_are_told_and_move_nothing(stage: Stage) -> None:
+def test_partial_answers_are_told_and_move_nothing(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.proxy.fault = Fault.PARTIAL
     stage.apply_policy(mode="Auto")
@@ -53,7 +53,7 @@ def test_partial_answers_are_told_and_move_nothing(stage: Stage) -> None:
     stage.wait_condition("DataTrusted", "True")
 
 
-def test_a_broker_whose_metrics_stop_neither_sheds_nor_receives(stage: Stage) -> None:
+def test_a_broker_whose_metrics_stop_neither_sheds_nor_receives(stage: SmallCluster) -> None:
     hot = "pulsar-broker-0"
     before = stage.bundles_of(hot)
     stage.world.mute_metrics(hot)
@@ -71,7 +71,7 @@ def test_a_broker_whose_metrics_stop_neither_sheds_nor_receives(stage: Stage) ->
     until("the hot broker sheds once it is measured again", lambda: stage.bundles_of(hot) != before)
 
 
-def test_too_few_trusted_brokers_refuse_the_whole_cycle(stage: Stage) -> None:
+def test_too_few_trusted_brokers_refuse_the_whole_cycle(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.world.mute_metrics("pulsar-broker-2")
     try:
@@ -87,7 +87,7 @@ def test_too_few_trusted_brokers_refuse_the_whole_cycle(stage: Stage) -> None:
     stage.wait_condition("Ready", "True")
 
 
-def test_a_policy_that_only_the_operator_can_refuse_is_refused_in_its_status(stage: Stage) -> None:
+def test_a_policy_that_only_the_operator_can_refuse_is_refused_in_its_status(stage: SmallCluster) -> None:
     stage.apply_policy(interval="0s")
 
     message = stage.wait_condition("Valid", "False", "InvalidPolicy")
@@ -101,7 +101,7 @@ def test_a_policy_that_only_the_operator_can_refuse_is_refused_in_its_status(sta
     stage.wait_condition("Ready", "True")
 
 
-def test_a_policy_naming_a_broker_that_does_not_exist_moves_nothing(stage: Stage) -> None:
+def test_a_policy_naming_a_broker_that_does_not_exist_moves_nothing(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.apply_policy(mode="Auto", brokers={"names": ["pulsar-broker-0", "pulsar-broker-9"]})
 
@@ -115,7 +115,7 @@ def test_a_policy_naming_a_broker_that_does_not_exist_moves_nothing(stage: Stage
     stage.wait_condition("Valid", "True")
 
 
-def test_a_second_policy_for_the_same_brokers_is_refused_naming_both(stage: Stage) -> None:
+def test_a_second_policy_for_the_same_brokers_is_refused_naming_both(stage: SmallCluster) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
     second = {
@@ -139,7 +139,7 @@ def test_a_second_policy_for_the_same_brokers_is_refused_naming_both(stage: Stag
         stage.rest.delete(f"{API}/balancingpolicies/second")
 
 
-def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: Stage) -> None:
+def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
@@ -147,7 +147,7 @@ def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: Stage) -> 
     try:
         stage.patch_bundle(name, owner="pulsar-broker-1")
         until("the move has timed out", lambda: any(name in note for note in stage.events("TimedOut")))
-        until("the wish is withdrawn", lambda: stage.desired_owners()[name] == "pulsar-broker-0")
+        until("the desired owner is reset", lambda: stage.desired_owners()[name] == "pulsar-broker-0")
     finally:
         stage.world.undeafen("pulsar-broker-0")
 
@@ -155,7 +155,7 @@ def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: Stage) -> 
     assert stage.owners()[name] == "pulsar-broker-0"
 
 
-def test_a_dead_brokers_bundles_get_other_owners_in_every_mode(stage: Stage) -> None:
+def test_a_dead_brokers_bundles_get_other_owners_in_every_mode(stage: SmallCluster) -> None:
     orphans = stage.bundles_of("pulsar-broker-0")
     stage.apply_policy(mode="DryRun")
     stage.wait_condition("Ready", "True")
@@ -166,13 +166,13 @@ def test_a_dead_brokers_bundles_get_other_owners_in_every_mode(stage: Stage) -> 
             lambda: all(owner and owner != "pulsar-broker-0" for owner in stage.owners().values()),
         )
         assert orphans
-        until("each owner is the wished one", stage.settled)
+        until("each owner is the desired one", stage.settled)
     finally:
         stage.world.revive("pulsar-broker-0")
     until("the broker is back", lambda: stage.rest.get(f"{API}/brokers/pulsar-broker-0")["status"]["ready"])
 
 
-def test_when_most_brokers_are_gone_at_once_their_bundles_stay(stage: Stage) -> None:
+def test_when_most_brokers_are_gone_at_once_their_bundles_stay(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.apply_policy(mode="Auto", limits={"maxLostBrokers": 40})
     stage.wait_condition("Valid", "True")
@@ -189,7 +189,7 @@ def test_when_most_brokers_are_gone_at_once_their_bundles_stay(stage: Stage) -> 
             stage.world.revive(broker)
 
 
-def test_the_operator_outlives_a_restart_of_the_api_server(stage: Stage) -> None:
+def test_the_operator_outlives_a_restart_of_the_api_server(stage: SmallCluster) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
     pid, name = stage.operator.pid, stage.bundles_of("pulsar-broker-0")[0]
@@ -197,14 +197,14 @@ def test_the_operator_outlives_a_restart_of_the_api_server(stage: Stage) -> None
     stage.control_plane.restart_apiserver(down=1)
     stage.patch_bundle(name, owner="pulsar-broker-2")
 
-    until("the wish is carried out", lambda: stage.owners()[name] == "pulsar-broker-2", within=60)
+    until("the desired owner is carried out", lambda: stage.owners()[name] == "pulsar-broker-2", within=60)
     stage.wait_cycles(2)
     assert stage.condition("Ready")[0] == "True"
     assert stage.operator.running
     assert stage.operator.pid == pid
 
 
-def test_sigterm_in_the_middle_of_a_cycle_leaves_every_bundle_owned(stage: Stage) -> None:
+def test_sigterm_in_the_middle_of_a_cycle_leaves_every_bundle_owned(stage: SmallCluster) -> None:
     stage.proxy.fault = Fault.SLOW
     stage.apply_policy(mode="Auto", source={"prometheus": {"url": stage.proxy.url, "window": "4s", "timeout": "20s"}})
     until("a cycle is waiting for Prometheus", lambda: stage.proxy.waiting)

@@ -1,4 +1,4 @@
-"""Two operators and one cluster: at any moment one of them writes. The API server's audit log is the witness."""
+"""Two operators and one cluster: only one of them writes at any moment. The API server's audit log proves it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from replicas import NAMESPACE, Replica, ReplicaStage, now, pause, resume, started, write_on
-from stage import until
+from replicas import NAMESPACE, Replica, ReplicaCluster, now, pause, resume, started, write_on
+from small_cluster import until
 from trimtab_operator.actuators import WRITERS
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.servers.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.apiserver
 
@@ -25,31 +25,31 @@ TAKEOVER = 45.0
 
 
 @pytest.fixture(scope="module")
-def whole_stage(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaStage]:
-    """A cluster that all tests here share; each begins with no operator."""
+def whole_stage(kube_binaries: KubeBinaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReplicaCluster]:
+    """A cluster that all tests here share; each test starts without an operator."""
     folder = tmp_path_factory.mktemp("replicas")
     with (
         ControlPlane(kube_binaries, folder / "control-plane", audit=True) as plane,
-        ReplicaStage(plane, folder) as made,
+        ReplicaCluster(plane, folder) as made,
     ):
         yield made
 
 
 @pytest.fixture
-def stage(whole_stage: ReplicaStage) -> Iterator[ReplicaStage]:
-    """The cluster, with a policy that always wants to move; afterwards the whole trail is looked at."""
+def stage(whole_stage: ReplicaCluster) -> Iterator[ReplicaCluster]:
+    """The cluster, with a policy that always wants to move. Afterwards the whole audit log is checked."""
     whole_stage.apply_policy()
     yield whole_stage
     whole_stage.check_trail()
 
 
-def moves(stage: ReplicaStage, leader: Replica) -> None:
-    """Wait until bundles carry the leader's epoch."""
+def moves(stage: ReplicaCluster, leader: Replica) -> None:
+    """Wait until bundles have the leader's epoch."""
     until(f"{leader.name} moves bundles", lambda: leader.epoch() in stage.epochs(), within=60)
 
 
-def took_over(stage: ReplicaStage, standby: Replica, since: float) -> None:
-    """Wait until the standby leads and has decided; what it wrote carries a later epoch."""
+def took_over(stage: ReplicaCluster, standby: Replica, since: float) -> None:
+    """Wait until the standby leads and has decided; its writes have a later epoch."""
     until("the standby leads", standby.leads, within=60)
     until("it says so in the policy", lambda: stage.leader_told().startswith(f"{standby.name} leads"), within=60)
     moves(stage, standby)
@@ -57,7 +57,7 @@ def took_over(stage: ReplicaStage, standby: Replica, since: float) -> None:
     assert standby.name in {write.user for write in stage.trail(since)}
 
 
-def test_a_leader_killed_in_the_middle_is_followed_and_its_memory_goes_on(stage: ReplicaStage) -> None:
+def test_a_leader_killed_in_the_middle_is_followed_and_its_memory_goes_on(stage: ReplicaCluster) -> None:
     with started(stage.replica(), stage.replica()) as (leader, standby):
         moves(stage, leader)
         assert "trimtab_leader 0.0" in standby.page("metrics")
@@ -84,7 +84,7 @@ def _with_moves(memory: dict[str, Any]) -> dict[str, Any]:
     return memory if memory["moves"] else {}
 
 
-def test_a_leader_paused_past_its_lease_in_the_middle_of_100_moves_writes_nothing_more(stage: ReplicaStage) -> None:
+def test_a_leader_paused_past_its_lease_in_the_middle_of_100_moves_writes_nothing_more(stage: ReplicaCluster) -> None:
     stage.edit_policy(paused=True, limits={"maxMovesPerCycle": 100})
     stage.concentrate()
     with started(stage.replica(), stage.replica()) as (leader, standby):
@@ -113,7 +113,7 @@ def _stopped(replica: Replica) -> bool:
     return state == "T"
 
 
-def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: ReplicaStage) -> None:
+def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: ReplicaCluster) -> None:
     with started(stage.replica(), stage.replica()) as (leader, standby):
         moves(stage, leader)
 
@@ -125,7 +125,7 @@ def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: Re
         stage.settle()
 
 
-def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaStage) -> None:
+def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaCluster) -> None:
     slow = {"--lease-duration": 60, "--renew-deadline": 40}
     with started(stage.replica(**slow), stage.replica(**slow)) as (leader, standby):
         moves(stage, leader)
@@ -140,9 +140,9 @@ def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaStage) -> None:
 
 @pytest.mark.prometheus
 @pytest.mark.spark
-def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaStage, prometheus_binary: Path) -> None:
-    """Within 20 s where it has the cores to itself; here other tests share them, so the bound only catches a hang."""
-    with Prometheus(prometheus_binary, stage.folder / "prometheus", stage.world.targets) as prometheus:
+def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaCluster, prometheus_binary: Path) -> None:
+    """Within 20 s with free cores. Other tests share them here, so the bound only detects a hang."""
+    with PrometheusServer(prometheus_binary, stage.folder / "prometheus", stage.world.targets) as prometheus:
         stage.apply_policy(prometheus.url, interval="60s", mode="DryRun")
         with started(stage.measuring_replica(), stage.measuring_replica()) as (leader, standby):
             until("the leader decides", lambda: stage.decided()[0] == leader.name and stage.decided()[1], within=60)
@@ -158,6 +158,6 @@ def test_a_warm_standby_decides_soon_after_the_leaders_death(stage: ReplicaStage
             assert (trusted, status["lastCycle"]["outcome"] in {"Overloaded", "Balanced"}) == ("True", True), status
 
 
-def _anew(stage: ReplicaStage, leader: Replica, before: str) -> bool:
+def _anew(stage: ReplicaCluster, leader: Replica, before: str) -> bool:
     told, began = stage.decided()
     return told == leader.name and began != before

@@ -1,4 +1,4 @@
-"""A bundle that carries too much is divided by the policy's rule, and its children land on different brokers."""
+"""The policy's rule splits a bundle with too much load, and its children land on different brokers."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 from trimtab_strategies.hash_ring import check_ring
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 HOT = "t-n-0x80000000-0xa0000000"
-"""The busiest of the eight bundles: some 35 MiB/s, the next one has 25."""
+"""The busiest of the eight bundles: about 35 MiB/s; the next one has 25."""
 
 
-def splits(stage: Stage) -> dict[str, Any]:
+def splits(stage: SmallCluster) -> dict[str, Any]:
     return {item["metadata"]["name"]: item for item in stage.rest.get(f"{API}/bundlesplits")["items"]}
 
 
-def served(stage: Stage) -> list[str]:
-    """What the brokers really serve, in Pulsar's spelling; one that two serve is there twice."""
+def served(stage: SmallCluster) -> list[str]:
+    """The bundles that brokers serve, in Pulsar's spelling; one that two serve is there twice."""
     return [bundle for bundles in stage.world.serving().values() for bundle in bundles]
 
 
-def test_a_hot_bundle_is_divided_and_spread(stage: Stage) -> None:
+def test_a_hot_bundle_is_divided_and_spread(stage: SmallCluster) -> None:
     stage.patch_bundle("t-n-0x20000000-0x40000000", owner="pulsar-broker-2")  # the two idle ones are about equal
     until("it is there", stage.settled)
     owner, before = stage.owners()[HOT], sum(stage.world.cpu().values())
     stage.apply_policy(shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}})
     stage.wait_condition("Ready", "True")
-    stage.wait_cycles(4)  # until the rates show who has it now
+    stage.wait_cycles(4)  # until the rates show its new owner
 
     rule = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 30, "maxMsgRate": 1000000}}
     stage.edit_policy(mode="Auto", split=rule)
@@ -60,7 +60,7 @@ def test_a_hot_bundle_is_divided_and_spread(stage: Stage) -> None:
     assert list(splits(stage)) == [name]
 
 
-def test_a_person_divides_a_bundle_while_no_policy_runs(stage: Stage) -> None:
+def test_a_person_divides_a_bundle_while_no_policy_runs(stage: SmallCluster) -> None:
     body = {
         "apiVersion": "trimtab.dev/v1alpha1",
         "kind": "BundleSplit",

@@ -1,4 +1,4 @@
-"""The operator is killed (-9) in the middle of a split: whoever comes next finds out how far it was, and ends it."""
+"""The operator is killed (-9) in the middle of a split: the next one finds out how far it was, and ends it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_strategies.hash_ring import check_ring, parse_bundle
 
@@ -21,27 +21,29 @@ CHILDREN = {"t-n-0x80000000-0x90000000", "t-n-0x90000000-0xa0000000"}
 Event = dict[str, Any]
 
 
-def served(stage: Stage) -> list[str]:
-    """What the brokers really serve, in Pulsar's spelling, by range; no hash is served twice at any moment."""
+def served(stage: SmallCluster) -> list[str]:
+    """The bundles that brokers serve, in Pulsar's spelling, by range. Checks that no hash is served twice."""
     found = sorted(bundle for bundles in stage.world.serving().values() for bundle in bundles)
     ranges = [parse_bundle(bundle) for bundle in found]
     assert all(before.upper <= after.lower for before, after in pairwise(ranges)), f"served twice: {found}"
     return found
 
 
-def serves_once(stage: Stage, bundles: int) -> None:
+def serves_once(stage: SmallCluster, bundles: int) -> None:
     """Wait until the brokers serve so many bundles, and check that those are the whole ring."""
     until(f"brokers serve {bundles} bundles", lambda: len(served(stage)) == bundles)
     check_ring(served(stage))
 
 
-def split(stage: Stage) -> dict[str, Any]:
+def split(stage: SmallCluster) -> dict[str, Any]:
     found: dict[str, Any] = stage.rest.get(f"{API}/bundlesplits/{SPLIT}").get("status", {})
     return found
 
 
-def kill_when(stage: Stage, happens: Callable[[Event], bool]) -> dict[str, Any]:
-    """Divide the bundle, and kill the operator on the first event of a Bundle that `happens`; the Bundles then."""
+def kill_when(stage: SmallCluster, happens: Callable[[Event], bool]) -> dict[str, Any]:
+    """Split the bundle, and kill the operator at the first event of a Bundle for which `happens`; returns the Bundles
+    then.
+    """
     version = stage.rest.get(f"{API}/bundles")["metadata"]["resourceVersion"]
     body = {
         "apiVersion": "trimtab.dev/v1alpha1",
@@ -77,17 +79,17 @@ def is_deleted(event: Event) -> bool:
     return meta["name"] == PARENT_NAME and "deletionTimestamp" in meta
 
 
-def hold(stage: Stage, finalizers: list[str]) -> None:
-    """Let the parent, once it is deleted, stay for as long as there are `finalizers`."""
+def hold(stage: SmallCluster, finalizers: list[str]) -> None:
+    """Keep the parent after its deletion, as long as there are `finalizers`."""
     stage.rest.patch(f"{API}/bundles/{PARENT_NAME}", {"metadata": {"finalizers": finalizers}})
 
 
-def ends(stage: Stage, phase: str) -> None:
-    """A new operator is started, and ends the split so; every other bundle is as it was."""
+def ends(stage: SmallCluster, phase: str) -> None:
+    """Start a new operator, which ends the split so; check that every other bundle is unchanged."""
     stage.operator.start()
     until(f"the split is {phase}", lambda: served(stage) and split(stage)["phase"] == phase, within=60)
     gone, come = ({PARENT_NAME}, CHILDREN) if phase == "Completed" else (set[str](), set[str]())
-    until("every bundle has the owner that is wished", stage.settled)
+    until("every bundle has its desired owner", stage.settled)
     bundles = stage.world.bundles()
     assert bundles.keys() == (stage.first_owners.keys() - gone) | come
     assert not any(found["status"].get("split") for found in bundles.values())
@@ -95,11 +97,11 @@ def ends(stage: Stage, phase: str) -> None:
     serves_once(stage, len(bundles))
 
 
-def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(stage: Stage) -> None:
+def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(stage: SmallCluster) -> None:
     owner = stage.owners()[PARENT_NAME]
     stage.world.deafen(
         owner
-    )  # takes no child, so the parent can't go: it is between the lock and the deletion for sure
+    )  # it takes no child, so the parent cannot go: this is certainly between the lock and the deletion
     try:
         bundles = kill_when(stage, is_locked)
         assert bundles[PARENT_NAME]["status"]["split"] == SPLIT
@@ -112,7 +114,9 @@ def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(sta
     assert {stage.owners()[child] for child in CHILDREN} == {owner}
 
 
-def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operator_goes_back(stage: Stage) -> None:
+def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operator_goes_back(
+    stage: SmallCluster,
+) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
     owner = stage.owners()[PARENT_NAME]
@@ -129,9 +133,9 @@ def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operat
 
 
 def test_killed_while_the_parent_goes_brokers_serve_its_children_and_the_next_operator_releases_them(
-    stage: Stage,
+    stage: SmallCluster,
 ) -> None:
-    hold(stage, ["tests.trimtab.dev/held"])  # so it is gone only after the operator is, which has released no child
+    hold(stage, ["tests.trimtab.dev/held"])  # so it is gone only after the operator, which has released no child
     try:
         bundles = kill_when(stage, is_deleted)
         assert all(PARENT in bundles[child]["metadata"]["annotations"] for child in CHILDREN)

@@ -1,4 +1,4 @@
-"""Brokers of unequal strength, of which nothing is declared, on a whole cluster: real API server, Prometheus, Spark."""
+"""Brokers of unequal strength, which no setting declares, on a whole cluster: real API server, Prometheus, Spark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stage import API, Stage, until
+from small_cluster import API, SmallCluster, until
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, NamespaceShape, Scenario, brokers
+from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, ClusterScenario, NamespaceShape, brokers
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -20,9 +20,9 @@ REST = 5
 """Cycles in a row in which nothing may move."""
 
 QUICK = {"type": "WeightedBalancer", "weightedBalancer": {"window": 5, "stabilization": 6}}
-"""Learns in some cycles of two seconds what it learns in half an hour in life."""
+"""Learns in a few cycles of two seconds what it otherwise learns in half an hour."""
 
-LEVEL = Scenario(
+LEVEL = ClusterScenario(
     name="level-40",
     summary="four brokers alike, all at 55 %",
     brokers=brokers(55, 55, 55, 55),
@@ -36,34 +36,34 @@ LEVEL = Scenario(
 @pytest.fixture
 def level(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
-    """A stage of its own: four brokers alike."""
-    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
+) -> Iterator[SmallCluster]:
+    """A cluster of its own: four equal brokers."""
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
         yield stage
 
 
-def statuses(stage: Stage) -> dict[str, Mapping[str, float]]:
+def statuses(stage: SmallCluster) -> dict[str, Mapping[str, float]]:
     return {b["metadata"]["name"]: b.get("status", {}) for b in stage.rest.get(f"{API}/brokers")["items"]}
 
 
-def weights(stage: Stage) -> dict[str, float]:
+def weights(stage: SmallCluster) -> dict[str, float]:
     """Target weight in the status of each broker that has one."""
     return {name: s["targetWeight"] for name, s in statuses(stage).items() if s.get("targetWeight") is not None}
 
 
-def cpu_range(stage: Stage) -> float:
-    """Percent points between the brokers, as they really are."""
+def cpu_range(stage: SmallCluster) -> float:
+    """Actual percent points between the brokers."""
     return float(np.ptp(list(stage.world.cpu().values())))
 
 
-def cycles_at_rest(stage: Stage, count: int) -> bool:
-    """Whether nothing was moved in the `count` cycles that come now."""
+def cycles_at_rest(stage: SmallCluster, count: int) -> bool:
+    """Whether nothing moves in the next `count` cycles."""
     before = stage.desired_owners()
     stage.wait_cycles(count)
     return stage.desired_owners() == before and stage.settled()
 
 
-def test_a_machine_twice_as_strong_gets_twice_the_load_and_then_nothing_moves(level: Stage) -> None:
+def test_a_machine_twice_as_strong_gets_twice_the_load_and_then_nothing_moves(level: SmallCluster) -> None:
     level.apply_policy(**{**LEVEL.policy, "interval": "2s", "shedder": QUICK})
     level.wait_condition("Ready", "True", within=90)
     until("all brokers have a weight", lambda: len(weights(level)) == 4)

@@ -1,4 +1,4 @@
-"""`trimtab plan` on a live cluster, with Spark and Prometheus as the operator has them."""
+"""`trimtab plan` on a live cluster, with the operator's Spark and Prometheus."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from stage import Stage, until
+from small_cluster import SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 @pytest.mark.smoke
-def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage: Stage, tmp_path: Path) -> None:
+def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage: SmallCluster, tmp_path: Path) -> None:
     stage.apply_policy(mode="DryRun")
     until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"))
     before = stage.desired_owners()

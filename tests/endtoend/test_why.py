@@ -1,4 +1,4 @@
-"""`trimtab explain` and `why-not` on a live cluster, with Spark and Prometheus as the operator has them."""
+"""`trimtab explain` and `why-not` on a live cluster, with the operator's Spark and Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from stage import Stage, until
+from small_cluster import SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -26,7 +26,7 @@ def answered(*words: str) -> dict[str, object]:
     return found
 
 
-def recorded(stage: Stage) -> bool:
+def recorded(stage: SmallCluster) -> bool:
     found = stage.rest.get("/api/v1/namespaces/messaging/configmaps")["items"]
     uid = (stage.policy() or {})["metadata"]["uid"]
     owners = (
@@ -38,7 +38,7 @@ def recorded(stage: Stage) -> bool:
     return uid in owners
 
 
-def test_the_cluster_and_the_history_say_why_the_hot_broker_gives_bundles_away(stage: Stage) -> None:
+def test_the_cluster_and_the_history_say_why_the_hot_broker_gives_bundles_away(stage: SmallCluster) -> None:
     stage.apply_policy(mode="Auto")
     until("moves", lambda: stage.desired_owners() != stage.first_owners)
     moved = min(name for name, owner in stage.desired_owners().items() if owner != stage.first_owners[name])

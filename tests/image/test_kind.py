@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stage import until
+from small_cluster import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
 from trimtab_testbed.simulated.scenarios import scenario

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from policy_scene import Play, PolicyScene, eager
 from records import bundle, wished
-from trimtab_operator.interference.detection import flapping, quarantined
+from trimtab_operator.interference.controller import flapping, quarantined
 from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.resources.bundle import RELEASE
 from trimtab_operator.state.competing_balancer import FIRST_RETREAT, LONGEST_RETREAT, Competition, writer_of_owner

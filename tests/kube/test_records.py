@@ -11,6 +11,7 @@ from manifests import broker, bundle, topic_namespace
 from trimtab_operator.kube.broker_records import NodeRecord, broker_record, node_record, pod_record
 from trimtab_operator.kube.conditions import epoch, micro_timestamp, set_condition, timestamp
 from trimtab_operator.kube.records import bundle_record, topic_namespace_record
+from trimtab_operator.resources.conditions import PolicyCondition
 from trimtab_strategies.model import NO_POLICY, Isolation, NamespacePolicy
 
 NOON = 1_769_860_800.0
@@ -98,11 +99,11 @@ def test_a_pod_without_a_status_is_not_ready() -> None:
 
 
 def test_a_condition_keeps_its_transition_time_until_its_status_flips() -> None:
-    first = set_condition([], "Ready", "True", "Balanced", "fine", 1, NOON)
-    later = set_condition(first, "Ready", "True", "Overloaded", "moving", 2, NOON + 60)
+    first = set_condition([], PolicyCondition.READY, "True", "Balanced", "fine", 1, NOON)
+    later = set_condition(first, PolicyCondition.READY, "True", "Overloaded", "moving", 2, NOON + 60)
     assert later[0]["lastTransitionTime"] == timestamp(NOON)
     assert (later[0]["reason"], later[0]["observedGeneration"]) == ("Overloaded", 2)
-    flipped = set_condition(later, "Ready", "False", "NoLoadData", "", 2, NOON + 120)
+    flipped = set_condition(later, PolicyCondition.READY, "False", "NoLoadData", "", 2, NOON + 120)
     assert flipped[0]["lastTransitionTime"] == timestamp(NOON + 120)
 
 
@@ -112,15 +113,15 @@ def test_conditions_of_others_stay_where_they_are() -> None:
         {"type": "Ready", "status": "True"},
         {"type": "Z", "status": "?"},
     ]
-    changed = set_condition(others, "Ready", "False", "Paused", "", 1, NOON)
+    changed = set_condition(others, PolicyCondition.READY, "False", "Paused", "", 1, NOON)
     assert [condition["type"] for condition in changed] == ["A", "Ready", "Z"]
     assert (changed[0], changed[2]) == (others[0], others[2])
     assert others[1]["status"] == "True"
 
 
 def test_a_condition_of_a_newer_generation_is_not_overwritten() -> None:
-    newer = set_condition([], "Ready", "True", "Balanced", "", 5, NOON)
-    assert set_condition(newer, "Ready", "False", "Paused", "", 4, NOON) == newer
+    newer = set_condition([], PolicyCondition.READY, "True", "Balanced", "", 5, NOON)
+    assert set_condition(newer, PolicyCondition.READY, "False", "Paused", "", 4, NOON) == newer
 
 
 def test_times_are_written_and_read_in_utc() -> None:

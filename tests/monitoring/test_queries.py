@@ -11,7 +11,7 @@ import pytest
 
 from asked_board import NEEDS_PULSAR, Asked
 from promql import OTHERS, grouping, known_metrics, selectors
-from stage import API, NAMESPACE, POLICY, Stage, until
+from small_cluster import API, NAMESPACE, POLICY, SmallCluster, until
 from trimtab_operator.proposals.states import BECAME
 from trimtab_operator.pulsar.bridge.unload_request import UnloadResult
 from trimtab_operator.state.ownership_changes import ChangeKind
@@ -101,7 +101,7 @@ def asked(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Asked]:
     """The demo, played by a person who approves first, and then tries other shedders."""
-    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("observed"), DEMO) as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("observed"), DEMO) as stage:
         address = stage.operator.url.removeprefix("http://")
         scraped = Target(address, {"namespace": NAMESPACE, "pod": "trimtab-0", "job": "trimtab"})
         stage.prometheus.set_targets([*stage.world.targets, scraped])
@@ -110,7 +110,7 @@ def asked(
         yield Asked(stage.prometheus.url, begin, time.time())
 
 
-def play(stage: Stage) -> None:
+def play(stage: SmallCluster) -> None:
     """What the board can show without a Pulsar."""
     stage.apply_policy(mode="Approve", limits={"moveTimeout": "60s"})
     stage.wait_condition("ProposalReady", "True", within=PATIENCE)
@@ -138,7 +138,7 @@ def play(stage: Stage) -> None:
     time.sleep(2)  # two scrapes
 
 
-def split(stage: Stage) -> None:
+def split(stage: SmallCluster) -> None:
     name = "fleet-telemetry-0x00000000-0x08000000"
     spec = {"bundle": name, "boundaries": ["0x04000000"]}
     body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BundleSplit", "metadata": {"name": "halve"}, "spec": spec}
@@ -146,7 +146,7 @@ def split(stage: Stage) -> None:
     until("the bundle is divided", lambda: counted(stage, "trimtab_splits_total") > 0, within=PATIENCE)
 
 
-def counted(stage: Stage, metric: str) -> float:
+def counted(stage: SmallCluster, metric: str) -> float:
     """The sum of a counter on the operator's page."""
     lines = stage.operator.page("metrics")[1].splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{metric}{{", f"{metric} ")))

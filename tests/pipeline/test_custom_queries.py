@@ -18,10 +18,10 @@ from pipeline_worlds import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.coverage import rated
-from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.prometheus import PrometheusServer as Client
 from trimtab_pipeline.queries import SIGNALS, Series, UnknownSignalError, tables
 from trimtab_pipeline.reading import read_shard
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 PAGE = """\
 my_cpu{namespace="ns",pod="a",core="0"} 1
@@ -36,7 +36,7 @@ my_bundle_rate{namespace="ns",pod="a",bundle="t/n/0x00000000_0xffffffff"} 5
 def server(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a real Prometheus that scrapes `PAGE`."""
     folder = tmp_path_factory.mktemp("prometheus")
-    with PageServer(lambda: PAGE) as page, Prometheus(prometheus_binary, folder, scrape_interval=0.3) as running:
+    with PageServer(lambda: PAGE) as page, PrometheusServer(prometheus_binary, folder, scrape_interval=0.3) as running:
         running.set_targets([Target(page.address)])
         deadline = time.monotonic() + 30
         while len(page.served) < 3:

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fault_scene import BUNDLES, CORES, HOT, MAX_AGE, RATE, WORLD, FaultScene, fault_scene, moves
 from faulty_proxy import Fault
+from faulty_source import BUNDLES, CORES, HOT, MAX_AGE, RATE, WORLD, FaultySource, faulty_source, moves
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
@@ -31,13 +31,13 @@ DAY = 86_400.0
 @pytest.fixture(scope="module")
 def shared(
     prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory, sources: SparkLoadSources
-) -> Iterator[FaultScene]:
-    with fault_scene(prometheus_binary, tmp_path_factory.mktemp("prometheus"), sources) as made:
+) -> Iterator[FaultySource]:
+    with faulty_source(prometheus_binary, tmp_path_factory.mktemp("prometheus"), sources) as made:
         yield made
 
 
 @pytest.fixture
-def scene(shared: FaultScene) -> Iterator[FaultScene]:
+def scene(shared: FaultySource) -> Iterator[FaultySource]:
     """The scene with a new policy, which has seen every broker healthy."""
     shared.enter(f"faults/{next(_numbers)}")
     shared.healthy()
@@ -52,13 +52,15 @@ def relieves_the_hot_broker(load: ClusterLoad) -> bool:
     return bool(planned) and {move.source for move in planned} == {HOT}
 
 
-def test_with_good_data_the_hot_broker_is_relieved(scene: FaultScene) -> None:
+def test_with_good_data_the_hot_broker_is_relieved(scene: FaultySource) -> None:
     load = scene.until(lambda seen: seen.brokers.usage[:, CPU] == pytest.approx(list(CORES.values()), rel=0.2))
     assert relieves_the_hot_broker(load)
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.SLOW, Fault.DOWN, Fault.TRUNCATED])
-def test_without_an_answer_there_is_no_picture_and_the_history_stays_as_it_was(scene: FaultScene, fault: Fault) -> None:
+def test_without_an_answer_there_is_no_picture_and_the_history_stays_as_it_was(
+    scene: FaultySource, fault: Fault
+) -> None:
     scene.look()
     before = scene.files()
     scene.proxy.fault = fault
@@ -73,14 +75,14 @@ def test_without_an_answer_there_is_no_picture_and_the_history_stays_as_it_was(s
     assert relieves_the_hot_broker(after)
 
 
-def test_half_of_an_answer_with_a_warning_moves_nothing(scene: FaultScene) -> None:
+def test_half_of_an_answer_with_a_warning_moves_nothing(scene: FaultySource) -> None:
     scene.proxy.fault = Fault.PARTIAL
     load = scene.look()
     assert load.quality.partial
     assert moves(load) == ()
 
 
-def test_when_half_of_the_targets_are_gone_their_brokers_lose_trust_and_nothing_moves(scene: FaultScene) -> None:
+def test_when_half_of_the_targets_are_gone_their_brokers_lose_trust_and_nothing_moves(scene: FaultySource) -> None:
     gone = list(CORES)[2:]
     scene.scrape(*list(CORES)[:2])
     load = scene.until(lambda seen: not seen.brokers.trusted[2:].any())
@@ -93,7 +95,7 @@ def test_when_half_of_the_targets_are_gone_their_brokers_lose_trust_and_nothing_
     assert relieves_the_hot_broker(scene.healthy())
 
 
-def test_a_prometheus_that_dies_in_the_middle_of_a_cycle_costs_that_cycle_only(scene: FaultScene) -> None:
+def test_a_prometheus_that_dies_in_the_middle_of_a_cycle_costs_that_cycle_only(scene: FaultySource) -> None:
     before = scene.files()
     scene.server.pause()
     cut_short = scene.source.observe(WORLD, time.time())
@@ -109,7 +111,7 @@ def test_a_prometheus_that_dies_in_the_middle_of_a_cycle_costs_that_cycle_only(s
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])
 def test_while_our_clock_is_wrong_nobody_is_trusted_and_once_it_is_right_averages_go_on(
-    scene: FaultScene, jump: float
+    scene: FaultySource, jump: float
 ) -> None:
     scene.look()
     kept = set(scene.files())
@@ -124,7 +126,7 @@ def test_while_our_clock_is_wrong_nobody_is_trusted_and_once_it_is_right_average
     assert relieves_the_hot_broker(right)
 
 
-def test_averages_of_a_right_clock_do_not_start_from_what_a_wrong_one_wrote(scene: FaultScene) -> None:
+def test_averages_of_a_right_clock_do_not_start_from_what_a_wrong_one_wrote(scene: FaultySource) -> None:
     scene.enter(f"faults/{next(_numbers)}", short_tau=100.0)
     exporter = scene.exporters[HOT]
     first = next(iter(BUNDLES))
@@ -141,7 +143,7 @@ def test_averages_of_a_right_clock_do_not_start_from_what_a_wrong_one_wrote(scen
     assert later.bundles.short[0, RATE_IN] <= RATE + RATE * max(1 - math.exp(-passed / 100.0), 1 / 2) + 1e-6
 
 
-def test_a_broker_that_restarts_starts_its_counters_anew_and_looks_neither_idle_nor_busy(scene: FaultScene) -> None:
+def test_a_broker_that_restarts_starts_its_counters_anew_and_looks_neither_idle_nor_busy(scene: FaultySource) -> None:
     hot = scene.exporters[HOT]
     hot.restart()
     begin, seen = time.monotonic(), []

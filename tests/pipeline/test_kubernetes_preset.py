@@ -18,10 +18,10 @@ from trimtab_pipeline.align import Measured, align, shown
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.prometheus import PrometheusServer as Client
 from trimtab_pipeline.reading import read_shard
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -121,7 +121,7 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
     kubelets = Kubelets()
     with (
         PageServer(kubelets.page) as pages,
-        Prometheus(prometheus_binary, tmp_path, scrape_interval=INTERVAL) as server,
+        PrometheusServer(prometheus_binary, tmp_path, scrape_interval=INTERVAL) as server,
     ):
         server.set_targets([Target(pages.address)])
         scraped(pages, 12)

@@ -21,11 +21,11 @@ from exposition_reader import samples_of
 from page_server import PageServer
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.prometheus import PrometheusServer as Client
 from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render, render_series
 from trimtab_pipeline.ranges import Ranges
 from trimtab_pipeline.reading import read_shard
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -82,7 +82,7 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 @pytest.fixture(scope="module")
 def server(
     recording: Recording, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Prometheus]:
+) -> Iterator[PrometheusServer]:
     """A Prometheus that scrapes the recorded pages as those of two pods."""
     with ExitStack() as running:
         pages = {
@@ -90,7 +90,7 @@ def server(
         }
         targets = [Target(page.address, {"namespace": "pulsar", "pod": pod}) for pod, page in pages.items()]
         folder = tmp_path_factory.mktemp("prometheus")
-        server = running.enter_context(Prometheus(prometheus_binary, folder, targets, scrape_interval=0.5))
+        server = running.enter_context(PrometheusServer(prometheus_binary, folder, targets, scrape_interval=0.5))
         deadline = time.monotonic() + 30
         while not all(len(page.served) > 2 for page in pages.values()):
             assert time.monotonic() < deadline, "the pages are not scraped"
@@ -98,7 +98,7 @@ def server(
         yield server
 
 
-def read(server: Prometheus, recording: Recording, *, own: bool, hot: int = 0) -> tuple[Rows, Any, Any, Any]:
+def read(server: PrometheusServer, recording: Recording, *, own: bool, hot: int = 0) -> tuple[Rows, Any, Any, Any]:
     """Bundles, the brokers, the report, the topics inside the hottest bundles."""
     settings, at = PrometheusSettings(server.url, "pulsar", "pulsar", hot_bundles=hot), round(time.time(), 3)
     tables = [render(table, settings, PODS) for table in (brokers("pulsar"), BUNDLES, TOPICS)]
@@ -120,7 +120,7 @@ def same(found: Rows, expected: Rows, rel: float = 1e-9) -> bool:
     return set(found) == set(expected) and all(found[key] == pytest.approx(expected[key], rel=rel) for key in found)
 
 
-def test_topics_become_the_bundles_that_numpy_adds_up(server: Prometheus, recording: Recording) -> None:
+def test_topics_become_the_bundles_that_numpy_adds_up(server: PrometheusServer, recording: Recording) -> None:
     rows, _, report, _ = read(server, recording, own=False)
     expected = recording.summed()
     assert same(rows, expected)
@@ -134,7 +134,7 @@ def test_topics_become_the_bundles_that_numpy_adds_up(server: Prometheus, record
     assert report["dropped"].get("Unknown", 0) == len(others)
 
 
-def test_bundles_carry_what_was_sent(server: Prometheus, recording: Recording) -> None:
+def test_bundles_carry_what_was_sent(server: PrometheusServer, recording: Recording) -> None:
     rows, _, _, _ = read(server, recording, own=True)
     sent: dict[str, float] = defaultdict(float)
     for topic, rate in recording.facts["sent"].items():
@@ -143,7 +143,7 @@ def test_bundles_carry_what_was_sent(server: Prometheus, recording: Recording) -
     assert found == pytest.approx(dict(sent), rel=0.02)
 
 
-def test_what_bundles_say_of_themselves_is_taken_where_they_do(server: Prometheus, recording: Recording) -> None:
+def test_what_bundles_say_of_themselves_is_taken_where_they_do(server: PrometheusServer, recording: Recording) -> None:
     rows, _, report, _ = read(server, recording, own=True)
     if told := recording.told():  # the modular manager alone
         assert report["bundles"] >= len(told)
@@ -154,7 +154,9 @@ def test_what_bundles_say_of_themselves_is_taken_where_they_do(server: Prometheu
         assert same(rows, recording.summed())
 
 
-def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(server: Prometheus, recording: Recording) -> None:
+def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(
+    server: PrometheusServer, recording: Recording
+) -> None:
     _, _, _, inside = read(server, recording, own=True, hot=len(recording.bundles))
     kept = {topic: bundle for bundle, topics in recording.facts["stats"].items() for topic in topics}
     found = {row["topic"]: row["bundle"] for row in inside}
@@ -166,7 +168,7 @@ def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(server: Promet
         assert row["rate_in"] == pytest.approx(stats.get("msgRateIn", 0.0), abs=0.5)
 
 
-def test_usage_is_what_the_brokers_say_of_themselves(server: Prometheus, recording: Recording) -> None:
+def test_usage_is_what_the_brokers_say_of_themselves(server: PrometheusServer, recording: Recording) -> None:
     _, found, _, _ = read(server, recording, own=True)
     for row in found:
         raw = {name: value for name, _, value, _ in samples_of(recording.pages[row["pod"]])}

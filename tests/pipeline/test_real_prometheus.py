@@ -13,7 +13,7 @@ from metrics_exporter import Exporter
 from pipeline_worlds import topology
 from trimtab_pipeline.api import LoadSource, Trust
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, RATE_IN, RATE_OUT, ClusterLoad
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.prometheus]
 
@@ -42,7 +42,7 @@ def test_a_scraped_cluster_is_measured_and_a_broker_that_stops_loses_trust(
     prometheus_binary: Path, tmp_path: Path, observing: Callable[..., LoadSource]
 ) -> None:
     busy, idle = Exporter("pulsar-broker-0", 3.0, {FIRST: 10.0}), Exporter("pulsar-broker-1", 0.5, {SECOND: 20.0})
-    with busy, Prometheus(prometheus_binary, tmp_path, scrape_interval=0.5) as server:
+    with busy, PrometheusServer(prometheus_binary, tmp_path, scrape_interval=0.5) as server:
         source = observing(server.url, window=4.0, max_age=3.0, trust=Trust(min_samples=7))
         with idle:
             server.set_targets([target(busy), target(idle)])

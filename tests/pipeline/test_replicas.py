@@ -24,11 +24,11 @@ from trimtab_pipeline.align import Measured, align
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.prometheus import PrometheusServer as Client
 from trimtab_pipeline.ranges import Ranges
 from trimtab_pipeline.reading import read_shard
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -96,7 +96,7 @@ class Replicas:
 
     brokers: Brokers
     pages: tuple[PageServer, PageServer]
-    servers: tuple[Prometheus, Prometheus]
+    servers: tuple[PrometheusServer, PrometheusServer]
     url: str
 
     def scraped(self, times: int, *replicas: int) -> None:
@@ -115,10 +115,10 @@ def replicas(prometheus_binary: Path, tmp_path: Path) -> Iterator[Replicas]:
         pages = PageServer(brokers.page), PageServer(brokers.page)
         for page in pages:
             running.enter_context(page)
-        one = running.enter_context(Prometheus(prometheus_binary, tmp_path / "both", receives=True))
+        one = running.enter_context(PrometheusServer(prometheus_binary, tmp_path / "both", receives=True))
         first, second = (
             running.enter_context(
-                Prometheus(
+                PrometheusServer(
                     prometheus_binary,
                     tmp_path / name,
                     [Target(page.address, {"instance": "the-same"})],

@@ -21,10 +21,10 @@ from trimtab_pipeline.align import Measured, align
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.prometheus import PrometheusServer as Client
 from trimtab_pipeline.reading import read_shard
 from trimtab_strategies.model import CPU, RATE_IN, RESOURCES, ClusterLoad
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -44,8 +44,8 @@ def page(load: float) -> PageServer:
 
 
 @pytest.fixture
-def receiver(prometheus_binary: Path, tmp_path: Path) -> Iterator[Prometheus]:
-    with Prometheus(prometheus_binary, tmp_path / "receiver", receives=True) as server:
+def receiver(prometheus_binary: Path, tmp_path: Path) -> Iterator[PrometheusServer]:
+    with PrometheusServer(prometheus_binary, tmp_path / "receiver", receives=True) as server:
         yield server
 
 
@@ -62,16 +62,18 @@ def observed(url: str, at: float) -> tuple[ClusterLoad, float]:
 
 
 def test_the_new_process_speaks_for_the_pod_while_the_old_one_is_still_shown(
-    prometheus_binary: Path, tmp_path: Path, receiver: Prometheus
+    prometheus_binary: Path, tmp_path: Path, receiver: PrometheusServer
 ) -> None:
     folder = tmp_path / "scraper"
     with page(90.0) as old, page(10.0) as new:
-        scraper = Prometheus(prometheus_binary, folder, scrape_interval=0.25, forward=receiver.url)
+        scraper = PrometheusServer(prometheus_binary, folder, scrape_interval=0.25, forward=receiver.url)
         with scraper:
             scraper.set_targets([Target(old.address, {"instance": "10.0.0.1:8080"})])
             scraped(old, 6)
             scraper.server.kill()  # it writes no end of the series, as when the pod and its scraper die with a node
-        with Prometheus(prometheus_binary, tmp_path / "next", scrape_interval=0.25, forward=receiver.url) as following:
+        with PrometheusServer(
+            prometheus_binary, tmp_path / "next", scrape_interval=0.25, forward=receiver.url
+        ) as following:
             following.set_targets([Target(new.address, {"instance": "10.0.0.2:8080"})])
             scraped(new, 6)
             at = round(time.time() - 0.5, 3)

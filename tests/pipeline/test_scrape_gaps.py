@@ -20,10 +20,10 @@ from trimtab_pipeline.align import Measured, align
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.asking import ReadRequest, ShardRequest
 from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.prometheus import Prometheus as Client
+from trimtab_pipeline.prometheus import PrometheusServer as Client
 from trimtab_pipeline.reading import read_shard
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -100,7 +100,7 @@ def test_a_broker_is_right_or_not_believed_while_nobody_scrapes_it_and_after_its
     kubelets = Kubelets()
     with (
         PageServer(kubelets.page) as pages,
-        Prometheus(prometheus_binary, tmp_path, scrape_interval=INTERVAL) as server,
+        PrometheusServer(prometheus_binary, tmp_path, scrape_interval=INTERVAL) as server,
     ):
         server.set_targets([Target(pages.address)])
         scraped(pages, round(1.5 * WINDOW / INTERVAL))

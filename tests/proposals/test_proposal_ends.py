@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from approve_mode import APPROVE, annotations, approved, ask, command, moved, offered, progress, proposal
+from plan_clusters import HOT
 from policy_scene import Play, PolicyScene, eager
-from proposal_scene import APPROVE, HOT, annotations, approved, ask, command, moved, offered, progress, proposal
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver

@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from faulty_api import until
-from policy_scene import Play, PolicyScene, eager
-from proposal_scene import (
+from approve_mode import (
     APPROVE,
     DIVIDING,
-    HOT,
     LARGE,
     approved,
     ask,
@@ -21,7 +18,10 @@ from proposal_scene import (
     progress,
     proposal,
 )
-from split_scene import splits
+from declarative_splits import splits
+from faulty_api import until
+from plan_clusters import HOT
+from policy_scene import Play, PolicyScene, eager
 
 pytestmark = pytest.mark.apiserver
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from records import bundle, wished
+from trimtab_operator.kube.config_map_store import UnreadableContentError, packed
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
-from trimtab_operator.proposals.model import ForeignProposalError, Proposal, cost
+from trimtab_operator.proposals.model import Proposal, cost
 from trimtab_operator.proposals.progress import Execution, Mark, in_words
-from trimtab_operator.proposals.store import Standing, packed
+from trimtab_operator.proposals.store import Standing
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_strategies.model import HeldBack, Move, Plan, Reason, Split
 from trimtab_strategies.testing import NOW, cluster, with_bundles
@@ -65,7 +66,7 @@ def test_a_load_that_is_not_known_stays_unknown_when_stored() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "moves": [["a"]]}'])
 def test_what_is_none_of_ours_is_refused(text: str) -> None:
-    with pytest.raises(ForeignProposalError):
+    with pytest.raises(UnreadableContentError):
         Proposal.from_json(text)
 
 
@@ -117,7 +118,7 @@ def test_ten_thousand_moves_fit_into_a_config_map_several_times() -> None:
             row, HeldBack("", Reason.CONFLICT, "it is on pulsar-broker-17 now, and not on pulsar-broker-3 any more")
         )
 
-    stored = len(packed(whole)) + len(packed(done))
+    stored = len(packed(whole.to_json())) + len(packed(done.to_json()))
 
     assert stored < 1_048_576 * 0.75, f"{stored} bytes"
     assert Proposal.from_json(whole.to_json()) == whole
@@ -185,9 +186,9 @@ def test_progress_is_read_back_unchanged_and_only_for_its_own_proposal() -> None
     again = Execution.from_json(text, begun.proposal)
 
     assert (again.to_json(), again.in_flight, again.counts) == (text, 1, begun.counts)
-    with pytest.raises(ForeignProposalError, match="has 3 rows, its proposal 2"):
+    with pytest.raises(UnreadableContentError, match="has 3 rows, its proposal 2"):
         Execution.from_json(text, proposal(*MOVES[:2]))
-    with pytest.raises(ForeignProposalError):
+    with pytest.raises(UnreadableContentError):
         Execution.from_json(text.replace(">", "?"), begun.proposal)
 
 

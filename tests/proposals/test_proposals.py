@@ -6,12 +6,8 @@ import asyncio
 
 import pytest
 
-from faulty_api import until
-from odd_sources import Slow
-from policy_scene import Play, PolicyScene, eager
-from proposal_scene import (
+from approve_mode import (
     APPROVE,
-    HOT,
     annotations,
     approved,
     ask,
@@ -22,6 +18,10 @@ from proposal_scene import (
     progress,
     proposal,
 )
+from faulty_api import until
+from odd_sources import Slow
+from plan_clusters import HOT
+from policy_scene import Play, PolicyScene, eager
 from trimtab_operator.state.policies import Claim
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.testing import NOW, cluster, with_bundles

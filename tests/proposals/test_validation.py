@@ -81,7 +81,7 @@ IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
     "nobody has it": (scene(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
     "it is on its way elsewhere": (scene(wished(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
     "it is pinned": (scene(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
-    "it is divided": (scene(bundle(state="Splitting")), Reason.SPLITTING, "being divided"),
+    "it is divided": (scene(bundle(state="Splitting")), Reason.SPLITTING, "being split"),
     "it flapped": (replace(scene(), quarantine={"b": 0.0}), Reason.QUARANTINED, "left alone"),
     "its namespace stays": (
         scene(space=topic_namespace(policy=NamespacePolicy(unload=False))),
@@ -93,12 +93,16 @@ IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
         Reason.ISOLATION,
         "names other brokers",
     ),
-    "the source is another policy's": (scene(x=None), Reason.UNKNOWN_BROKER, "broker x is gone, or not the policy's"),
+    "the source is another policy's": (
+        scene(x=None),
+        Reason.UNKNOWN_BROKER,
+        "broker x is gone, or no longer selected by the policy",
+    ),
     "the destination is gone": (scene(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
     "the destination is down": (scene(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
     "the destination is closed": (scene(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
     "the destination's node is cordoned": (replace(scene(), closed={"y"}), Reason.UNSCHEDULABLE, "its node takes no"),
-    "the destination is not believed": (replace(scene(), trusted={"y": False}), Reason.UNTRUSTED, "can't be believed"),
+    "the destination is not believed": (replace(scene(), trusted={"y": False}), Reason.UNTRUSTED, "are not trusted"),
     "the hour is spent": (scene(moved=200), Reason.HOUR_CAP, "limits.maxMovesPerHour is 200"),
     "too many brokers are down": (
         scene(x=broker("x", ready=False), z=broker("z", ready=False)),

@@ -151,7 +151,7 @@ def test_a_url_that_is_not_allowed_is_told_and_no_secret_is_read(run: Run) -> No
         refit(r.context, urls=AllowedUrls.of([]))
         r.name(auth=TOKEN)
         await r.problem("--allow-url 127.0.0.1")
-        assert r.fake.asked == []
+        assert r.fake.requests == []
 
     run(story)
 
@@ -181,7 +181,7 @@ def test_a_secret_that_no_issuer_gives_is_told_by_its_field(run: Run) -> None:
         r.name(auth={"oauth2": {"issuerUrl": r.fake.url, "clientId": where, "clientSecret": where}})
         await r.problem("spec.pulsar.auth.oauth2.clientSecret: Secret pulsar, key token: it holds")
         assert "schlüssel" not in r.link.problem
-        assert r.fake.asked == []
+        assert r.fake.requests == []
 
     run(story)
 

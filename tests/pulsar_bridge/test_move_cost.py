@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from faulty_api import until
 from policy_scene import PolicyScene
-from trimtab_operator.kube.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, told
+from trimtab_operator.kube.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, in_seconds
 from trimtab_operator.proposals.model import cost
 from trimtab_operator.pulsar.bridge import move_cost as measuring
 from trimtab_operator.pulsar.bridge.move_cost import WAITING, Costs, Returned, interruption, returned, some_of
@@ -90,7 +90,7 @@ def test_the_latest_are_remembered_and_survive_a_restart(moves: list[tuple[float
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.1234, "0.12 s"), (0.0, "0 s"), (2.51, "2.5 s"), (12.4, "12 s")])
 def test_durations_are_told_with_two_digits_that_count(seconds: float, words: str) -> None:
-    assert told(seconds) == words
+    assert in_seconds(seconds) == words
 
 
 def test_a_plan_is_priced_by_the_latest_moves_of_its_namespaces_and_never_guessed() -> None:

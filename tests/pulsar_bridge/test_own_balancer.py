@@ -11,14 +11,14 @@ import pytest
 
 from faulty_api import until
 from policy_scene import PolicyScene, played
-from pulsar_in_memory import InMemoryPulsar
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore
+from trimtab_operator.pulsar.own_balancer.release import found_settings_store
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -61,12 +61,12 @@ async def kept(scene: PolicyScene) -> Any:
 
 
 async def stored(scene: PolicyScene) -> FoundSettings | None:
-    return await FoundSettingsStore(scene.context.api, scene.namespace).load()
+    return await found_settings_store(scene.context.api, scene.namespace).load()
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
 
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert await kept(scene) == {SHEDDING: None, SPLITTING: None}
@@ -74,8 +74,8 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
         assert (hand.held, hand.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
         assert [reason for reason, _ in scene.events()] == ["SwitchedOff"]
 
-        await wheel.look()
-        assert len(pulsar.asked) == 2
+        await wheel.check()
+        assert len(pulsar.written) == 2
 
     steer(story)
 
@@ -83,9 +83,9 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
 @pytest.mark.parametrize(("mode", "own"), [("DryRun", "SwitchOff"), ("Auto", "Verify"), ("Approve", "Verify")])
 def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, own: str) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
 
-        assert pulsar.asked == []
+        assert pulsar.written == []
         assert await kept(scene) is None
         hand = scene.context.link.hand
         assert hand.held is False
@@ -97,7 +97,7 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 
 def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
     async def story(scene: PolicyScene, _pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
         hand = scene.context.link.hand
         assert hand.held is False
         assert hand.text.startswith(f"{SHEDDING} is on at b; ")
@@ -108,8 +108,8 @@ def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
 
 def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
-        assert pulsar.asked == []
+        await wheel.check()
+        assert pulsar.written == []
         assert await kept(scene) is None
         assert scene.context.link.hand.held is True
 
@@ -119,9 +119,9 @@ def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) 
 
 def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
         pulsar.deaf.add("b")
-        await wheel.look()
+        await wheel.check()
         hand = scene.context.link.hand
         assert hand.held is None
         assert "b (b does not answer)" in hand.text
@@ -133,12 +133,12 @@ def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
 def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[str, Any]) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         pulsar.dynamic[SPLITTING] = "TRUE"
-        await wheel.look()
+        await wheel.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
         scene.edit(**edit)
         take(scene)
-        await OwnBalancerController(scene.context, pulsar).look()  # type: ignore[arg-type]  another client for another spec
+        await OwnBalancerController(scene.context, pulsar).check()  # type: ignore[arg-type]  another client for another spec
 
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await kept(scene) is None
@@ -149,17 +149,17 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 
 def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
         scene.create_policy("other", **{key: scene.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
         scene.edit(mode="DryRun")
         take(scene)
 
-        await wheel.look()  # as an operator that was started again, and has seen the first policy only
+        await wheel.check()  # as an operator that was started again, and has seen the first policy only
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
         scene.rest.patch(scene.path("balancingpolicies", "other"), {"spec": {"mode": "DryRun"}})
         take(scene, "other")
-        await wheel.look()
+        await wheel.check()
         assert pulsar.dynamic == {}
 
     steer(story)
@@ -167,23 +167,23 @@ def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) ->
 
 def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
         for _ in range(2):
             pulsar.dynamic[SHEDDING] = "true"
-            await OwnBalancerController(scene.context, pulsar).look()  # type: ignore[arg-type]  an operator that was started again
+            await OwnBalancerController(scene.context, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
             assert pulsar.dynamic[SHEDDING] == "false"
             assert scene.context.link.hand.held is True
 
         for value in ("true", "tRue"):
             pulsar.dynamic[SHEDDING] = value
-            await wheel.look()
+            await wheel.check()
             assert pulsar.dynamic[SHEDDING] == value
             assert scene.context.link.hand.held is False
             assert "does not fight" in scene.context.link.hand.text
         assert scene.context.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
 
         scene.clock += 3700
-        await wheel.look()
+        await wheel.check()
         assert pulsar.dynamic[SHEDDING] == "false"
         assert (await kept(scene))[SHEDDING] is None
 
@@ -195,9 +195,9 @@ def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer)
         async def failing(writes: int) -> None:
             pulsar.failing = writes
             for _ in range(writes):
-                await wheel._look_safely()
+                await wheel._check_safely()
                 assert "metadata store is slow" in scene.context.link.hand.text
-            await wheel.look()
+            await wheel.check()
             assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
             assert scene.context.link.hand.held is True
 
@@ -216,21 +216,21 @@ def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer)
 )
 def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[str, Any]) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.look()
+        await wheel.check()
         scene.edit(pulsar=edit)
         take(scene)
-        await wheel.look()
+        await wheel.check()
         assert (found := await stored(scene)) is not None
         assert found.pulsar != scene.context.link.spec  # not by the client of what it said before
 
         pulsar.deaf = {"a", "b"}
         anew = OwnBalancerController(scene.context, pulsar)  # type: ignore[arg-type]
-        await anew.look()
+        await anew.check()
         assert await stored(scene) == found  # nor before it is known to serve
 
         pulsar.deaf = {"b"}
         pulsar.broker("c")
-        await anew.look()
+        await anew.check()
         assert await stored(scene) == replace(found, pulsar=scene.context.link.spec, brokers=frozenset("abc"))
 
     steer(story)
@@ -240,17 +240,17 @@ def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_nee
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
         pulsar.dynamic[SPLITTING] = "TRUE"
-        await wheel.look()
+        await wheel.check()
         found = await stored(scene)
 
         scene.rest.delete(path)
-        await wheel.look()
+        await wheel.check()
         assert await stored(scene) == found
 
         scene.rest.delete(path)
         scene.edit(mode="DryRun")
         take(scene)
-        await wheel.look()
+        await wheel.check()
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await stored(scene) is None
         assert scene.context.link.switched_off is False
@@ -267,7 +267,7 @@ def test_what_was_seen_of_one_cluster_is_not_told_of_the_next(steer: Steer) -> N
             return frozenset("ab")
 
         pulsar.brokers = brokers  # type: ignore[method-assign]
-        await wheel.look()
+        await wheel.check()
 
         assert scene.context.link.hand.held is None
 
@@ -284,9 +284,9 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
         await other.reconcile()
         assert scene.condition("Valid", "other")[0] == "False"
 
-        await wheel.look()
+        await wheel.check()
 
-        assert pulsar.asked == []
+        assert pulsar.written == []
         assert scene.context.link.hand.held is False
 
     steer(story, mode="DryRun", own="Verify")
@@ -294,7 +294,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
 
 def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        pulsar.files.clear()
+        pulsar.ids.clear()
         running = asyncio.create_task(wheel.run())
         await until("that is told", lambda: "no active broker" in scene.context.link.hand.text)
         pulsar.broker("a")
@@ -313,8 +313,8 @@ def test_a_damaged_configmap_is_told_and_nothing_is_touched(steer: Steer) -> Non
         scene.rest.create(
             path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}}
         )
-        await wheel._look_safely()
-        assert pulsar.asked == []
+        await wheel._check_safely()
+        assert pulsar.written == []
         assert scene.context.link.hand.held is None
         assert "not what Trimtab writes" in scene.context.link.hand.text
 

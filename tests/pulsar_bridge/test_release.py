@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 
 from policy_scene import Play, PolicyScene, played, refit
-from pulsar_in_memory import InMemoryPulsar
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.errors import FencedError
-from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, ForeignFindingsError, FoundSettings
+from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.pulsar.own_balancer.release import BalancerRelease, FoundSettingsStore, release_balancer
+from trimtab_operator.pulsar.own_balancer.release import BalancerRelease, found_settings_store, release_balancer
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -37,7 +38,7 @@ async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> BalancerR
     """What an operator has kept that is no more; the one that is there now."""
     brokers.dynamic[SHEDDING] = "false"
     found = FoundSettings(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
-    await FoundSettingsStore(scene.context.api, scene.namespace).save(found)
+    await found_settings_store(scene.context.api, scene.namespace).save(found)
     refit(scene.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
     return BalancerRelease(scene.context, lambda _write: None)
 
@@ -49,10 +50,10 @@ def moving(url: str) -> dict[str, Any]:
 def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go = await left_behind(scene, brokers)
-            await letting_go.look()
+            release = await left_behind(scene, brokers)
+            await release.check()
             assert brokers.dynamic == {}
-            assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is None
+            assert await found_settings_store(scene.context.api, scene.namespace).load() is None
             assert scene.context.link.switched_off is False
 
     play(LOAD, story)
@@ -61,14 +62,14 @@ def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
 def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go = await left_behind(scene, brokers)
+            release = await left_behind(scene, brokers)
             path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
             stored = json.loads(scene.rest.get(path)["data"]["found.json"])
             stored["overrides"]["superUserRoles"] = "eve"
             scene.rest.patch(path, {"data": {"found.json": json.dumps(stored)}})
             brokers.dynamic["superUserRoles"] = "false"  # as if it had been switched off
-            with pytest.raises(ForeignFindingsError, match="ConfigMap trimtab-pulsar-found: it names superUserRoles"):
-                await letting_go.look()
+            with pytest.raises(UnreadableContentError, match="ConfigMap trimtab-pulsar-found: it names superUserRoles"):
+                await release.check()
             assert brokers.dynamic == {SHEDDING: "false", "superUserRoles": "false"}
 
     play(LOAD, story)
@@ -77,15 +78,15 @@ def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(play: 
 def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go, store = (
+            release, store = (
                 await left_behind(scene, brokers),
-                FoundSettingsStore(scene.context.api, scene.namespace),
+                found_settings_store(scene.context.api, scene.namespace),
             )
             link = scene.context.link
             link.found, link.switched_off = await store.load(), True
-            await store.forget()
+            await store.delete()
 
-            await letting_go.look()
+            await release.check()
 
             assert brokers.dynamic == {}
             assert (link.found, link.switched_off) == (None, False)
@@ -96,13 +97,13 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play)
 def test_a_policy_that_is_refused_does_not_keep_it_off(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go = await left_behind(scene, brokers)
+            release = await left_behind(scene, brokers)
             other = scene.add_policy("other", **moving(brokers.url))
             await scene.reconcile()
             await other.reconcile()
             assert scene.condition("Valid", "other")[0] == "False"  # the older one has the brokers, and no Pulsar
 
-            await letting_go.look()
+            await release.check()
 
             assert brokers.dynamic == {}
 
@@ -115,29 +116,29 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
         context, pulsar = scene.context, InMemoryPulsar()
         pulsar.broker("other")
         with settings_brokers(defaults()) as brokers:
-            letting_go = await left_behind(scene, brokers)
+            release = await left_behind(scene, brokers)
             context.policies.settings["main"] = Settings.of(scene.policy())
             context.link.lead_to(context.policies.settings["main"].pulsar, "main")
             wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
 
-            await wheel.look()
-            assert pulsar.asked == []
+            await wheel.check()
+            assert pulsar.written == []
             assert context.link.hand.held is False
             assert f"in the cluster at {brokers.url} is put back there first" in context.link.hand.text
             if way == "it answers":
-                await letting_go.look()
+                await release.check()
                 assert brokers.dynamic == {}
 
         if way == "it is gone":
             with pytest.raises(PulsarError):
-                await letting_go.look()
-            await wheel.look()
-            assert pulsar.asked == []
-            await FoundSettingsStore(context.api, scene.namespace).forget()  # as the condition says
-        await wheel.look()
+                await release.check()
+                await wheel.check()
+                assert pulsar.written == []
+                await found_settings_store(context.api, scene.namespace).delete()  # as the condition says
+        await wheel.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert context.link.hand.held is True
-        await letting_go.look()
+        await release.check()
         assert context.link.switched_off is True
 
     play(LOAD, story, **moving("http://other:8080"))
@@ -150,11 +151,11 @@ def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_ba
             await left_behind(scene, brokers)
         context.link.lead_to(Settings.of(scene.policy()).pulsar, "main")
         wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
-        await wheel.look()
+        await wheel.check()
         assert (context.link.hand.held, context.link.elsewhere) == (None, False)  # without brokers nothing is known
 
         pulsar.broker("other", sheds="false", splits="false")
-        await wheel.look()
+        await wheel.check()
 
         assert (context.link.hand.held, context.link.elsewhere) == (True, True)
         assert "trimtab restore" in context.link.hand.text
@@ -165,15 +166,15 @@ def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_ba
 def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go = await left_behind(scene, brokers)
+            release = await left_behind(scene, brokers)
             path = scene.path("balancingpolicies", "other")
             scene.create_policy("other", **moving(brokers.url))
             scene.rest.patch(path, {"metadata": {"finalizers": ["trimtab.dev/finalizer"]}})
-            await letting_go.look()
+            await release.check()
             assert brokers.dynamic == {SHEDDING: "false"}
 
             scene.rest.delete(path)  # its finalizer holds it
-            await letting_go.look()
+            await release.check()
             assert brokers.dynamic == {}
 
     play(LOAD, story)
@@ -182,20 +183,20 @@ def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(
 def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_nothing(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         with settings_brokers(defaults()) as brokers:
-            letting_go = await left_behind(scene, brokers)
-            letting_go.fence = closed
+            release = await left_behind(scene, brokers)
+            release.fence = closed
             with pytest.raises(FencedError):
-                await letting_go.look()
+                await release.check()
 
             refit(scene.context, urls=AllowedUrls.of(()))
             with pytest.raises(RefusedUrlError):
-                await letting_go.look()
+                await release.check()
             assert brokers.dynamic == {SHEDDING: "false"}
 
         refit(scene.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
         with pytest.raises(PulsarError):
-            await letting_go.look()
-        assert await FoundSettingsStore(scene.context.api, scene.namespace).load() is not None
+            await release.check()
+        assert await found_settings_store(scene.context.api, scene.namespace).load() is not None
 
     play(LOAD, story)
 

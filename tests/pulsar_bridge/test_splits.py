@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
+from declarative_splits import DiedError, condition, half, halves, leftovers, order, split_status
 from policy_scene import PolicyScene, played
-from pulsar_in_memory import InMemoryPulsar
-from pulsar_split_scene import Crew, ask, at, link, parent
-from split_scene import DiedError, condition, half, halves, leftovers, order, split_status
+from pulsar_splits import PulsarSplitOperator, ask, at, link, parent
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.splits import pulsar
 from trimtab_operator.splits.controller import SplitController
@@ -22,11 +21,12 @@ from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
 LOAD = cluster(bundles={"a": [1] * 4, "b": [1]}, a=0.5, b=0.5, c=0.1)
-Story = Callable[[PolicyScene, Crew], Awaitable[None]]
+Story = Callable[[PolicyScene, PulsarSplitOperator], Awaitable[None]]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def divide(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.
 
     def run(story: Story, *, extensible: bool = False, topics: tuple[float, ...] = (0.1, 0.4, 0.6, 0.9)) -> None:
         async def whole(scene: PolicyScene) -> None:
-            await story(scene, Crew(scene, link(scene, extensible=extensible, topics=topics)))
+            await story(scene, PulsarSplitOperator(scene, link(scene, extensible=extensible, topics=topics)))
 
         played(trimtab_crds, kube_namespace, LOAD, whole)
 
@@ -48,15 +48,15 @@ def test_pulsar_divides_where_it_was_ordered_and_the_children_go_where_they_shou
     divide: Callable[..., None],
     extensible: bool,  # noqa: FBT001  a column
 ) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         whole = parent(scene)
         order(scene, "split", bundle=whole, boundaries=[half(whole)], destinations=["", "c"])
 
-        status = await crew.finish()
+        status = await operator.finish()
 
         assert (status["phase"], condition(status, "Complete")) == ("Completed", ("True", "Completed"))
         assert whole not in scene.bundles()
-        assert crew.mirrored() == crew.truth()
+        assert operator.mirrored() == operator.truth()
         assert {scene.desired_owners()[name] for name in halves(whole)[:1]} == {"a"}
         assert scene.desired_owners()[halves(whole)[1]] == "c"  # the carrier's to carry out
         moved = scene.bundles()[halves(whole)[1]]
@@ -71,13 +71,13 @@ def test_several_positions_are_cut_at_once_or_one_after_the_other(
     divide: Callable[..., None],
     extensible: bool,  # noqa: FBT001  a column
 ) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.25, 0.5, 0.75)
-        status = await crew.finish()
+        status = await operator.finish()
         assert status["phase"] == "Completed"
-        assert crew.mirrored() == crew.truth()
-        assert len(crew.truth()) == 7
-        accepted = [asked for asked in crew.pulsar.asked if asked.startswith("split")]
+        assert operator.mirrored() == operator.truth()
+        assert len(operator.truth()) == 7
+        accepted = [asked for asked in operator.pulsar.written if asked.startswith("split")]
         assert len(accepted) == (5 if extensible else 1)  # three at once, two at once, and each alone
 
     divide(story, extensible=extensible)
@@ -87,12 +87,12 @@ def test_several_positions_are_cut_at_once_or_one_after_the_other(
 def test_fewer_than_two_topics_are_refused_before_pulsar_is_asked(
     divide: Callable[..., None], topics: tuple[float, ...]
 ) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        status = await crew.finish()
+        status = await operator.finish()
         assert condition(status, "Complete") == ("False", "TooFewTopics")
         assert f"{len(topics)} loaded topic" in status["message"]
-        assert crew.pulsar.asked == []
+        assert operator.pulsar.written == []
         assert not leftovers(scene)
         assert scene.bundles()[parent(scene)]["status"]["state"] == "Owned"
 
@@ -104,18 +104,18 @@ def test_what_pulsar_refuses_leaves_the_bundle_as_it_was(
     divide: Callable[..., None],
     extensible: bool,  # noqa: FBT001  a column
 ) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        asked = crew.pulsar.topic_positions
+        asked = operator.pulsar.topic_positions
 
         async def both(bundle: str) -> Any:
             return {**await asked(bundle), "t0": 1, "t9": 2}
 
-        crew.splits.divider.admin._inner = _Two(crew.pulsar, both)  # type: ignore[attr-defined]
-        status = await crew.finish()
+        operator.admin.inner = _Two(operator.pulsar, both)
+        status = await operator.finish()
         assert condition(status, "Complete") == ("False", "InvalidSplit"), status
         assert not leftovers(scene)
-        assert crew.mirrored() == crew.truth()
+        assert operator.mirrored() == operator.truth()
 
     divide(story, extensible=extensible, topics=(0.1,))
 
@@ -131,13 +131,13 @@ class _Two:
 
 
 def test_a_part_that_pulsar_will_not_cut_leaves_the_others_as_pulsar_has_them(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.3, 0.5)  # nothing between 0.3 and 0.5, so whichever is cut first, one topic is left to the other
-        status = await crew.finish()
+        status = await operator.finish()
         assert condition(status, "Complete") == ("False", "TooFewTopics")
         assert "not as ordered" in status["message"]
-        assert crew.mirrored() == crew.truth()
-        assert len(crew.truth()) == 5
+        assert operator.mirrored() == operator.truth()
+        assert len(operator.truth()) == 5
         assert not leftovers(scene)
 
     divide(story, extensible=True, topics=(0.2, 0.9))
@@ -148,14 +148,13 @@ def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
     divide: Callable[..., None],
     extensible: bool,  # noqa: FBT001  a column
 ) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.25, 0.5, destinations=["b", "", "c"])
         deaths = 0
         for writes in range(1, 40):
-            crew.left = 1
-            crew.begin()
+            operator.begin(dies_after=1)
             try:
-                await crew.round()
+                await operator.round()
             except DiedError:
                 deaths += 1
                 await scene.seen()
@@ -164,7 +163,7 @@ def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
             assert writes < 39
         assert split_status(scene, "split")["phase"] == "Completed"
         assert deaths >= 10
-        assert crew.mirrored() == crew.truth()
+        assert operator.mirrored() == operator.truth()
         assert not leftovers(scene)
         assert {"b", "c"} <= set(scene.desired_owners().values())
 
@@ -172,57 +171,53 @@ def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
 
 
 def test_a_wish_for_where_it_is_that_comes_after_the_lock_holds_nothing_up(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
         for _ in range(20):
             if scene.bundles()[parent(scene)]["status"].get("split"):
                 break
-            crew.left = 1
-            crew.begin()
+            operator.begin(dies_after=1)
             with suppress(DiedError):
-                await crew.round()
+                await operator.round()
             await scene.seen()
         desired = {"owner": "a", "assignment": {"owner": "a", "reason": "Adopted", "time": "2026-01-01T00:00:00Z"}}
         scene.rest.patch(scene.path("bundles", parent(scene)), {"spec": desired})
-        crew.left = None
-        crew.begin()
+        operator.begin()
 
-        assert (await crew.finish())["phase"] == "Completed"
-        assert crew.mirrored() == crew.truth()
+        assert (await operator.finish())["phase"] == "Completed"
+        assert operator.mirrored() == operator.truth()
 
     divide(story)
 
 
 def test_old_boundaries_are_read_again(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
-        crew.pulsar.stale = 2
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
+        operator.pulsar.stale = 2
         ask(scene, 0.5)
-        assert (await crew.finish())["phase"] == "Completed"
-        assert len(crew.pulsar.asked) == 1
+        assert (await operator.finish())["phase"] == "Completed"
+        assert len(operator.pulsar.written) == 1
 
     divide(story)
 
 
-async def until_the_parent_is_gone(scene: PolicyScene, crew: Crew) -> None:
+async def until_the_parent_is_gone(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
     """An operator dies right after it deleted the parent."""
     while parent(scene) in scene.bundles():
-        crew.left = 1
-        crew.begin()
+        operator.begin(dies_after=1)
         with suppress(DiedError):
-            await crew.round()
+            await operator.round()
         await scene.seen()
-    crew.left = None
-    crew.begin()
+    operator.begin()
 
 
 def test_old_boundaries_after_the_parent_is_gone_end_no_split(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         whole = parent(scene)
         order(scene, "split", bundle=whole, boundaries=[half(whole)], destinations=["", "c"])
-        await until_the_parent_is_gone(scene, crew)
-        crew.pulsar.stale = 1
+        await until_the_parent_is_gone(scene, operator)
+        operator.pulsar.stale = 1
 
-        assert (await crew.finish())["phase"] == "Completed"
+        assert (await operator.finish())["phase"] == "Completed"
 
         assert [scene.desired_owners()[name] for name in halves(whole)] == ["a", "c"]
         assert not leftovers(scene)
@@ -233,15 +228,15 @@ def test_old_boundaries_after_the_parent_is_gone_end_no_split(divide: Callable[.
 def test_a_cluster_that_never_hears_of_its_own_split_is_waited_for_no_longer_than_others(
     divide: Callable[..., None],
 ) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        await until_the_parent_is_gone(scene, crew)
-        crew.pulsar.stale = 1000
+        await until_the_parent_is_gone(scene, operator)
+        operator.pulsar.stale = 1000
 
-        await crew.round()
-        await crew.round(after=10)
+        await operator.round()
+        await operator.round(after=10)
         assert "older than its children" in split_status(scene, "split")["message"]
-        await crew.round(after=100)
+        await operator.round(after=100)
 
         assert condition(split_status(scene, "split"), "Complete") == ("False", "TimedOut")
 
@@ -249,57 +244,60 @@ def test_a_cluster_that_never_hears_of_its_own_split_is_waited_for_no_longer_tha
 
 
 def test_a_404_that_is_not_pulsars_ends_no_split(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        await until_the_parent_is_gone(scene, crew)
-        crew.pulsar.astray = 1
+        await until_the_parent_is_gone(scene, operator)
+        operator.pulsar.astray = {"boundaries"}
+        await operator.round()
+        assert operator.pulsar.asked["boundaries"]
+        operator.pulsar.astray.clear()
 
-        assert (await crew.finish())["phase"] == "Completed"
+        assert (await operator.finish())["phase"] == "Completed"
 
     divide(story)
 
 
 def test_a_split_in_a_namespace_that_is_gone_ends(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        await until_the_parent_is_gone(scene, crew)
-        del crew.pulsar.rings["public/a"]
+        await until_the_parent_is_gone(scene, operator)
+        del operator.pulsar.spaces["public/a"]
 
-        assert condition(await crew.finish(), "Complete") == ("False", "Superseded")
+        assert condition(await operator.finish(), "Complete") == ("False", "Superseded")
 
     divide(story)
 
 
 def test_a_split_by_somebody_else_is_taken_over_as_it_is(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        crew.left = 3  # owner reference, acceptance, lock
+        operator.life.writes = 3  # owner reference, acceptance, lock
         with pytest.raises(DiedError):
-            await crew.round()
+            await operator.round()
         assert scene.bundles()[parent(scene)]["status"]["split"] == "split"
-        crew.left = None
-        await crew.pulsar.split(crew.whole, [int(at(scene, 0.3)[0], 16)])
+        operator.life.writes = None
+        await operator.pulsar.split(operator.whole, [int(at(scene, 0.3)[0], 16)])
 
-        crew.begin()
-        status = await crew.finish()
+        operator.begin()
+        status = await operator.finish()
 
         assert condition(status, "Complete") == ("False", "Superseded")
         assert at(scene, 0.3)[0] in status["message"]
-        assert crew.mirrored() == crew.truth()
+        assert operator.mirrored() == operator.truth()
         assert not leftovers(scene)
 
     divide(story)
 
 
 def test_who_mirrors_the_children_first_takes_nothing_from_the_split(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         whole = parent(scene)
         order(scene, "split", bundle=whole, boundaries=[half(whole)], destinations=["b", "c"])
-        crew.left = 4  # Pulsar has divided, and the operator dies
+        operator.life.writes = 4  # Pulsar has divided, and the operator dies
         with pytest.raises(DiedError):
-            await crew.round()
-        crew.left = None
-        tenant, space, *_ = parse_pulsar_bundle(crew.whole)
+            await operator.round()
+        operator.life.writes = None
+        tenant, space, *_ = parse_pulsar_bundle(operator.whole)
         for name in halves(whole):
             edges = name.split("-")[-2:]
             full = f"{tenant}/{space}/{edges[0]}_{edges[1]}"
@@ -307,45 +305,44 @@ def test_who_mirrors_the_children_first_takes_nothing_from_the_split(divide: Cal
             scene.add_bundle(full, "a")
         scene.rest.delete(scene.path("bundles", whole))
 
-        crew.begin()
-        assert (await crew.finish())["phase"] == "Completed"
+        operator.begin()
+        assert (await operator.finish())["phase"] == "Completed"
 
         assert [scene.desired_owners()[name] for name in halves(whole)] == ["b", "c"]
-        assert crew.mirrored() == crew.truth()
+        assert operator.mirrored() == operator.truth()
 
     divide(story)
 
 
 def test_a_bundle_that_went_elsewhere_is_not_divided(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        crew.left = 2
+        operator.life.writes = 2
         with pytest.raises(DiedError):
-            await crew.round()
-        crew.left = None
+            await operator.round()
+        operator.life.writes = None
         scene.rest.patch(scene.path("bundles", parent(scene), "status"), {"status": {"owner": "b"}})
-        crew.begin()
-        status = await crew.finish()
+        operator.begin()
+        status = await operator.finish()
         assert condition(status, "Complete") == ("False", "Superseded")
-        assert crew.pulsar.asked == []
+        assert operator.pulsar.written == []
 
     divide(story)
 
 
 def test_a_split_that_pulsar_does_not_answer_goes_back_in_time(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
-        crew.left = 3
+        operator.life.writes = 3
         with pytest.raises(DiedError):
-            await crew.round()
-        crew.left = None
-        crew.begin()
-        crew.splits.divider.admin._inner = _Deaf(crew.pulsar)  # type: ignore[attr-defined]
-        await crew.round()
+            await operator.round()
+        operator.begin()
+        operator.admin.inner = _Deaf(operator.pulsar)
+        await operator.round()
         assert split_status(scene, "split")["phase"] == "Splitting"
-        await crew.round(after=10)
+        await operator.round(after=10)
         assert "nobody answers" in split_status(scene, "split")["message"]
-        await crew.round(after=100)
+        await operator.round(after=100)
         assert condition(split_status(scene, "split"), "Complete") == ("False", "TimedOut")
         assert not leftovers(scene)
         assert scene.bundles()[parent(scene)]["status"]["owner"] == "a"
@@ -367,33 +364,33 @@ class _Deaf:
 
 
 def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.25, 0.5)
-        crew.left = 5  # one child is made
+        operator.life.writes = 5  # one child is made
         with pytest.raises(DiedError):
-            await crew.round()
-        crew.left = None
+            await operator.round()
+        operator.life.writes = None
         scene.rest.delete(scene.path("bundlesplits", "split"))
-        crew.begin()
+        operator.begin()
         for _ in range(3):
-            await crew.round()
-        assert crew.mirrored() == crew.truth()
+            await operator.round()
+        assert operator.mirrored() == operator.truth()
         assert not leftovers(scene)
 
     divide(story)
 
 
 def test_without_a_link_the_brokers_divide_and_without_a_client_it_waits(divide: Callable[..., None]) -> None:
-    async def story(scene: PolicyScene, crew: Crew) -> None:
+    async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         declarative = DeclarativeSplitExecutor(scene.context.api, scene.namespace, scene.context.now)
-        crew.splits = SplitController(scene.context, ChosenSplitExecutor(scene.context, lambda: None, declarative))
+        operator.splits = SplitController(scene.context, ChosenSplitExecutor(scene.context, lambda: None, declarative))
         ask(scene, 0.5)
-        await crew.round()
-        await crew.round(after=10)
+        await operator.round()
+        await operator.round(after=10)
         assert "Pulsar can't be asked" in split_status(scene, "split")["message"]
 
         scene.context.link.spec = None
-        await crew.round()
+        await operator.round()
         assert set(halves(parent(scene))) <= set(scene.bundles())
 
     divide(story)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from admin_model import ModelCluster
 from faulty_api import until
 from manifests import broker, bundle, topic_namespace
 from policy_scene import PolicyScene, refit
@@ -20,6 +19,7 @@ from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -32,7 +32,7 @@ class Mirrored:
     """A scene whose objects follow `pulsar`."""
 
     scene: PolicyScene
-    pulsar: ModelCluster = field(default_factory=lambda: ModelCluster(active={X, Y}))
+    pulsar: InMemoryPulsar = field(default_factory=lambda: InMemoryPulsar([X, Y], extensible=True))
 
     def bundles(self) -> dict[str, tuple[str, str]]:
         """Owner and state of each bundle that is named after a namespace of Pulsar's."""
@@ -94,8 +94,7 @@ def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
 
 def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        world.pulsar.add("t/n", 3)
-        world.pulsar.serve("t/n", X, Y)
+        world.pulsar.add("t/n", 3, X, Y)
         del world.pulsar.owners["t/n/0xaaaaaaaa_0xffffffff"]
 
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -121,8 +120,7 @@ def y_x(broker_id: str) -> str:
 
 def test_a_second_look_writes_nothing(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        world.pulsar.add("t/n", 8)
-        world.pulsar.serve("t/n", X, Y)
+        world.pulsar.add("t/n", 8, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         await asyncio.sleep(0.3)
         world.scene.requests.clear()
@@ -153,11 +151,10 @@ def test_a_broker_is_found_by_address_then_by_its_pods_name(mirror: Tell) -> Non
 
 def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        world.pulsar.add("t/n", 2)
-        world.pulsar.serve("t/n", X, Y)
+        world.pulsar.add("t/n", 2, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
 
-        world.pulsar.active.remove(Y)
+        world.pulsar.inactive.add(Y)
         world.pulsar.serve("t/n", X)
 
         await world.until("bundles are x's", lambda: {owner for owner, _ in world.bundles().values()} == {y_x(X)})
@@ -171,12 +168,11 @@ def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirr
 
 def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        world.pulsar.add("t/n", 2)
-        world.pulsar.serve("t/n", X, Y)
+        world.pulsar.add("t/n", 2, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         before = world.bundles()
 
-        world.pulsar.silent.add(Y)
+        world.pulsar.deaf.add(Y)
         world.pulsar.asked.clear()
         await world.until("it was asked", lambda: world.pulsar.asked["owned"] > 8)
 
@@ -187,8 +183,7 @@ def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
 
 def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        whole, *_ = world.pulsar.add("t/n", 1)
-        world.pulsar.serve("t/n", X)
+        whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         order: list[str] = []
         world.scene.context.stores.bundles.subscribe(
@@ -207,16 +202,14 @@ def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle
 
 def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        whole, *_ = world.pulsar.add("t/n", 1)
-        world.pulsar.serve("t/n", X)
-        before = world.pulsar.spaces["t/n"]
+        whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         world.pulsar.divide(whole)
         await world.until("its halves are there", lambda: list(world.bundles().values()) == [(y_x(X), "Owned")] * 2)
         versions = world.scene.versions("bundles")
 
-        world.pulsar.stale["t/n"] = [before]
-        await world.until("it was told", lambda: not world.pulsar.stale["t/n"])
+        world.pulsar.stale = 1
+        await world.until("it was told", lambda: not world.pulsar.stale)
         await asyncio.sleep(0.3)
 
         assert world.scene.versions("bundles") == versions
@@ -233,7 +226,7 @@ def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundle
         await world.until("and grouped", lambda: world.pulsar.groups == {"t/n": "far"})
         await world.until("and mirrored", lambda: len(world.bundles()) == 5)
 
-        assert world.pulsar.written[:2] == [("tenant", "t", "model"), ("namespace", "t/n", "5")]
+        assert world.pulsar.written[:2] == ["tenant t of fake", "namespace t/n of 5"]
 
     mirror(story)
 
@@ -247,7 +240,7 @@ def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_say
         await world.until("it is told", lambda: world.ready("mine")[1] == "OtherBundles")
 
         assert len(world.bundles()) == 3
-        assert not [w for w in world.pulsar.written if w[0] == "namespace"]
+        assert not [w for w in world.pulsar.written if w.startswith("namespace")]
 
     mirror(story)
 
@@ -308,8 +301,7 @@ def test_the_namespaces_of_a_tenant_that_is_gone_go(mirror: Tell) -> None:
 
 def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(mirror: Tell) -> None:
     async def story(world: Mirrored) -> None:
-        world.pulsar.add("t/n", 2)
-        world.pulsar.serve("t/n", X)
+        world.pulsar.add("t/n", 2, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         uid = world.spaces()["t-n"]["metadata"]["uid"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import records
-from mirror_model import BROKERS, INNER, LAST, SPACE, Objects, boundaries, existing, full, ranges, seen
+from sync_model import BROKERS, INNER, LAST, SPACE, BundleObjects, boundaries, existing, full, ranges, seen
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.pulsar.bridge.sync.diff import Owned, reflect_owners, reflect_ranges
 
@@ -27,26 +27,26 @@ def owners_of(draw: st.DrawFn, edges: tuple[int, ...]) -> dict[str, str]:
 
 
 @st.composite
-def objects_of(draw: st.DrawFn, edges: tuple[int, ...]) -> Objects:
+def objects_of(draw: st.DrawFn, edges: tuple[int, ...]) -> BundleObjects:
     """Some of the bundles of an earlier state, each said to be anybody's, and some that a person has made."""
     kept = [found for found in ranges(edges) if draw(st.booleans())]
     bundles = [existing(*found, draw(st.sampled_from(("", *BROKERS)))) for found in kept]
     if draw(st.booleans()):
         bundles.append(existing("0x01000000", "0x02000000", "a", made=False))
-    return Objects(space, {b.name: b for b in bundles})
+    return BundleObjects(space, {b.name: b for b in bundles})
 
 
-def statuses(objects: Objects, owned: Owned, *stuck: str) -> dict[str, dict[str, Any]]:
+def statuses(objects: BundleObjects, owned: Owned, *stuck: str) -> dict[str, dict[str, Any]]:
     found = reflect_owners(objects.bundles.values(), NAMES, owned, stuck, now=0)
     return {record.name: status for record, status in found}
 
 
-def reflect(objects: Objects, edges: tuple[int, ...], owned: Owned, *, sure: bool = True) -> None:
+def reflect(objects: BundleObjects, edges: tuple[int, ...], owned: Owned, *, sure: bool = True) -> None:
     objects.apply(reflect_ranges(edges, space, objects.bundles.values(), owned.by_bundle, 0, sure=sure))
     objects.patch(list(reflect_owners(objects.bundles.values(), NAMES, owned, (), now=0)))
 
 
-def found(objects: Objects) -> dict[str, str]:
+def found(objects: BundleObjects) -> dict[str, str]:
     """What the objects say that were not made by a person."""
     return {full(b): b.status_owner for b in objects.bundles.values() if b.made}
 
@@ -79,7 +79,7 @@ def test_a_second_look_at_the_same_changes_nothing(data: st.DataObject) -> None:
 def test_a_broker_that_did_not_answer_changes_nothing_of_what_it_serves(data: st.DataObject) -> None:
     edges = data.draw(boundaries())
     owners = data.draw(owners_of(edges))
-    objects = Objects(space)
+    objects = BundleObjects(space)
     reflect(objects, edges, seen(edges, owners)[1])
     silent = data.draw(st.sampled_from(BROKERS))
     heard = {bundle: owner for bundle, owner in owners.items() if owner != silent}
@@ -91,7 +91,7 @@ def test_a_broker_that_did_not_answer_changes_nothing_of_what_it_serves(data: st
 def test_every_hash_belongs_to_a_bundle_at_every_moment_of_a_split(data: st.DataObject) -> None:
     before, cuts = data.draw(boundaries()), data.draw(st.sets(st.sampled_from(INNER), max_size=4))
     after = tuple(sorted({*before, *cuts}))
-    objects = Objects(space, {b.name: b for b in (existing(*r, "a") for r in ranges(before))})
+    objects = BundleObjects(space, {b.name: b for b in (existing(*r, "a") for r in ranges(before))})
 
     changes = reflect_ranges(after, space, objects.bundles.values(), {}, 0)
     objects.apply(changes)
@@ -138,7 +138,7 @@ def test_the_halves_of_a_pinned_bundle_are_pinned() -> None:
 def test_a_bundle_that_is_being_divided_is_left_to_its_divider() -> None:
     whole = existing("0x00000000", "0xffffffff", "a", state="Splitting", split="s")
     child = existing("0x00000000", "0x80000000", "a", parent=whole.name)
-    objects = Objects(space, {b.name: b for b in (whole, child)})
+    objects = BundleObjects(space, {b.name: b for b in (whole, child)})
 
     changes = reflect_ranges(HALVES, space, objects.bundles.values(), {}, 0)
 
@@ -146,9 +146,9 @@ def test_a_bundle_that_is_being_divided_is_left_to_its_divider() -> None:
     assert statuses(objects, Owned(complete=True)) == {}
 
 
-def one(**changes: Any) -> tuple[Objects, str]:
+def one(**changes: Any) -> tuple[BundleObjects, str]:
     bundle = existing("0x00000000", "0xffffffff", "a", **changes)
-    return Objects(space, {bundle.name: bundle}), full(bundle)
+    return BundleObjects(space, {bundle.name: bundle}), full(bundle)
 
 
 def test_an_owner_that_changed_elsewhere_is_told() -> None:
@@ -180,7 +180,7 @@ def set_owner(owner: str, serving: str, reason: str = "Overloaded") -> BundleRec
 
 def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
     bundle = set_owner("b", serving="a")
-    objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "b"})
+    objects, owned = BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "b"})
 
     assert statuses(objects, owned) == {}
     [status] = statuses(objects, owned, bundle.name).values()
@@ -189,7 +189,7 @@ def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
 
 def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
     bundle = set_owner("b", serving="a")
-    objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "c"})
+    objects, owned = BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "c"})
 
     [status] = statuses(objects, owned, bundle.name).values()
 
@@ -202,7 +202,7 @@ def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
 def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner: str) -> None:
     bundle = set_owner("b", serving="b", reason=reason)
 
-    [status] = statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
+    [status] = statuses(BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): owner})).values()
 
     assert (status["owner"], status["observedGeneration"]) == (owner, 4), "nobody asked for it to be anywhere"
 
@@ -210,7 +210,7 @@ def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner:
 @pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Adopted"])
 def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str) -> None:
     bundle = replace(set_owner("a", serving="a", reason=reason), state="Releasing")
-    objects, owned = Objects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})
+    objects, owned = BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})
 
     assert statuses(objects, owned) == {}, "it may be closed there"
     [status] = statuses(objects, owned, bundle.name).values()
@@ -220,7 +220,7 @@ def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str
 def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
     bundle = replace(set_owner("b", serving="a", reason="Adopted"), assigned_owner="a")
 
-    assert statuses(Objects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})) == {}
+    assert statuses(BundleObjects(space, {bundle.name: bundle}), Owned({full(bundle): "a"})) == {}
 
 
 def test_a_bundle_whose_namespace_object_is_unknown_is_left_alone() -> None:

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from admin_model import ModelCluster
 from faulty_api import until
 from manifests import topic_namespace
 from policy_scene import PolicyScene, refit
@@ -21,6 +20,7 @@ from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.bulk import make_bundles
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
@@ -35,13 +35,12 @@ class Crowd(PolicyScene):
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         super().__init__(plane, namespace, cluster(bundles=1, a=0.0))
-        self._plane, self.pulsar = plane, ModelCluster(active=set(IDS))
+        self._plane, self.pulsar = plane, InMemoryPulsar(list(IDS), extensible=True)
 
     def build(self) -> None:
         births: list[Any] = []
         for space in SPACES:
-            self.pulsar.add(space, 500)
-            self.pulsar.serve(space, *IDS)
+            self.pulsar.add(space, 500, *IDS)
             owned = {b: broker_name_of_address(i) for b, i in self.pulsar.owners.items()}
             spec = {"tenant": "t", "name": space.partition("/")[2], "bundles": 500}
             manifest = topic_namespace(space.replace("/", "-"), **spec)

@@ -318,7 +318,7 @@ def test_what_may_be_closed_where_it_is_comes_before_all_that_waits(carry: Carry
         c.begin()
         for name in (closed, waiting):
             await c.settled(name)
-        first = next(path for _, _, path in c.fake.asked if "/unload" in path)
+        first = next(path for _, _, path in c.fake.requests if "/unload" in path)
         assert c.full[closed].rpartition("/")[2] in first
 
     carry(story, begin=False, unloads=1, extensible=True)

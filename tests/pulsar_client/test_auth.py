@@ -167,11 +167,11 @@ def test_an_issuer_that_hangs_is_told_instead_of_pulsar_and_no_other_broker_is_t
             found = await asyncio.gather(*(admin.brokers() for _ in range(3)), return_exceptions=True)
             assert [str(error) for error in found] == [f"issuer {issuer.url}/realm/: no answer within 1 s"] * 3
             assert len(issuer.posted) == 2, "all wait for one"
-            assert len(fake.asked) == 1
+            assert len(fake.requests) == 1
             issuer.hangs, fake.token = False, "token-3"
             clock.now += auth.ASK_AGAIN
             await admin.brokers()
-            assert fake.asked[-1][0] == fake.ids[0]
+            assert fake.requests[-1][0] == fake.ids[0]
 
     monkeypatch.setattr(auth, "WITHIN", 1.0)
     played(story)
@@ -352,7 +352,7 @@ def test_by_https_another_port_of_a_listed_host_is_not_asked(authority: Authorit
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
         async with FakePulsar(tls=tls, apart=True) as fake:
-            fake.add("t/n", f"127.0.0.1:{runner.addresses[0][1]}")
+            fake.add("t/n", 1, f"127.0.0.1:{runner.addresses[0][1]}")
             identity = Bearer(Credentials("a-token", ca=pem(authority.certificate)))
             async with connected(fake.url, identity=identity) as admin:
                 with pytest.raises(PulsarRefusedError, match="which Pulsar does not list as a broker: host and port"):
@@ -396,8 +396,8 @@ def asked(tls: ssl.SSLContext, credentials: Credentials) -> frozenset[str]:
     """What is owned by the second of two brokers that speak TLS: it is asked where the first redirects to."""
 
     async def play() -> frozenset[str]:
-        async with FakePulsar(brokers=2, tls=tls, extensible=True, apart=True) as fake:
-            fake.add("t/n", fake.ids[1])
+        async with FakePulsar(size=2, tls=tls, extensible=True, apart=True) as fake:
+            fake.add("t/n", 1, fake.ids[1])
             async with connected(fake.url, identity=Bearer(credentials)) as admin:
                 return await admin.owned(fake.ids[1])
 
@@ -409,10 +409,10 @@ def test_brokers_behind_https_are_found_without_asking_what_they_serve(authority
     async def play() -> None:
         tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
         async with FakePulsar(tls=tls, apart=apart) as fake:
-            mine, other, nobodys = fake.add("t/n", fake.ids[1], fake.ids[2], "")
+            mine, other, nobodys = fake.add("t/n", 3, fake.ids[1], fake.ids[2], "")
             async with connected(fake.url, identity=Bearer(credentials)) as admin:
                 assert (await admin.runtime(fake.ids[2]))["clusterName"] == "fake"
-                assert fake.asked[-1][0] == fake.ids[2]
+                assert fake.requests[-1][0] == fake.ids[2]
                 assert await admin.reported(fake.ids[1]) == {mine}
                 owners = [await admin.owner(bundle, fake.ids[1]) for bundle in (mine, other, nobodys)]
                 assert owners == [fake.ids[1], fake.ids[2], ""]
@@ -431,7 +431,7 @@ def test_a_service_that_leads_to_a_broker_is_not_taken_for_its_address(authority
     async def play() -> None:
         tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
         async with FakePulsar(tls=tls, apart=True, extensible=extensible) as fake:
-            (mine,) = fake.add("t/n", fake.ids[0])
+            (mine,) = fake.add("t/n", 1, fake.ids[0])
             service = fake.url.replace("127.0.0.1", "localhost")
             async with connected(service, identity=Bearer(credentials)) as admin:
                 await admin.brokers()

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from pulsar_in_memory import InMemoryPulsar
 from trimtab_operator.pulsar.client.dynamic_config import (
     ENABLED,
     SHEDDING,
@@ -20,6 +19,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     switched_on,
 )
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 SPEC = PulsarSpec(admin_url="http://pulsar:8080")
 
@@ -124,7 +124,7 @@ def test_what_somebody_set_since_is_left_as_it_is() -> None:
     done = asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]  it needs no more of an Admin
 
     assert pulsar.dynamic == {SHEDDING: "true"}
-    assert pulsar.asked == [f"drop {SPLITTING}"]
+    assert pulsar.written == [f"drop {SPLITTING}"]
     assert done == [
         f"{SPLITTING}: dynamic value dropped, each broker's file counts again",
         f"{SHEDDING} is left as it is (true)",
@@ -140,4 +140,4 @@ def test_a_dynamic_value_is_put_back_as_it_was() -> None:
     asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
     asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
 
-    assert pulsar.asked == [f"{SHEDDING}=TRUE"]
+    assert pulsar.written == [f"{SHEDDING}=TRUE"]

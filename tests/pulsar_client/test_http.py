@@ -47,9 +47,9 @@ async def refused(doing: Awaitable[Any]) -> PulsarError:
 
 def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destination() -> None:
     async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
-        (bundle,) = fake.add("t/n", fake.ids[2])
+        (bundle,) = fake.add("t/n", 1, fake.ids[2])
         await admin.unload(bundle, fake.ids[1])
-        assert [(broker, method) for broker, method, path in fake.asked if "unload" in path] == [
+        assert [(broker, method) for broker, method, path in fake.requests if "unload" in path] == [
             (fake.ids[0], "PUT"),
             (fake.ids[2], "PUT"),
         ]
@@ -61,7 +61,7 @@ def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destinatio
 @pytest.mark.parametrize("manager", [LoadManager.MODULAR, LoadManager.EXTENSIBLE])
 def test_refusals_of_an_unload_can_be_told_apart(manager: LoadManager) -> None:
     async def story(admin: HttpAdmin, fake: FakePulsar) -> list[type[PulsarError]]:
-        (bundle,) = fake.add("t/n", fake.ids[0])
+        (bundle,) = fake.add("t/n", 1, fake.ids[0])
         stale, text = "t/n/0x00000000_0x40000000", "an unexpected error"
         fake.failures.append((500, text))
         wrong = [(stale, ""), (bundle, "10.9.9.9:8080"), (bundle, fake.ids[1]), ("t/gone/0x00000000_0xffffffff", "")]
@@ -78,7 +78,7 @@ def test_refusals_of_an_unload_can_be_told_apart(manager: LoadManager) -> None:
 
 def test_what_a_broker_owns_is_read_without_the_systems_own_bundles() -> None:
     async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
-        mine, other = fake.add("t/n", fake.ids[1], fake.ids[0])
+        mine, other = fake.add("t/n", 2, fake.ids[1], fake.ids[0])
         assert await admin.owned(fake.ids[1]) == {mine}
         assert await admin.owned(fake.ids[0]) == {other}
         assert isinstance(await refused(admin.owned("10.9.9.9:8080")), UnknownError)
@@ -88,7 +88,7 @@ def test_what_a_broker_owns_is_read_without_the_systems_own_bundles() -> None:
 
 def test_any_broker_tells_who_serves_a_bundle_and_the_one_it_names_is_not_asked() -> None:
     async def story(admin: HttpAdmin, fake: FakePulsar) -> list[str]:
-        mine, nobodys = fake.add("t/n", fake.ids[1], "")
+        mine, nobodys = fake.add("t/n", 2, fake.ids[1], "")
         fake.deaf.add(fake.ids[1])
         assert isinstance(await refused(admin.owner(mine, fake.ids[1])), PulsarUnavailableError)
         assert isinstance(await refused(admin.owner("t/n/0x00000000_0x10000000", fake.ids[0])), StaleBundleError)
@@ -119,7 +119,7 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host:
         runner = web.ServerRunner(web.Server(stranger))
         await runner.setup()
         await web.TCPSite(runner, host, 0).start()
-        async with FakePulsar(brokers=1, token=TOKEN) as fake:
+        async with FakePulsar(size=1, token=TOKEN) as fake:
             fake.owners["t/n/0x00000000_0xffffffff"] = f"{host}:{runner.addresses[0][1]}"
             fake.spaces["t/n"] = (0, 0xFFFFFFFF)
             async with connected(fake.url, identity=Bearer(Credentials(TOKEN))) as admin:
@@ -137,12 +137,12 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host:
 def test_a_listed_broker_that_the_administrator_does_not_allow_is_not_asked() -> None:
     async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
         allowed.append(AllowedUrls.of([fake.ids[0]]))
-        (bundle,) = fake.add("t/n", fake.ids[1])
+        (bundle,) = fake.add("t/n", 1, fake.ids[1])
         error = await refused(admin.unload(bundle, fake.ids[2]))
         assert "--allow-url 127.0.0.1" in str(error)
         assert "--allow-url 127.0.0.1" in str(await refused(admin.runtime(fake.ids[2])))
         assert isinstance(await refused(admin.runtime("10.9.9.9:8080")), UnknownError), "nor one that is not listed"
-        assert {broker for broker, _, _ in fake.asked} == {fake.ids[0]}
+        assert {broker for broker, _, _ in fake.requests} == {fake.ids[0]}
 
     allowed = [AllowedUrls.of(["127.0.0.1"])]
     guards = Guards(admit=lambda url: allowed[-1].admit(url, "messaging", secrets=True))
@@ -157,7 +157,7 @@ def test_writes_pass_the_fence_and_reads_do_not() -> None:
         raise RuntimeError("this process does not lead")
 
     async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
-        (bundle,) = fake.add("t/n", fake.ids[0])
+        (bundle,) = fake.add("t/n", 1, fake.ids[0])
         assert await admin.boundaries("t/n")
         with pytest.raises(RuntimeError, match="does not lead"):
             await admin.unload(bundle)
@@ -208,7 +208,7 @@ def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
     waited: list[float] = []
 
     async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
-        (bundle,) = fake.add("t/n", fake.ids[0])
+        (bundle,) = fake.add("t/n", 1, fake.ids[0])
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for _ in range(15):
@@ -228,7 +228,7 @@ def test_every_hop_is_observed_by_call_and_status() -> None:
     seen: list[tuple[str, str]] = []
 
     async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
-        (bundle,) = fake.add("t/n", fake.ids[1])
+        (bundle,) = fake.add("t/n", 1, fake.ids[1])
         await admin.unload(bundle, fake.ids[2])
 
     asked(FakePulsar(), story, guards=Guards(observe=lambda call, code, _: seen.append((call, code))))

@@ -12,9 +12,9 @@ from policy_scene import Play, PolicyScene
 from records import bundle
 from trimtab_operator.app import following
 from trimtab_operator.kube.broker_records import node_record
-from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
-from trimtab_operator.reconcile.brokers import told
+from trimtab_operator.kube.wire import NODES
+from trimtab_operator.reconcile.brokers import drain_condition
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
@@ -29,13 +29,17 @@ def settings(**spec: Any) -> Settings:
 
 
 def test_a_drained_broker_that_owns_nothing_is_drained() -> None:
-    assert told([], set(), settings(mode="Auto")) == ("True", "Drained", "it owns nothing")
+    assert drain_condition([], set(), settings(mode="Auto")) == ("True", "Drained", "it owns nothing")
 
 
 def test_what_is_left_is_counted_and_pinned_bundles_are_named() -> None:
     own = [bundle("b1"), bundle("b2", pinned=True)]
 
-    assert told(own, set(), settings(mode="Auto")) == ("False", "Draining", "2 bundles left; b2 stay: pinned")
+    assert drain_condition(own, set(), settings(mode="Auto")) == (
+        "False",
+        "Draining",
+        "2 bundles left; b2 stay: pinned",
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def test_what_is_left_is_counted_and_pinned_bundles_are_named() -> None:
 def test_where_all_that_is_left_stays_the_reason_says_why(
     changes: dict[str, Any], excluded: set[str], reason: str
 ) -> None:
-    assert told([bundle("b", **changes)], excluded, settings(mode="Auto"))[:2] == ("False", reason)
+    assert drain_condition([bundle("b", **changes)], excluded, settings(mode="Auto"))[:2] == ("False", reason)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def test_where_all_that_is_left_stays_the_reason_says_why(
     [({}, "DryRun"), ({"mode": "Approve"}, "NotApproved"), ({"mode": "Auto", "paused": True}, "Paused")],
 )
 def test_a_policy_that_does_not_act_by_itself_is_named(spec: dict[str, Any], reason: str) -> None:
-    status, found, message = told([bundle("b")], set(), settings(**spec))
+    status, found, message = drain_condition([bundle("b")], set(), settings(**spec))
 
     assert (status, found) == ("False", reason)
     assert "policy main is" in message

@@ -55,7 +55,7 @@ class Watched:
         """Status and reason of `Ready` after one look."""
         await self._seen()
         self.scene.clock += after
-        await self.status.look()
+        await self.status.check()
         return self.ready()[:2]
 
     async def settled(self) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from policy_scene import Play, played
-from stage import Stage
+from small_cluster import SmallCluster
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -23,7 +23,7 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
 @pytest.fixture(scope="session")
 def stage(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stage]:
+) -> Iterator[SmallCluster]:
     """Everything running, with no policy; its operator is the ServiceAccount that ships."""
-    with Stage(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("secured-stage")) as running:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("secured-stage")) as running:
         yield running

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from guarded_server import Asked, GuardedServer
-from stage import API, NAMESPACE, Stage, until
+from small_cluster import API, NAMESPACE, SmallCluster, until
 from trimtab_testbed.servers.certificates import Authority
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
@@ -70,14 +70,14 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def answers(stage: Stage) -> Iterator[Answers]:
+def answers(stage: SmallCluster) -> Iterator[Answers]:
     """See `Answers`; policy and Secret are gone afterwards."""
     yield Answers(stage.prometheus.url)
     stage.drop_policy()
     stage.rest.delete(f"/api/v1/namespaces/{NAMESPACE}/secrets/canaries")
 
 
-def release(stage: Stage, authority: Authority) -> list[str]:
+def release(stage: SmallCluster, authority: Authority) -> list[str]:
     """A Secret with all kinds of secrets; what must not be found, piece by piece."""
     certificate, key = (path.read_text() for path in authority.client("trimtab"))
     entries = {"token": TOKEN, "tenant": TENANT, "password": PASSWORD, "user": "me", "crt": certificate, "key": key}
@@ -100,23 +100,25 @@ BASIC = {"basic": {"username": entry("user"), "password": entry("password")}}
 TLS = {"tls": {"ca": entry("ca"), "certificate": entry("crt"), "key": entry("key")}}
 
 
-def turn_to(stage: Stage, url: str, auth: dict[str, Any]) -> None:
+def turn_to(stage: SmallCluster, url: str, auth: dict[str, Any]) -> None:
     """Edit the policy's source."""
     auth = {"bearerToken": None, "headers": None, "basic": None, "tls": None, **auth}
     stage.edit_policy(source={"prometheus": {"url": url, "auth": auth}})
 
 
-def told(stage: Stage, words: str) -> None:
+def told(stage: SmallCluster, words: str) -> None:
     """Wait until the policy's conditions say so."""
     until(words, lambda: any(words in c["message"] for c in stage.status().get("conditions", [])), within=60)
 
 
-def measured(stage: Stage) -> None:
+def measured(stage: SmallCluster) -> None:
     stage.wait_condition("Ready", "True", within=60)
     stage.wait_cycles(1)
 
 
-def test_no_secret_is_found_in_anything_that_was_written(stage: Stage, answers: Answers, authority: Authority) -> None:
+def test_no_secret_is_found_in_anything_that_was_written(
+    stage: SmallCluster, answers: Answers, authority: Authority
+) -> None:
     pieces = release(stage, authority)
     with GuardedServer(answers) as plain:
         stage.apply_policy()
@@ -154,11 +156,11 @@ def test_no_secret_is_found_in_anything_that_was_written(stage: Stage, answers: 
     )
 
 
-def secret_data(stage: Stage) -> str:
+def secret_data(stage: SmallCluster) -> str:
     return json.dumps(stage.rest.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/canaries")["data"])
 
 
-def everything(stage: Stage) -> dict[str, str]:
+def everything(stage: SmallCluster) -> dict[str, str]:
     """All that the operator has written or shows, by where it is."""
     collections = [
         *(f"{API}/{kind}" for kind in ("balancingpolicies", "brokers", "bundles", "bundlesplits", "topicnamespaces")),
@@ -191,7 +193,7 @@ def kept(path: Path) -> str:
     return raw + str(pq.read_schema(path).metadata) + str(pq.ParquetFile(path).read().to_pylist())
 
 
-def test_a_running_operator_makes_no_connection_to_what_is_not_listed(stage: Stage) -> None:
+def test_a_running_operator_makes_no_connection_to_what_is_not_listed(stage: SmallCluster) -> None:
     """Its list is 127.0.0.1, which `localhost` would lead to."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://localhost:{listening.getsockname()[1]}"

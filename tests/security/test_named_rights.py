@@ -12,7 +12,7 @@ from trimtab_operator.kube.client import CONFIG_MAPS, LEASES, Api, RefusedError,
 from trimtab_operator.kube.lease import LEASE
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, FoundSettings
-from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore
+from trimtab_operator.pulsar.own_balancer.release import found_settings_store
 from trimtab_operator.resources import rbac
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane
@@ -49,11 +49,11 @@ def test_only_the_configmap_with_pulsars_settings_can_be_deleted(
     make(control_plane, kube_namespace, CONFIG_MAPS, "theirs")
 
     async def story(api: Api) -> None:
-        store = FoundSettingsStore(api, kube_namespace)
+        store = found_settings_store(api, kube_namespace)
         found = FoundSettings(PulsarSpec(admin_url="http://pulsar:8080")).noting([SHEDDING], {})
         await store.save(found)
         assert await store.load() == found
-        await store.forget()
+        await store.delete()
         assert await store.load() is None
         with pytest.raises(RefusedError, match="cannot delete resource"):
             await api.delete(CONFIG_MAPS, kube_namespace, "theirs")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings as hypothesis_settings, stra
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, of_newest, render, topics_in
-from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.servers.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.prometheus
 
@@ -45,7 +45,7 @@ PLAIN = "plain"
 @pytest.fixture(scope="module")
 def parse(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parse]:
     """What Prometheus understood of a query, written down by itself."""
-    with Prometheus(prometheus_binary, tmp_path_factory.mktemp("prometheus")) as server:
+    with PrometheusServer(prometheus_binary, tmp_path_factory.mktemp("prometheus")) as server:
 
         def ask(promql: str) -> str:
             body = urllib.parse.urlencode({"query": promql}).encode()

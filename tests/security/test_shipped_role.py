@@ -1,7 +1,7 @@
 """The Role that ships is what the operator needs: a whole story under it, and the API server's audit log as evidence.
 
-Every test with a `Stage` runs the operator as the ServiceAccount of `deploy/rbac.yaml`. Here it does all it can do, so
-a right that is missing is a 403 in the log, and one that is too much is not there.
+Every test with a `SmallCluster` runs the operator as the ServiceAccount of `deploy/rbac.yaml`. Here it does all it can
+do, so a missing right is a 403 in the log, and a right that is too much does not appear there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from shipped_role import asked, granted
-from stage import API, NAMESPACE, Stage, until
+from small_cluster import API, NAMESPACE, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -28,7 +28,7 @@ CANT_BE_SHOWN: dict[Right, str] = {
 
 
 @pytest.fixture(scope="module")
-def used(stage: Stage) -> Iterator[dict[Right, set[int]]]:
+def used(stage: SmallCluster) -> Iterator[dict[Right, set[int]]]:
     """What the operator asked of the API server in a life with everything in it, and how it was answered."""
     release_a_secret(stage)
     stage.apply_policy(mode="Auto", source=source(stage))
@@ -46,45 +46,45 @@ def used(stage: Stage) -> Iterator[dict[Right, set[int]]]:
         stage.drop_policy()
 
 
-def source(stage: Stage) -> dict[str, object]:
+def source(stage: SmallCluster) -> dict[str, object]:
     """The stage's Prometheus, with a token from a Secret."""
     token = {"bearerToken": {"secret": "prometheus", "key": "token"}}
     server = {"url": stage.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}
     return {"prometheus": {**server, "auth": token}}
 
 
-def release_a_secret(stage: Stage) -> None:
+def release_a_secret(stage: SmallCluster) -> None:
     meta = {"name": "prometheus", "labels": {"trimtab.dev/credentials": "true"}}
     data = {"token": base64.b64encode(b"t").decode()}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data}
     stage.rest.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
 
 
-def level(stage: Stage) -> None:
+def level(stage: SmallCluster) -> None:
     """Brokers are found, measured, and their bundles moved."""
     stage.wait_condition("Balanced", "False", "Overloaded")
     until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=60)
 
 
-def cut_a_namespace(stage: Stage) -> None:
+def cut_a_namespace(stage: SmallCluster) -> None:
     spec = {"tenant": "t", "name": "fresh", "bundles": 2}
     body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TopicNamespace", "metadata": {"name": "fresh"}, "spec": spec}
     stage.rest.create(f"{API}/topicnamespaces", body)
     until("its bundles have owners", lambda: len(fresh(stage)) == 2 and all(fresh(stage).values()))
 
 
-def fresh(stage: Stage) -> dict[str, str]:
+def fresh(stage: SmallCluster) -> dict[str, str]:
     """Owners of the bundles of the namespace that was cut."""
     return {name: owner for name, owner in stage.owners().items() if name.startswith("t-fresh-")}
 
 
-def repeat_an_event(stage: Stage) -> None:
+def repeat_an_event(stage: SmallCluster) -> None:
     for paused in (True, False, True, False):
         stage.edit_policy(paused=paused)
         stage.wait_condition("Ready", "False" if paused else "True")
 
 
-def lose_a_broker(stage: Stage) -> None:
+def lose_a_broker(stage: SmallCluster) -> None:
     lost = next(iter(fresh(stage).values()))
     stage.world.kill(lost)
     until("its bundles are with others", lambda: lost not in stage.owners().values())
@@ -92,7 +92,7 @@ def lose_a_broker(stage: Stage) -> None:
     until("nothing is left open", stage.settled)
 
 
-def forget_a_broker(stage: Stage) -> None:
+def forget_a_broker(stage: SmallCluster) -> None:
     """As discovery made it for a pod that is gone by now."""
     meta = {"name": "ghost", "labels": {"trimtab.dev/discovered": "true"}}
     body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "Broker", "metadata": meta, "spec": {"pod": "ghost"}}
@@ -105,7 +105,7 @@ def forget_a_broker(stage: Stage) -> None:
     until("its Broker object is gone", lambda: "ghost" not in names())
 
 
-def split_by_the_rule(stage: Stage) -> None:
+def split_by_the_rule(stage: SmallCluster) -> None:
     """The busiest bundle is too busy for the policy."""
     before = len(stage.owners())
     stage.edit_policy(split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxMsgRate": 1}})
@@ -114,13 +114,13 @@ def split_by_the_rule(stage: Stage) -> None:
     until("the splits are through", lambda: all(split["phase"] in {"Completed", "Failed"} for split in splits(stage)))
 
 
-def splits(stage: Stage) -> list[dict[str, str]]:
+def splits(stage: SmallCluster) -> list[dict[str, str]]:
     """Status of each BundleSplit."""
     found = stage.rest.get(f"{API}/bundlesplits")["items"]
     return [item.get("status", {"phase": "Pending"}) for item in found]
 
 
-def split_by_hand(stage: Stage) -> None:
+def split_by_hand(stage: SmallCluster) -> None:
     """A person asks for it; once it is finished it is forgotten."""
     spec = {"bundle": min(fresh(stage)), "boundaries": ["0x10000000"], "ttlSecondsAfterFinished": 1}
     body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BundleSplit", "metadata": {"name": "halve"}, "spec": spec}
@@ -130,7 +130,7 @@ def split_by_hand(stage: Stage) -> None:
     until("it is forgotten", lambda: len(splits(stage)) == before)
 
 
-def leave_a_split(stage: Stage) -> None:
+def leave_a_split(stage: SmallCluster) -> None:
     """A bundle is locked by a split that somebody deleted in the middle."""
     name = min(fresh(stage))
     stage.patch_bundle(name, status=True, state="Splitting", split="deleted")

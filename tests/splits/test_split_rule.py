@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from declarative_splits import SplitOperator, half, halves, leftovers, order, split_status, splits
 from policy_scene import Play, PolicyScene
-from split_scene import Operator, half, halves, leftovers, order, split_status, splits
 from splitting_worlds import large, with_topics
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
 from trimtab_operator.kube.naming import split_name
@@ -63,7 +63,7 @@ def test_a_large_bundle_is_divided_and_its_children_placed_in_the_same_plan(play
         assert sum(count for _, count in scene.memory()["moves"]) == len(leaving)
         assert [reason for reason, _ in scene.events()] == ["Bandwidth"]
 
-        status = await Operator(scene).finish(name)
+        status = await SplitOperator(scene).finish(name)
 
         assert status["phase"] == "Completed"
         assert [scene.owners()[child] for child in halves(whole)] == asked["spec"]["destinations"]
@@ -111,7 +111,7 @@ def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(p
         await second.reconcile()
         whole = bundle(scene)
         order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
-        await Operator(scene).finish("by-topics")
+        await SplitOperator(scene).finish("by-topics")
 
         assert split_status(scene, "by-topics")["phase"] == "Completed"
 
@@ -165,7 +165,7 @@ def test_the_limit_of_bundles_holds_for_people_too(play: Play) -> None:
         await scene.reconcile()
         order(scene, "mine", bundle=bundle(scene), boundaries=[half(bundle(scene))])
 
-        await Operator(scene).round()
+        await SplitOperator(scene).round()
 
         status = split_status(scene, "mine")
         assert status["phase"] == "Failed"
@@ -176,7 +176,7 @@ def test_the_limit_of_bundles_holds_for_people_too(play: Play) -> None:
 
 def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = bundle(scene), Operator(scene)
+        whole, operator = bundle(scene), SplitOperator(scene)
         order(scene, "halve", bundle=whole, boundaries=[half(whole)])
         await operator.round()
         await scene.land()
@@ -205,7 +205,7 @@ def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(play: P
         [name] = splits(scene)
         scene.rest.patch(scene.path("bundles", bundle(scene)), {"spec": {"pinned": True}})
 
-        await Operator(scene).round()
+        await SplitOperator(scene).round()
 
         assert [c["reason"] for c in split_status(scene, name)["conditions"]] == ["Pinned", "Pinned"]
         assert scene.owners()[bundle(scene)] == "a"
@@ -220,7 +220,7 @@ def test_a_bundle_that_moved_before_its_split_begins_stays_whole(play: Play) -> 
         scene.give(bundle(scene), "b")
         await scene.land()
 
-        await Operator(scene).round()
+        await SplitOperator(scene).round()
 
         assert split_status(scene, name)["message"].endswith("went from a to b since that was decided")
         assert scene.owners()[bundle(scene)] == "b"
@@ -232,7 +232,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(play: Play
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         [name] = splits(scene)
-        operator = Operator(scene)
+        operator = SplitOperator(scene)
         await operator.round()
         await operator.round(after=61)
         assert split_status(scene, name)["phase"] == "Failed"
@@ -254,7 +254,7 @@ def test_topics_that_a_cycle_has_seen_can_be_divided_by_number(play: Play) -> No
         whole = bundle(scene)
         order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
 
-        status = await Operator(scene).finish("by-topics")
+        status = await SplitOperator(scene).finish("by-topics")
 
         assert status["phase"] == "Completed"
         lower, upper = (int(text, 16) for text in whole.split("-")[-2:])

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings, strategies as st
 
 from ownership_model import Record, split as pulsar_split
-from split_model import CHILDREN, EDGES, Model, order
+from split_model import CHILDREN, EDGES, SplitModel, order
 from trimtab_operator.splits.steps import SplitStep, owner_of, parent_of, split_of
 from trimtab_strategies.model.bundle_state import State
 
@@ -24,7 +24,7 @@ MISHAPS = st.one_of(
 )
 
 
-def happen(model: Model, event: str, name: str) -> None:
+def happen(model: SplitModel, event: str, name: str) -> None:
     match event:
         case "operator":
             model.advance()
@@ -40,7 +40,7 @@ def happen(model: Model, event: str, name: str) -> None:
             model.give_up = "it took too long"
 
 
-def to_the_end(model: Model) -> SplitStep:
+def to_the_end(model: SplitModel) -> SplitStep:
     """Brokers do as wished, and whoever operates goes on, until nothing is left to be done."""
     for _ in range(60):
         step = model.advance()
@@ -59,7 +59,7 @@ def to_the_end(model: Model) -> SplitStep:
 def test_an_undisturbed_split_serves_every_hash_once_after_each_write(
     events: list[tuple[str, str]], destinations: tuple[str, ...]
 ) -> None:
-    model = Model(order(*destinations))
+    model = SplitModel(order(*destinations))
     for event, name in events:
         happen(model, event, name)
         model.check_once()
@@ -79,7 +79,7 @@ def test_an_undisturbed_split_serves_every_hash_once_after_each_write(
 def test_whatever_happens_in_between_ends_with_every_hash_served_once(
     events: list[tuple[str, str]], destinations: tuple[str, ...]
 ) -> None:
-    model = Model(order(*destinations))
+    model = SplitModel(order(*destinations))
     for event, name in events:
         happen(model, event, name)
         model.check_once()
@@ -92,7 +92,7 @@ def test_whatever_happens_in_between_ends_with_every_hash_served_once(
 
 
 def test_a_parent_goes_only_after_each_child_has_an_owner() -> None:
-    model = Model(order())
+    model = SplitModel(order())
     while (step := model.advance()) is not SplitStep.WAIT:
         assert step in {SplitStep.LOCK, SplitStep.CREATE}
 
@@ -105,7 +105,7 @@ def test_a_parent_goes_only_after_each_child_has_an_owner() -> None:
 
 
 def test_a_parent_that_a_finalizer_holds_is_waited_for_and_not_gone_back_to() -> None:
-    model = Model(order())
+    model = SplitModel(order())
     while model.advance() is not SplitStep.WAIT:
         model.bundles["b"]["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
     model.give_up = "it took too long"
@@ -125,7 +125,7 @@ def test_the_bundles_go_through_the_states_of_pulsars_machine() -> None:
     flow = pulsar_split(whole, {whole: Record(State.OWNED, destination="x")}, children)
     theirs = [(step.bundle == whole, step.new.state if step.new else State.INIT) for step in flow]
 
-    model, ours = Model(order()), list[tuple[bool, State]]()
+    model, ours = SplitModel(order()), list[tuple[bool, State]]()
     states = {SplitStep.LOCK: State.SPLITTING, SplitStep.CREATE: State.OWNED, SplitStep.DELETE: State.DELETED}
     while (step := model.advance()) is not SplitStep.DONE:
         if step in states:

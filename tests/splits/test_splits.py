@@ -1,6 +1,6 @@
 """Splits on a real API server: ordered by a person, carried out step by step, whatever comes in between.
 
-After every single write each hash of the ring is served by exactly one bundle (`split_scene.check_served`).
+After every single write each hash of the ring is served by exactly one bundle (`declarative_splits.check_served`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from declarative_splits import DiedError, SplitOperator, condition, half, halves, leftovers, order, split_status, splits
 from policy_scene import Play, PolicyScene
-from split_scene import DiedError, Operator, condition, half, halves, leftovers, order, split_status, splits
 from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.kube.records import SplitRecord
 from trimtab_operator.splits import controller
@@ -46,7 +46,7 @@ def failed(scene: PolicyScene, name: str = "halve") -> tuple[str, str]:
 
 def test_a_bundle_is_divided_as_a_person_asks(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
 
         await operator.round()
         parent, first = scene.bundles()[whole], scene.bundles()[halves(whole)[0]]
@@ -73,7 +73,7 @@ def test_a_bundle_is_divided_as_a_person_asks(play: Play) -> None:
 
 def test_children_go_where_a_person_sends_them_once_the_parent_is_gone(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene, destinations=["", "c"]), Operator(scene)
+        whole, operator = halve(scene, destinations=["", "c"]), SplitOperator(scene)
         await operator.round()
         assert {scene.desired_owners()[name] for name in halves(whole)} == {"a"}
 
@@ -91,11 +91,11 @@ def test_a_split_goes_on_wherever_the_operator_died(play: Play) -> None:
         for writes in itertools.count():
             name, row = f"split-{writes}", writes
             whole = halve(scene, row, name, destinations=["", "c"])
-            mortal = Operator(scene, dies_after=writes)
+            mortal = SplitOperator(scene, dies_after=writes)
             try:
                 status = await mortal.finish(name)
             except DiedError:
-                status = await Operator(scene).finish(name)
+                status = await SplitOperator(scene).finish(name)
             else:
                 break
             assert status["phase"] == "Completed", writes
@@ -113,21 +113,21 @@ def test_a_split_goes_back_wherever_the_operator_died(play: Play) -> None:
         for writes in itertools.count():
             name = f"split-{writes}"
             whole = halve(scene, writes, name)
-            before = Operator(scene)
+            before = SplitOperator(scene)
             await before.round()  # the children are there, and nobody takes them
-            mortal = Operator(scene, dies_after=writes)
+            mortal = SplitOperator(scene, dies_after=writes)
             try:
                 await mortal.round()
                 await mortal.round(after=SPLIT_WITHIN + 1)
             except DiedError:
-                after = Operator(scene)
+                after = SplitOperator(scene)
                 await after.round()
                 await after.round(after=SPLIT_WITHIN + 1)
             assert failed(scene, name) == ("Complete", "TimedOut"), writes
             assert not set(halves(whole)) & set(scene.bundles())
             assert scene.bundles()[whole]["status"]["state"] == "Owned"
             assert not leftovers(scene)
-            if mortal.api.alive:
+            if mortal.life.alive:
                 break
         assert writes > 3
 
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 def test_a_child_whose_new_broker_is_gone_stays_with_the_old_one(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene, destinations=["b", "c"]), Operator(scene)
+        whole, operator = halve(scene, destinations=["b", "c"]), SplitOperator(scene)
         await operator.round()
         scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
 
@@ -172,7 +172,7 @@ def test_what_can_not_be_divided_is_refused_in_words(case: str, play: Play) -> N
     async def story(scene: PolicyScene) -> None:
         whole = halve(scene, **spec)
 
-        await Operator(scene).round()
+        await SplitOperator(scene).round()
 
         assert failed(scene) == ("Accepted", reason)
         assert text in split_status(scene, "halve")["message"]
@@ -189,7 +189,7 @@ def test_a_pinned_bundle_is_divided_for_a_person_and_its_children_are_pinned(pla
         await scene.land()
         whole = halve(scene)
 
-        await Operator(scene).finish("halve")
+        await SplitOperator(scene).finish("halve")
 
         assert all(scene.bundles()[name]["spec"]["pinned"] for name in halves(whole))
 
@@ -200,7 +200,7 @@ def test_a_person_may_name_an_algorithm(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         whole = halve(scene, boundaries=None, algorithm="range_equally_divide")
 
-        await Operator(scene).finish("halve")
+        await SplitOperator(scene).finish("halve")
 
         assert set(halves(whole)) <= set(scene.bundles())
 
@@ -218,7 +218,7 @@ def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(play: Play, m
         whole = halve(scene, 1)
         monkeypatch.setattr(controller, "order_of", judged)
 
-        await Operator(scene).finish("halve")
+        await SplitOperator(scene).finish("halve")
 
         assert set(halves(whole)) <= set(scene.bundles())
         assert split_status(scene, "broken") == {}
@@ -228,12 +228,12 @@ def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(play: Play, m
 
 def test_a_split_waits_for_a_bundle_that_moves(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         scene.give(whole, "b")
 
         await operator.round()
         assert split_status(scene, "halve")["phase"] == "Pending"
-        assert "open wish" in split_status(scene, "halve")["message"]
+        assert "pending owner" in split_status(scene, "halve")["message"]
         await scene.land()
         await operator.finish("halve")
 
@@ -244,7 +244,7 @@ def test_a_split_waits_for_a_bundle_that_moves(play: Play) -> None:
 
 def test_a_split_does_not_wait_for_ever(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        operator = Operator(scene)
+        operator = SplitOperator(scene)
         created = scene.rest.get(scene.path("bundlesplits"))
         assert created["items"] == []
         scene.give(halve(scene), "b")
@@ -261,7 +261,7 @@ def test_a_split_does_not_wait_for_ever(play: Play) -> None:
 
 def test_of_two_splits_of_a_bundle_the_first_is_done_and_the_other_refused(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         await operator.round()
         halve(scene, name="rival")
 
@@ -276,7 +276,7 @@ def test_of_two_splits_of_a_bundle_the_first_is_done_and_the_other_refused(play:
 
 def test_two_splits_of_one_bundle_at_the_same_moment_end_with_one_division(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         halve(scene, name="rival")
 
         await operator.finish("halve")
@@ -292,14 +292,14 @@ def test_two_splits_of_one_bundle_at_the_same_moment_end_with_one_division(play:
 
 def test_who_moves_the_parent_in_the_middle_gets_it_whole(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         await operator.round()
         scene.give(whole, "b")
 
         await operator.round()
 
         assert failed(scene) == ("Complete", "Superseded")
-        assert f"somebody wishes {whole} on b" in split_status(scene, "halve")["message"]
+        assert f"{whole} is to move to b" in split_status(scene, "halve")["message"]
         await scene.land()
         assert scene.owners()[whole] == "b"
         assert not leftovers(scene)
@@ -309,7 +309,7 @@ def test_who_moves_the_parent_in_the_middle_gets_it_whole(play: Play) -> None:
 
 def test_a_parent_that_is_deleted_in_the_middle_leaves_its_children(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         await operator.round()
         await scene.land()
         scene.rest.delete(scene.path("bundles", whole))
@@ -324,7 +324,7 @@ def test_a_parent_that_is_deleted_in_the_middle_leaves_its_children(play: Play) 
 
 def test_a_split_that_is_deleted_in_the_middle_leaves_its_bundle_whole(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         await operator.round()
         scene.rest.delete(scene.path("bundlesplits", "halve"))
 
@@ -340,7 +340,7 @@ def test_a_split_that_is_deleted_in_the_middle_leaves_its_bundle_whole(play: Pla
 
 def test_a_split_that_is_deleted_after_its_bundle_leaves_the_children_as_others(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         await operator.round()
         await scene.land()
         for plural, name in (("bundles", whole), ("bundlesplits", "halve")):
@@ -356,7 +356,7 @@ def test_a_split_that_is_deleted_after_its_bundle_leaves_the_children_as_others(
 
 def test_the_owner_of_a_parent_is_lost_in_the_middle_and_another_gets_it_whole(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         await scene.reconcile()
         await operator.round()
         scene.rest.patch(scene.path("brokers", "a", "status"), {"status": {"ready": False}})
@@ -378,12 +378,12 @@ def test_the_owner_of_a_parent_is_lost_in_the_middle_and_another_gets_it_whole(p
 
 def test_an_api_server_that_is_away_costs_time_alone(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
-        whole, operator = halve(scene), Operator(scene)
+        whole, operator = halve(scene), SplitOperator(scene)
         for _ in range(12):
-            operator.api.error = ApiUnavailableError("away")
-            operator.api.dies_after(1)
+            operator.life.error = ApiUnavailableError("away")
+            operator.life.writes = 1
             await operator.round()
-            operator.api.dies_after(None)
+            operator.life.writes = None
             await scene.land()
 
         assert split_status(scene, "halve")["phase"] == "Completed"
@@ -396,7 +396,7 @@ def test_an_api_server_that_is_away_costs_time_alone(play: Play) -> None:
 def test_a_finished_split_is_kept_for_as_long_as_it_says(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         halve(scene, ttlSecondsAfterFinished=100)
-        operator = Operator(scene)
+        operator = SplitOperator(scene)
         await operator.finish("halve")
 
         await operator.round(after=99)
@@ -414,7 +414,7 @@ def test_a_topic_namespace_counts_its_bundles(play: Play) -> None:
         path = scene.path("topicnamespaces", "public-a")
         scene.rest.patch(f"{path}/status", {"status": {"bundles": 32, "conditions": [ready]}})
         halve(scene)
-        operator = Operator(scene)
+        operator = SplitOperator(scene)
 
         await operator.finish("halve")
         await operator.round()

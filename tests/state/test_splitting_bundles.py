@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from declarative_splits import SplitOperator, splits
 from policy_scene import Play, PolicyScene
-from split_scene import Operator, splits
 from splitting_worlds import large, with_topics
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.observe.snapshot import observe
@@ -71,7 +71,7 @@ def test_after_a_split_a_cycle_sees_the_children_with_their_load(play: Play) -> 
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         [name] = splits(scene)
-        await Operator(scene).finish(name)
+        await SplitOperator(scene).finish(name)
 
         settings = Settings.of(scene.policy())
         run = PolicyRun(settings, DryRunActuator(), scene.source, PolicyState())

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState
+from trimtab_operator.kube.config_map_store import UnreadableContentError
+from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import Memory
 
 MEBIBYTE = 2**20
@@ -82,5 +83,5 @@ WRITTEN = {"version": 1, "shedder": {}, "placement": {}, "moves": [], "epoch": 1
     ],
 )
 def test_what_trimtab_did_not_write_is_refused(text: str) -> None:
-    with pytest.raises(ForeignStateError):
+    with pytest.raises(UnreadableContentError):
         PolicyState.from_json(text)

@@ -118,7 +118,7 @@ def test_the_data_s_condition_says_what_is_wrong_with_whose_data() -> None:
 
     assert (
         data_message(result(plan=level, load=load))
-        == f"{told}: neither shed nor receive until their metrics can be believed"
+        == f"{told}: neither shed nor receive until their metrics are trusted again"
     )
 
     refusal = HeldBack("", Reason.OUT_DATED_DATA, "1 of 3 ready brokers have trusted data")

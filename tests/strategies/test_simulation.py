@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trimtab_lab.simulation import CUSTOMARY, SCENARIOS, AsPulsar, Record, UnderTrimtab, World, run, score
-from trimtab_lab.simulation.run import Wish
+from trimtab_lab.simulation.run import DesiredOwner
 from trimtab_lab.simulation.scenarios import WARM_UP, world
 from trimtab_lab.simulation.world import CORE
 from trimtab_strategies import registry
@@ -24,10 +24,10 @@ RNG = np.random.default_rng
 class Script:
     """Decides what it was told to, round by round, and keeps the pictures it was shown."""
 
-    wanted: dict[int, list[Wish]] = field(default_factory=dict)
+    wanted: dict[int, list[DesiredOwner]] = field(default_factory=dict)
     seen: list[ClusterLoad] = field(default_factory=list)
 
-    def wishes(self, cluster: ClusterLoad, _: np.random.Generator) -> list[Wish]:
+    def desired_owners(self, cluster: ClusterLoad, _: np.random.Generator) -> list[DesiredOwner]:
         self.seen.append(cluster)
         return self.wanted.get(len(self.seen) - 1, [])
 

@@ -10,8 +10,16 @@ import pytest
 
 import hermes_vectors as vectors
 from hermes_vectors import BALANCES, VECTORS
-from trimtab_lab.conformance.hermes_model import Balance, Cycle, State, balance, diff, run
-from trimtab_lab.conformance.hermes_selective import Selection, selective
+from trimtab_lab.conformance.hermes_model import (
+    Balance,
+    HermesCycle,
+    HermesState,
+    SelectiveBalance,
+    balance,
+    diff,
+    run,
+    selective,
+)
 from trimtab_strategies import java_compat
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.nodes import (
@@ -104,13 +112,15 @@ def test_sorted_balance_is_as_foretold(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", VECTORS["control_loop"], ids=by_id)
 def test_cycles_carry_on_what_the_original_carries_on(case: dict[str, Any]) -> None:
-    state, rules = State(), vectors.rules(case, Iteration.JAVA)
+    state, rules = HermesState(), vectors.rules(case, Iteration.JAVA)
     for cycle in case["cycles"]:
         expected, active = cycle["expect_java"], cycle["active_consumers"]
         constraints = Constraints(
             len(active), case["consumers_per_subscription"], case["max_subscriptions_per_consumer"]
         )
-        given = Cycle(cycle["now"], case["subscriptions_in_order"], active, vectors.loads(cycle["loads"]), constraints)
+        given = HermesCycle(
+            cycle["now"], case["subscriptions_in_order"], active, vectors.loads(cycle["loads"]), constraints
+        )
 
         outcome = run(state, given, rules, case["window_ms"])
 
@@ -225,7 +235,9 @@ def names(count: int) -> list[str]:
     return [f"tech.topic$s{k:02d}" for k in range(count)]
 
 
-def selected(count: int, consumers: list[str], constraints: Constraints, before: Selection | None = None) -> Selection:
+def selected(
+    count: int, consumers: list[str], constraints: Constraints, before: SelectiveBalance | None = None
+) -> SelectiveBalance:
     holders = before.assignments if before else {}
     return selective(Work(0, names(count), consumers, constraints, holders))
 

@@ -1,7 +1,8 @@
-"""How `make test` deals the files of tests out to its workers: file by file, but those that share a stage together.
+"""How `make test` distributes test files over workers: file by file, except that files with a shared cluster stay
+together.
 
-A stage is a fixture that takes ten seconds of two cores and more to begin, and lives as long as its worker: in each
-worker that gets one of its files it would begin anew.
+A shared cluster is a fixture that takes ten seconds of two cores or more to start, and lives as long as its worker.
+Each worker with one of its files would start it again.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ SHARED: Mapping[str, frozenset[str]] = {
     ),
     "tests/security": frozenset({"canaries", "shipped_role"}),
 }
-"""Folder -> what its files (``test_NAME.py``) are called that use the stage of its conftest.py."""
+"""Folder -> names of the files (``test_NAME.py``) that use the cluster of its conftest.py."""
 
 
 def part_of(path: str) -> str:
-    """What is given to one worker as a whole: the path's folder, where its file shares a stage, or the file itself."""
+    """What one worker gets as a whole: the folder if the file shares a cluster, otherwise the file."""
     folder, _, file = path.rpartition("/")
     return folder if shares(folder, Path(file).stem) else path
 
 
 def shares(folder: str, stem: str) -> bool:
-    """Whether the file uses the stage of its folder."""
+    """Whether the file uses the cluster of its folder."""
     return stem.removeprefix("test_") in SHARED.get(folder, ())
 
 
 class ByStage(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist says no types
-    """Deals out parts, see `part_of`."""
+    """Distributes parts, see `part_of`."""
 
     def _split_scope(self, nodeid: str) -> Any:
         return part_of(nodeid.split("::", 1)[0])

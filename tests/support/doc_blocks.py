@@ -1,4 +1,4 @@
-"""Reads blocks of code, links and commands out of Markdown pages."""
+"""Reads code blocks, links and commands from Markdown pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NOT_RUN = "<!-- not run:"
-"""How the comment above a block begins whose commands the tests of the pages leave out; readers do not see it."""
+"""Start of the comment above a block whose commands the tests leave out; readers do not see it."""
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,})(?P<language>[\w-]*)[^\n]*$")
 _SPAN = re.compile(r"`([^`\n]*)`")
@@ -17,7 +17,7 @@ _SHELLS = ("sh", "bash", "shell", "console")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of code. line: of its first line in the page. run: whether its commands are to be run."""
+    """A code block. line: of its first line in the page. run: whether tests run its commands."""
 
     page: Path
     line: int
@@ -27,7 +27,7 @@ class Block:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What a reader types, each with the lines that a backslash continues; of `console` what follows the prompt."""
+        """The commands of a block, each with its continued lines; in `console` blocks, those after a prompt."""
         if self.language not in _SHELLS:
             return ()
         lines = self.text.replace("\\\n", " ").splitlines()
@@ -37,7 +37,7 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The blocks of code of a page, in order."""
+    """The code blocks of a page, in order."""
     lines = page.read_text().splitlines()
     at = 0
     while at < len(lines):
@@ -53,12 +53,12 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks and spans of code."""
+    """A page without code blocks and code spans."""
     return _SPAN.sub("", _without_blocks(page))
 
 
 def spans(page: Path) -> list[str]:
-    """The spans of code inside a page's sentences."""
+    """The code spans in a page's sentences."""
     return _SPAN.findall(_without_blocks(page))
 
 

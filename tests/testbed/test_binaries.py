@@ -1,4 +1,4 @@
-"""Where programs are looked for, and what is said when they are nowhere."""
+"""Where programs are searched, and the errors when they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: what it sees, when it calls a cluster level, what it says; and its stage, without the operator."""
+"""The demo: its snapshots, its verdict, its output; and its cluster without the operator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from rich.console import Console
 
 from manifests import broker
 from trimtab_operator.cli import main
-from trimtab_testbed.demo.follow import BrokerRow, Cycle, Follower, Look, SeenMove
+from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.run import Settling, looking_around, unlike
-from trimtab_testbed.demo.stage import Stage
+from trimtab_testbed.demo.snapshot import BrokerRow, ClusterObserver, DemoSnapshot, ObservedCycle, SeenMove
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
-from trimtab_testbed.demo.view import Lines, picture, state
+from trimtab_testbed.demo.view import LineView, picture, state
 from trimtab_testbed.simulated.scenarios import Solved, scenario
 
-QUIET = Cycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
-BUSY = Cycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"spark": 0.6, "decide": 0.1})
+QUIET = ObservedCycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
+BUSY = ObservedCycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"spark": 0.6, "decide": 0.1})
 MOVE = SeenMove("t-n-0x00000000-0x80000000", "a", "b", "Overloaded", at=3.0, landed=True)
 
 
@@ -32,11 +32,11 @@ def look(
     cpu: tuple[float | None, ...] = (50, 50),
     *,
     moves: tuple[SeenMove, ...] = (),
-    cycles: tuple[Cycle, ...] = (QUIET,),
+    cycles: tuple[ObservedCycle, ...] = (QUIET,),
     unconfirmed: int = 0,
-) -> Look:
+) -> DemoSnapshot:
     rows = tuple(BrokerRow(name, percent, 20, 5, 9, 4) for name, percent in zip("abcdef", cpu, strict=False))
-    return Look(at, rows, moves, cycles, unconfirmed, "Balanced: all is well")
+    return DemoSnapshot(at, rows, moves, cycles, unconfirmed, "Balanced: all is well")
 
 
 def test_a_level_cluster_at_rest_is_settled_after_a_while() -> None:
@@ -55,14 +55,14 @@ def test_a_disturbance_starts_the_wait_again() -> None:
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [
-        (look(cpu=(40, 55)), "the CPU range is 15.0 points, wanted below 15"),
+        (look(cpu=(40, 55)), "the CPU range is 15.0 points, must be below 15"),
         (look(cpu=(40, None)), "not all brokers are measured"),
         (look(unconfirmed=2), "not confirmed by a broker yet: 2 bundles"),
         (look(cycles=()), "the operator has not finished a cycle yet"),
         (look(cycles=(QUIET, BUSY)), "the last cycle still moved something"),
     ],
 )
-def test_what_is_missing_is_said(seen: Look, missing: str) -> None:
+def test_what_is_missing_is_said(seen: DemoSnapshot, missing: str) -> None:
     assert Settling(Solved()).missing(seen) == missing
 
 
@@ -89,7 +89,7 @@ def test_the_summary_says_what_kept_it_from_settling_and_who_moved_twice() -> No
 
 def test_lines_tell_each_move_once_with_its_reason() -> None:
     out = io.StringIO()
-    lines = Lines(Console(file=out))
+    lines = LineView(Console(file=out))
     lines.update(look(3, moves=(MOVE,)))
     lines.update(look(4, moves=(MOVE,)))
     assert out.getvalue().splitlines() == [
@@ -100,13 +100,13 @@ def test_lines_tell_each_move_once_with_its_reason() -> None:
 
 def test_a_cycle_without_phases_has_no_brackets() -> None:
     out = io.StringIO()
-    bare = Cycle("2026-01-31T12:00:05Z", "NoData", 0, 0.1, {})
+    bare = ObservedCycle("2026-01-31T12:00:05Z", "NoData", 0, 0.1, {})
     Console(file=out, width=80).print(picture(look(cycles=(bare,)), "a demo", 80))
     assert "last cycle 0.10 s: NoData\n" in out.getvalue()
 
 
 def test_cycles_before_the_operator_sees_the_brokers_are_not_counted() -> None:
-    follower = Follower(cast("Stage", None))
+    follower = ClusterObserver(cast("DemoCluster", None))
     for second, outcome in enumerate(["StoreNotSynced", "NoBrokers", "Balanced", "NoBrokers"]):
         follower._note_cycle({"time": f"2026-01-31T12:00:0{second}Z", "outcome": outcome, "seconds": 0.5})
     assert [cycle.outcome for cycle in follower.cycles] == ["Balanced", "NoBrokers"]
@@ -126,7 +126,7 @@ def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
 def test_a_narrow_terminal_costs_bars_and_never_a_number(width: int) -> None:
     rows = tuple(BrokerRow(f"pulsar-broker-{n}", 91.0, 72.0, 53.0, 34.0, 115) for n in range(2))
     out = io.StringIO()
-    Console(file=out, width=width).print(picture(Look(0, rows, (), (), 0, ""), "a demo", width))
+    Console(file=out, width=width).print(picture(DemoSnapshot(0, rows, (), (), 0, ""), "a demo", width))
     numbers = [line for line in out.getvalue().splitlines() if "91 %" in line]
     assert len(numbers) == 2
     for line in numbers:
@@ -142,7 +142,7 @@ def test_rates_that_still_ramp_are_told_from_the_load_that_was_set() -> None:
 
 
 def test_what_the_demo_says_to_type_puts_the_built_kubectl_on_the_path(tmp_path: Path) -> None:
-    """Before another of that name, which may be too old for the server."""
+    """It comes before another kubectl on PATH, which may be too old for the server."""
     kubectl = tmp_path / "kube built" / "kubectl"
     kubectl.parent.mkdir()
     kubectl.write_text('#!/bin/sh\necho "built: $KUBECONFIG"\n')
@@ -185,11 +185,11 @@ def test_bad_usage_ends_with_2_and_one_clear_line(
 @pytest.mark.prometheus
 def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None:
     said: list[str] = []
-    with Stage(scenario("uneven-8"), tmp_path, said.append) as stage:
+    with DemoCluster(scenario("uneven-8"), tmp_path, said.append) as stage:
         for name in stage.world.brokers:  # as discovery would: no operator runs here
             stage.control_plane.rest.create(stage.path("brokers"), broker(name))
         stage.create_policy()
-        follower = Follower(stage)
+        follower = ClusterObserver(stage)
         while (seen := follower.look()).cpu_range is None or seen.cpu_range < 40:
             assert seen.at < 40, f"the skewed load is not measured: {seen}"
             time.sleep(0.5)

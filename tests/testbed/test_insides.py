@@ -1,4 +1,4 @@
-"""What is inside a bundle: its parts add up to it, and brokers serve a part only once the whole is gone."""
+"""The topics of a bundle: its parts add up to it, and brokers serve a part only when the parent is gone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from manifests import broker
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.cluster import Spellings, World, object_name
+from trimtab_testbed.simulated.cluster import SimulatedCluster, Spellings, object_name
 from trimtab_testbed.simulated.load import Catalogue
 from trimtab_testbed.simulated.scenarios import scenario
 
@@ -82,7 +82,7 @@ def test_a_broker_serves_a_child_only_once_its_parent_is_gone(trimtab_crds: Cont
     begun = scenario("uneven-8")
     for name in (FIRST, SECOND):
         rest.create(path.replace("bundles", "brokers"), broker(name))
-    with World(begun, rest=rest, kubeconfig=trimtab_crds.kubeconfig, namespace=kube_namespace) as world:
+    with SimulatedCluster(begun, rest=rest, kubeconfig=trimtab_crds.kubeconfig, namespace=kube_namespace) as world:
         world.seed_bundles()
         world.wait_until_owned()
         whole = min(world.serving()[FIRST])

@@ -1,4 +1,4 @@
-"""What the set-up script says when it can't begin; it ends before it makes anything."""
+"""Errors of the set-up script before it creates anything."""
 
 from __future__ import annotations
 

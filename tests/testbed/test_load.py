@@ -1,22 +1,22 @@
-"""The load model and the page it is shown on."""
+"""The load model and its metrics page."""
 
 from __future__ import annotations
 
 import pytest
 
 from trimtab_operator.state.settings import Settings
-from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape, BundleLoad
+from trimtab_testbed.simulated.load import BrokerShape, BundleLoad, SimulatedBrokerLoad
 from trimtab_testbed.simulated.metrics_page import Sample, page, render
 from trimtab_testbed.simulated.scenarios import SCENARIOS, UnknownScenarioError, scenario
 
 
 def bundle(name: str = "t/n/0x00000000_0xffffffff", cores: float = 1.0) -> BundleLoad:
-    return BundleLoad(name, 10, 20, 1000, 2000, 4, 8, 8, cores, period=1e12, phase=0)  # hardly ever swings
+    return BundleLoad(name, 10, 20, 1000, 2000, 4, 8, 8, cores, period=1e12, phase=0)  # hardly varies
 
 
-def broker(*bundles: BundleLoad, cores: float = 4, strength: float = 1) -> BrokerLoad:
+def broker(*bundles: BundleLoad, cores: float = 4, strength: float = 1) -> SimulatedBrokerLoad:
     shape = BrokerShape("pulsar-broker-0", cores, 8 * 2**30, strength, idle=0)
-    load = BrokerLoad(shape, {b.name: b for b in bundles}, began=0)
+    load = SimulatedBrokerLoad(shape, {b.name: b for b in bundles}, began=0)
     for b in bundles:
         load.serve(b.name, at=0)
     return load

@@ -1,4 +1,4 @@
-"""What a broker does about a bundle it sees: the broker's side of the Declarative actuator."""
+"""The broker's side of the Declarative actuator: what a broker does about a bundle it sees."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from kubernetes.aio import client
 from trimtab_testbed.simulated.ownership import _ABREAST, HELD, Ownership, Step, step
 
 
-def seen(wished: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
+def seen(desired: str, held: str, *, generation: int = 2, observed: int = 1) -> dict[str, Any]:
     return {
         "metadata": {"generation": generation},
-        "spec": {"owner": wished},
+        "spec": {"owner": desired},
         "status": {"owner": held, "observedGeneration": observed},
     }
 
 
 @pytest.mark.parametrize(
-    ("wished", "held", "expected"),
+    ("desired", "held", "expected"),
     [
         ("me", "", Step.TAKE),
         ("me", "me", Step.CONFIRM),
         ("other", "me", Step.RELEASE),
-        ("", "me", Step.SERVE),  # an empty wish is no wish
-        ("me", "other", Step.LEAVE),  # until the other has released it
+        ("", "me", Step.SERVE),  # an empty desired owner is none
+        ("me", "other", Step.LEAVE),  # until the other one has released it
         ("other", "other", Step.LEAVE),
         ("other", "", Step.LEAVE),
         ("", "", Step.LEAVE),
     ],
 )
-def test_what_a_broker_does_about_an_open_wish(wished: str, held: str, expected: Step) -> None:
-    assert step(seen(wished, held), "me") is expected
+def test_what_a_broker_does_about_an_open_wish(desired: str, held: str, expected: Step) -> None:
+    assert step(seen(desired, held), "me") is expected
 
 
 @pytest.mark.parametrize(
-    ("wished", "held", "expected"),
+    ("desired", "held", "expected"),
     [
         ("me", "me", Step.SERVE),
-        ("other", "me", Step.SERVE),  # it came here by itself; the operator adopts that or drives it back
-        ("me", "", Step.LEAVE),  # someone freed it, and will say who is next
+        ("other", "me", Step.SERVE),  # it came here by itself; the operator adopts that or moves it back
+        ("me", "", Step.LEAVE),  # a client freed it, and will name the next owner
         ("me", "other", Step.LEAVE),
     ],
 )
-def test_what_a_broker_does_once_the_wish_was_confirmed(wished: str, held: str, expected: Step) -> None:
-    assert step(seen(wished, held, generation=2, observed=2), "me") is expected
+def test_what_a_broker_does_once_the_wish_was_confirmed(desired: str, held: str, expected: Step) -> None:
+    assert step(seen(desired, held, generation=2, observed=2), "me") is expected
 
 
 def test_a_bundle_without_status_is_taken() -> None:
@@ -54,7 +54,7 @@ def test_a_bundle_without_status_is_taken() -> None:
 
 
 class Served:
-    """Who serves, as a set of names."""
+    """Records the served bundles, by name."""
 
     def __init__(self) -> None:
         self.bundles = set[str]()
@@ -67,7 +67,7 @@ class Served:
 
 
 class SlowApi:
-    """Takes every write once `together` of them have come. Those of one bundle must not meet."""
+    """Accepts writes only once `together` of them have come. Writes of one bundle must not overlap."""
 
     def __init__(self, together: int) -> None:
         self._barrier = asyncio.Barrier(together)
@@ -94,7 +94,7 @@ def to_release(name: str, **annotations: str) -> dict[str, Any]:
 
 
 def attended(together: int, names: list[str]) -> SlowApi:
-    """What was written once a broker has seen events about those bundles at once, all wished elsewhere."""
+    """Writes of a broker after simultaneous events about these bundles, all desired elsewhere."""
 
     async def story() -> SlowApi:
         api = SlowApi(together)
@@ -158,7 +158,7 @@ def test_what_is_gone_while_a_broker_is_deaf_is_not_served_afterwards() -> None:
 
 
 class KnownBrokers:
-    """Knows the Broker objects `known`, and keeps what is written to the status of bundles."""
+    """Knows the Broker objects `known`, and records writes to the status of bundles."""
 
     def __init__(self, *known: str) -> None:
         self.known = set(known)

@@ -47,7 +47,7 @@ def test_no_claim_is_left_open_at_the_end(count: int) -> None:
 
 
 def _four_in_a_row() -> int:
-    """The first of four ports of which nobody uses any: beyond those that others choose from."""
+    """The first of four free ports outside the range of other processes."""
     return next(
         first for first in range(32010, 32700, 4) if all(processes._free(port) for port in range(first, first + 4))
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
 
@@ -29,7 +29,7 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, *_: object) -> None:
-        """Stay quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def page() -> Iterator[str]:
         thread.join()
 
 
-def _query(prometheus: Prometheus, promql: str, timeout: float = 20) -> list[dict[str, str]]:
+def _query(prometheus: PrometheusServer, promql: str, timeout: float = 20) -> list[dict[str, str]]:
     url = f"{prometheus.url}/api/v1/query?" + urllib.parse.urlencode({"query": promql})
     with urllib.request.urlopen(url, timeout=timeout) as response:
         return [sample["metric"] for sample in json.load(response)["data"]["result"]]
 
 
-def _wait_for(prometheus: Prometheus, promql: str) -> list[dict[str, str]]:
+def _wait_for(prometheus: PrometheusServer, promql: str) -> list[dict[str, str]]:
     deadline = time.monotonic() + 15
     while not (found := _query(prometheus, promql)):
         assert time.monotonic() < deadline, f"no sample of {promql}"
@@ -61,7 +61,7 @@ def test_labels_of_the_target_fill_in_what_the_page_leaves_open(
     prometheus_binary: Path, page: str, tmp_path: Path
 ) -> None:
     target = Target(page, {"namespace": "pulsar", "pod": "pulsar-broker-0"})
-    with Prometheus(prometheus_binary, tmp_path, [target], scrape_interval=0.2) as prometheus:
+    with PrometheusServer(prometheus_binary, tmp_path, [target], scrape_interval=0.2) as prometheus:
         (plain,) = _wait_for(prometheus, "plain")
         (messages,) = _wait_for(prometheus, "messages")
     assert (plain["namespace"], plain["pod"]) == ("pulsar", "pulsar-broker-0")
@@ -69,14 +69,14 @@ def test_labels_of_the_target_fill_in_what_the_page_leaves_open(
 
 
 def test_targets_change_while_it_runs(prometheus_binary: Path, page: str, tmp_path: Path) -> None:
-    with Prometheus(prometheus_binary, tmp_path, scrape_interval=0.2) as prometheus:
+    with PrometheusServer(prometheus_binary, tmp_path, scrape_interval=0.2) as prometheus:
         assert _query(prometheus, "plain") == []
         prometheus.set_targets([Target(page, {"pod": "new"})])
         assert [sample["pod"] for sample in _wait_for(prometheus, "plain")] == ["new"]
 
 
 def test_a_paused_server_hangs_and_a_stopped_one_refuses(prometheus_binary: Path, tmp_path: Path) -> None:
-    with Prometheus(prometheus_binary, tmp_path) as prometheus:
+    with PrometheusServer(prometheus_binary, tmp_path) as prometheus:
         url = prometheus.url
         prometheus.pause()
         with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Pulsar's distribution is fetched once by Maven, and what keeps it from being fetched is said in words."""
+"""Maven downloads Pulsar's distribution once, and errors say what prevents it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab_testbed.pulsar import distribution
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with an empty cache and nothing but `tar` on PATH; returns the folder of its programs."""
+    """A machine with an empty cache and only `tar` on PATH; returns the folder of its programs."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("tar", "gzip", "cp", "sh"):
@@ -26,7 +26,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _maven(programs: Path, archive: Path, *, code: int = 0) -> Path:
-    """A Maven that copies `archive` to where it is told to, and writes down each call."""
+    """A Maven that copies `archive` to its target, and records each call."""
     calls = programs / "calls"
     script = f"""#!/bin/sh
 echo "$@" >>{calls}

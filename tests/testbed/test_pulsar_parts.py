@@ -1,4 +1,4 @@
-"""What surrounds real brokers: names that fall into a bundle, tokens, groups, files, and the kubelet that is played."""
+"""Parts around real brokers: topic names per bundle, tokens, control groups, files, and the kubelet's metrics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 
 from trimtab_testbed.pulsar import settings
 from trimtab_testbed.pulsar.cgroups import Box
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, Limits, Payload, broker_targets
-from trimtab_testbed.pulsar.security import Open, Tls, TokenKey
-from trimtab_testbed.pulsar.settings import LoadManager
+from trimtab_testbed.pulsar.exporter import Kubelet, Payload, PodLimits, broker_targets
+from trimtab_testbed.pulsar.security import OpenSecurity, TlsSecurity, TokenKey
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.certificates import openssl
 from trimtab_testbed.servers.processes import HOST, Server
 
@@ -40,7 +40,7 @@ def test_topics_of_a_bundle_are_found_again_by_their_hash() -> None:
     bundle = "t/n/0x40000000_0x80000000"
     inside = topics_of(bundle, 3, persistent=False)
     outside = topics_of("t/n/0x80000000_0xc0000000", 3, persistent=False)
-    traffic = Traffic("pulsar://127.0.0.1:1", [Flow(topic, 1) for topic in (*inside, *outside)])
+    traffic = ClientTraffic("pulsar://127.0.0.1:1", [Flow(topic, 1) for topic in (*inside, *outside)])
 
     assert traffic.inside(bundle) == inside
 
@@ -61,19 +61,22 @@ def test_a_token_is_verified_with_the_key_that_brokers_are_given(tmp_path: Path)
 
 
 def test_brokers_that_speak_tls_have_no_other_port(tmp_path: Path) -> None:
-    file = {**settings.broker(LoadManager.MODULAR, 3), **Tls(tmp_path).settings(1, 2)}
+    file = {**settings.broker(LoadManagerKind.MODULAR, 3), **TlsSecurity(tmp_path).settings(1, 2)}
 
     assert (file["webServicePort"], file["brokerServicePort"]) == ("", "")
     assert (file["webServicePortTls"], file["brokerServicePortTls"]) == (1, 2)
-    assert (Open().settings(1, 2), Open().token()) == ({"webServicePort": 1, "brokerServicePort": 2}, "")
+    assert (OpenSecurity().settings(1, 2), OpenSecurity().token()) == (
+        {"webServicePort": 1, "brokerServicePort": 2},
+        "",
+    )
 
 
 def test_files_spell_booleans_as_java_does() -> None:
     assert settings.written({"a": True, "b": 7, "c": "x"}) == "a=true\nb=7\nc=x\n"
 
 
-@pytest.mark.parametrize("manager", LoadManager)
-def test_brokers_balance_nothing_by_themselves(manager: LoadManager) -> None:
+@pytest.mark.parametrize("manager", LoadManagerKind)
+def test_brokers_balance_nothing_by_themselves(manager: LoadManagerKind) -> None:
     file = settings.broker(manager, 3)
 
     assert file["loadManagerClassName"] == manager.class_name
@@ -122,8 +125,8 @@ class _Brokers(PulsarCluster):
 
 
 def test_the_kubelet_tells_the_true_figures_of_running_brokers_only(tmp_path: Path) -> None:
-    cluster = _Brokers(tmp_path, tmp_path, LoadManager.MODULAR, brokers=2)
-    kubelet = Kubelet(cluster, ("pulsar-broker-0", "pulsar-broker-1"), "messaging", Limits(cores=0.5, memory=1000))
+    cluster = _Brokers(tmp_path, tmp_path, LoadManagerKind.MODULAR, brokers=2)
+    kubelet = Kubelet(cluster, ("pulsar-broker-0", "pulsar-broker-1"), "messaging", PodLimits(cores=0.5, memory=1000))
     try:
         cluster.run(tmp_path)
         with kubelet:
@@ -147,7 +150,7 @@ def test_the_kubelet_tells_the_true_figures_of_running_brokers_only(tmp_path: Pa
 
 
 def _topic(name: str, received: int, sent: int) -> str:
-    """What a broker's page has of a topic with one subscription, and a total of what the broker serves now."""
+    """A broker's page for a topic with one subscription, and the total of what the broker serves now."""
     labels = f'cluster="e2e",namespace="t/n",topic="persistent://t/n/{name}"'
     return (
         f"pulsar_in_bytes_total{{{labels}}} {received}\n"
@@ -167,7 +170,7 @@ def _topic(name: str, received: int, sent: int) -> str:
         ([_topic("a", 100, 200), _topic("a", 5, 7)], 105, 207),
         ([_topic("odd} 7", 100, 200)], 100, 200),
     ],
-    ids=["no topics", "one", "grows", "one leaves", "leaves and returns", "begins anew between pages", "odd name"],
+    ids=["no topics", "one", "grows", "one leaves", "leaves and returns", "restarts between pages", "odd name"],
 )
 def test_payload_never_falls(pages: list[str], received: float, sent: float) -> None:
     payload = Payload()
@@ -197,7 +200,7 @@ def _received(kubelet: Kubelet) -> float | None:
 
 
 def _awaited(kubelet: Kubelet, received: float) -> list[float]:
-    """What the kubelet tells until it tells `received`."""
+    """Wait until the page shows `received`; returns the values that it showed on the way."""
     told: list[float] = []
     deadline = time.monotonic() + 30
     while not told or told[-1] != received:
@@ -209,7 +212,7 @@ def _awaited(kubelet: Kubelet, received: float) -> list[float]:
 
 
 def test_network_counters_fall_with_a_restart_only(tmp_path: Path) -> None:
-    cluster = _Pages(tmp_path, tmp_path, LoadManager.MODULAR, brokers=1)
+    cluster = _Pages(tmp_path, tmp_path, LoadManagerKind.MODULAR, brokers=1)
     page = tmp_path / "0" / "metrics" / "index.html"
     page.parent.mkdir(parents=True)
     page.write_text(_topic("a", 100, 200) + _topic("b", 1000, 2000))
@@ -222,15 +225,15 @@ def test_network_counters_fall_with_a_restart_only(tmp_path: Path) -> None:
             cluster.kill(0)
             page.write_text(_topic("a", 30, 60))
             cluster.start_broker(0, wait=False)
-            anew = _awaited(kubelet, 30)
+            restarted = _awaited(kubelet, 30)
     finally:
         cluster.stop()
 
-    assert (at_first, moved, anew) == ([1100], [1100, 1150], [30])
+    assert (at_first, moved, restarted) == ([1100], [1100, 1150], [30])
 
 
 def test_brokers_pages_are_scraped_as_in_production() -> None:
-    cluster = PulsarCluster(Path("jars"), Path("work"), LoadManager.MODULAR, brokers=2)
+    cluster = PulsarCluster(Path("jars"), Path("work"), LoadManagerKind.MODULAR, brokers=2)
 
     first, second = broker_targets(cluster, ("a", "b"), "messaging")
 
@@ -242,5 +245,5 @@ def test_brokers_pages_are_scraped_as_in_production() -> None:
 
 def test_a_folder_without_jars_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=re.escape(str(tmp_path / "lib"))):
-        PulsarCluster(tmp_path, tmp_path / "work", LoadManager.MODULAR).start()
+        PulsarCluster(tmp_path, tmp_path / "work", LoadManagerKind.MODULAR).start()
     assert not (tmp_path / "work").exists()

@@ -1,4 +1,6 @@
-"""Simulated brokers against the real API server and Prometheus: they confirm, they fail as asked, and never share."""
+"""Simulated brokers against the real API server and Prometheus: they confirm, fail on demand, and never share a
+bundle.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ import pytest
 
 from manifests import broker
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.servers.prometheus import Prometheus
+from trimtab_testbed.servers.prometheus import PrometheusServer
 from trimtab_testbed.simulated.broker import Told
-from trimtab_testbed.simulated.cluster import World, landed, object_name
+from trimtab_testbed.simulated.cluster import SimulatedCluster, landed, object_name
 from trimtab_testbed.simulated.scenarios import scenario
 
 pytestmark = pytest.mark.apiserver
@@ -31,19 +33,21 @@ def eventually(claim: Callable[[], bool], what: str, within: float = 10) -> None
         time.sleep(0.05)
 
 
-def opened(control_plane: ControlPlane, namespace: str, told: Told | None = None) -> World:
+def opened(control_plane: ControlPlane, namespace: str, told: Told | None = None) -> SimulatedCluster:
     kubeconfig = control_plane.kubeconfig
-    return World(scenario("uneven-8"), rest=control_plane.rest, kubeconfig=kubeconfig, namespace=namespace, told=told)
+    return SimulatedCluster(
+        scenario("uneven-8"), rest=control_plane.rest, kubeconfig=kubeconfig, namespace=namespace, told=told
+    )
 
 
 def add_brokers(control_plane: ControlPlane, namespace: str, *names: str) -> None:
-    """What the operator's discovery does: a Broker object for each pod."""
+    """Create a Broker object for each pod, as the operator's discovery does."""
     for name in names:
         control_plane.rest.create(f"/apis/trimtab.dev/v1alpha1/namespaces/{namespace}/brokers", broker(name))
 
 
 @pytest.fixture
-def world(trimtab_crds: ControlPlane, kube_namespace: str) -> Iterator[World]:
+def world(trimtab_crds: ControlPlane, kube_namespace: str) -> Iterator[SimulatedCluster]:
     """Three brokers that own the eight bundles of `uneven-8`."""
     add_brokers(trimtab_crds, kube_namespace, FIRST, SECOND, THIRD)
     with opened(trimtab_crds, kube_namespace) as running:
@@ -53,7 +57,7 @@ def world(trimtab_crds: ControlPlane, kube_namespace: str) -> Iterator[World]:
 
 
 @pytest.fixture
-def set_owner(trimtab_crds: ControlPlane, world: World) -> Callable[[str, str], None]:
+def set_owner(trimtab_crds: ControlPlane, world: SimulatedCluster) -> Callable[[str, str], None]:
     """Patches the owner of a Bundle object, as a person would."""
 
     def patch(bundle: str, owner: str) -> None:
@@ -63,30 +67,30 @@ def set_owner(trimtab_crds: ControlPlane, world: World) -> Callable[[str, str], 
     return patch
 
 
-def a_bundle_of(world: World, broker: str) -> str:
+def a_bundle_of(world: SimulatedCluster, broker: str) -> str:
     return next(name for name, bundle in world.bundles().items() if bundle["status"]["owner"] == broker)
 
 
-def owners(world: World) -> dict[str, str]:
+def owners(world: SimulatedCluster) -> dict[str, str]:
     return {name: bundle["status"]["owner"] for name, bundle in world.bundles().items()}
 
 
-def served(world: World) -> dict[str, str]:
+def served(world: SimulatedCluster) -> dict[str, str]:
     return {object_name(bundle): broker for broker, bundles in world.serving().items() for bundle in bundles}
 
 
-def test_brokers_take_what_they_are_wished_and_serve_it(world: World) -> None:
+def test_brokers_take_what_they_are_wished_and_serve_it(world: SimulatedCluster) -> None:
     eventually(lambda: served(world) == owners(world), "what is confirmed is served")  # confirmed first, then served
     assert {bundle["status"]["state"] for bundle in world.bundles().values()} == {"Owned"}
 
 
-def test_broker_pods_are_ready_and_labelled(trimtab_crds: ControlPlane, world: World) -> None:
+def test_broker_pods_are_ready_and_labelled(trimtab_crds: ControlPlane, world: SimulatedCluster) -> None:
     pods = trimtab_crds.rest.get(f"/api/v1/namespaces/{world.namespace}/pods?labelSelector=app%3Dpulsar")["items"]
     ready = {pod["metadata"]["name"]: pod["status"]["conditions"][0]["status"] for pod in pods}
     assert ready == dict.fromkeys((FIRST, SECOND, THIRD), "True")
 
 
-def test_a_wish_moves_a_bundle_and_is_confirmed(world: World, set_owner: Callable[[str, str], None]) -> None:
+def test_a_wish_moves_a_bundle_and_is_confirmed(world: SimulatedCluster, set_owner: Callable[[str, str], None]) -> None:
     bundle = a_bundle_of(world, FIRST)
     set_owner(bundle, THIRD)
     eventually(lambda: landed(world.bundles()[bundle]), "the move landed")
@@ -94,7 +98,9 @@ def test_a_wish_moves_a_bundle_and_is_confirmed(world: World, set_owner: Callabl
     eventually(lambda: served(world).get(bundle) == THIRD, "the new owner serves it")
 
 
-def test_no_bundle_is_served_twice_while_many_move(world: World, set_owner: Callable[[str, str], None]) -> None:
+def test_no_bundle_is_served_twice_while_many_move(
+    world: SimulatedCluster, set_owner: Callable[[str, str], None]
+) -> None:
     for run in range(3):
         for number, bundle in enumerate(world.bundles()):
             set_owner(bundle, (FIRST, SECOND, THIRD)[(run + number) % 3])
@@ -146,7 +152,9 @@ def test_a_bundle_with_a_typo_in_its_owner_is_served_until_there_is_such_a_broke
         assert {object_name(bundle) for _, bundle, _ in changes} == {real}
 
 
-def test_a_killed_broker_takes_nothing_until_it_is_revived(world: World, set_owner: Callable[[str, str], None]) -> None:
+def test_a_killed_broker_takes_nothing_until_it_is_revived(
+    world: SimulatedCluster, set_owner: Callable[[str, str], None]
+) -> None:
     world.kill(THIRD)
     bundle = a_bundle_of(world, FIRST)
     set_owner(bundle, THIRD)
@@ -156,7 +164,7 @@ def test_a_killed_broker_takes_nothing_until_it_is_revived(world: World, set_own
     assert owners(world)[bundle] == THIRD
 
 
-def test_the_pod_of_a_killed_broker_is_not_ready_or_gone(trimtab_crds: ControlPlane, world: World) -> None:
+def test_the_pod_of_a_killed_broker_is_not_ready_or_gone(trimtab_crds: ControlPlane, world: SimulatedCluster) -> None:
     path = f"/api/v1/namespaces/{world.namespace}/pods"
     world.kill(FIRST)
     assert trimtab_crds.rest.get(f"{path}/{FIRST}")["status"]["conditions"][0]["status"] == "False"
@@ -166,7 +174,9 @@ def test_the_pod_of_a_killed_broker_is_not_ready_or_gone(trimtab_crds: ControlPl
     assert trimtab_crds.rest.get(f"{path}/{SECOND}")["status"]["conditions"][0]["status"] == "True"
 
 
-def test_a_deaf_broker_keeps_what_it_should_release(world: World, set_owner: Callable[[str, str], None]) -> None:
+def test_a_deaf_broker_keeps_what_it_should_release(
+    world: SimulatedCluster, set_owner: Callable[[str, str], None]
+) -> None:
     bundle = a_bundle_of(world, FIRST)
     world.deafen(FIRST)
     set_owner(bundle, SECOND)
@@ -177,7 +187,7 @@ def test_a_deaf_broker_keeps_what_it_should_release(world: World, set_owner: Cal
     assert owners(world)[bundle] == SECOND
 
 
-def test_muted_metrics_are_refused_also_on_a_kept_connection(world: World) -> None:
+def test_muted_metrics_are_refused_also_on_a_kept_connection(world: SimulatedCluster) -> None:
     (address,) = [target.address for target in world.targets if target.labels["pod"] == FIRST]
     url = f"http://{address}/metrics"
     with urllib.request.urlopen(url, timeout=5) as page:
@@ -207,7 +217,7 @@ def test_brokers_follow_wishes_again_after_the_api_server_was_away(own_control_p
         assert owners(world)[bundle] == SECOND
 
 
-def _cpu(prometheus: Prometheus, namespace: str) -> dict[str, float]:
+def _cpu(prometheus: PrometheusServer, namespace: str) -> dict[str, float]:
     limit = 'kube_pod_container_resource_limits{resource="cpu"}'
     usage = f'rate(container_cpu_usage_seconds_total{{container="broker",namespace="{namespace}"}}[4s])'
     promql = f"100 * max by (pod) ({usage}) / max by (pod) ({limit})"
@@ -218,8 +228,10 @@ def _cpu(prometheus: Prometheus, namespace: str) -> dict[str, float]:
 
 
 @pytest.mark.prometheus
-def test_prometheus_measures_what_brokers_really_use(world: World, prometheus_binary: Path, tmp_path: Path) -> None:
-    with Prometheus(prometheus_binary, tmp_path, world.targets, scrape_interval=0.5) as prometheus:
+def test_prometheus_measures_what_brokers_really_use(
+    world: SimulatedCluster, prometheus_binary: Path, tmp_path: Path
+) -> None:
+    with PrometheusServer(prometheus_binary, tmp_path, world.targets, scrape_interval=0.5) as prometheus:
         eventually(lambda: len(_cpu(prometheus, world.namespace)) == 3, "all brokers are measured", within=20)
         time.sleep(3)
         measured, truth = _cpu(prometheus, world.namespace), world.cpu()

@@ -1,4 +1,4 @@
-"""The lab: a simulated world for strategies, and replays of what the original implementations decided.
+"""Experiments: a simulated cluster to compare strategies, and replays of what the original implementations decided.
 
-Nothing that `trimtab run` needs belongs here. Its verbs enter the CLI by the entry-point group `trimtab.commands`.
+Nothing that `trimtab run` needs belongs here. Verbs are registered through the entry-point group `trimtab.commands`.
 """

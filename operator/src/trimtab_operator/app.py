@@ -31,8 +31,8 @@ from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Elector
 from trimtab_operator.kube.records import bundle_record, split_record, topic_namespace_record
-from trimtab_operator.kube.refs import NODES
 from trimtab_operator.kube.store import Store
+from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.client.api import Admin
@@ -263,7 +263,7 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
         try:
             if not cluster.stores.stale():
                 await examiner.examine()
-                await rings.look()
+                await rings.check()
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)

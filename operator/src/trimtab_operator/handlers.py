@@ -14,12 +14,12 @@ from typing import Any
 import kopf
 
 from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_operator.pulsar.own_balancer.release import LET_GO_WITHIN, release_balancer
+from trimtab_operator.pulsar.own_balancer.release import RELEASE_WITHIN, release_balancer
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.common import GROUP, VERSION
 from trimtab_operator.state.cluster import ClusterState
 
-_BACKOFF = 10.0 + LET_GO_WITHIN
+_BACKOFF = 10.0 + RELEASE_WITHIN
 """Seconds after which Kopf cancels a loop that was asked to stop."""
 
 

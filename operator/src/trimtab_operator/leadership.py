@@ -25,10 +25,11 @@ import kopf
 from trimtab_operator import handlers
 from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.lease import Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyStateStore
+from trimtab_operator.state.strategy_state import PolicyStateStore
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) ->
     store = PolicyStateStore(cluster.api, cluster.namespace, policy["name"], policy["uid"])
     try:
         return (await store.load()).epoch
-    except ForeignStateError as error:
+    except UnreadableContentError as error:
         log.warning("policy %s: %s", policy["name"], error)  # its loop reports that in the status
         return 0
 

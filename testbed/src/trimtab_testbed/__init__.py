@@ -1,6 +1,6 @@
-"""WORLD: everything outside the operator, on one machine, and real wherever it can be.
+"""Everything outside the operator, on one machine, with real parts where possible.
 
-Belongs here: starting and stopping a Kubernetes control plane and Prometheus, brokers that are simulated but speak
-real `/metrics` and real Kubernetes, scenarios as data, and the demo that joins them. May not be here: a decision about
-load, or anything the operator needs in production.
+Belongs here: starting and stopping a Kubernetes control plane, Prometheus and Pulsar; simulated brokers with real
+`/metrics` pages; scenarios as data; the demo. May not be here: decisions about load, or anything that the operator
+needs in production.
 """

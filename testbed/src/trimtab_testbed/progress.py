@@ -1,4 +1,4 @@
-"""Tells a waiting person that something happens: a spinner on a terminal, a line every few seconds elsewhere."""
+"""Shows that a long task is running: a spinner on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Self
 from rich.console import Console
 
 LINE_EVERY = 4.0
-"""Seconds between two lines when the output is no terminal."""
+"""Seconds between two lines when the output is not a terminal."""
 
 
-class Progress:
-    """One task that takes a while, shown on stderr. Use as a context manager; `update` may come from any thread."""
+class ProgressLine:
+    """A context manager that shows one long task on stderr. `update` may be called from any thread."""
 
     def __init__(self, task: str, *, console: Console | None = None, every: float = LINE_EVERY) -> None:
         self._task, self._detail, self._every = task, "", every
@@ -27,11 +27,11 @@ class Progress:
         self._outcome = "done"
 
     def update(self, detail: str) -> None:
-        """Say what is being done right now; shown with the next tick."""
+        """Set the current detail; shown with the next tick."""
         self._detail = detail
 
     def gave_up(self, why: str) -> None:
-        """Say at the end that it came to nothing, and why."""
+        """Report at the end that the task failed, and why."""
         self._outcome = why
 
     @property

@@ -1,7 +1,7 @@
-"""Carries out the events of a schedule: each begins, and what it began is ended when its time is over.
+"""Carries out the events of a schedule, and ends each when its time is over.
 
-What concerns processes is done at once, in the thread that started them. What needs the API server or a broker is done
-in a thread of its own for each of them, again and again until it works: kubelets and people are that stubborn, too.
+Events on processes happen at once, in the thread that started them. Events that need the API server or a broker happen
+in a thread each, with retries until they succeed, as kubelets and people do.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client
 
+from chaos_cluster import API, POLICY, SHEDDER, ChaosCluster
 from chaos_schedule import BROKERS, NO_DATA, Event, Kind
-from chaos_stage import API, POLICY, SHEDDER, ChaosStage
 from chaos_trail import Span
 from chaos_witness import AWAY
 from faulty_proxy import Fault
@@ -30,10 +30,10 @@ Act = Callable[[Event], Undo | None]
 NEVER_MIND = frozenset(
     {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.FORBIDDEN}
 )
-"""What the API server says to somebody who is too late, or asks for what can't be."""
+"""Errors of the API server for requests that are too late or impossible."""
 
 INSIST = 60.0
-"""Seconds after which somebody who is not heard gives up, which is an error of the test."""
+"""Seconds after which a retried action gives up, which fails the test."""
 
 _FAULTS = {
     Kind.PROMETHEUS_DOWN: Fault.DOWN,
@@ -50,7 +50,7 @@ _SHEDDERS: tuple[dict[str, Any], ...] = (
 
 
 def insist(what: Callable[[], Any]) -> None:
-    """Until it is done, or is pointless."""
+    """Retry until the action succeeds or has become pointless."""
     until = time.monotonic() + INSIST
     while True:
         try:
@@ -70,9 +70,11 @@ def insist(what: Callable[[], Any]) -> None:
 
 @dataclass
 class Acts:
-    """Begins and ends events on `stage`. outages: while no load was known. disturbed: while writes came late."""
+    """Starts and ends events on `stage`. outages: times without load data. disturbed: times in which writes were
+    delayed.
+    """
 
-    stage: ChaosStage
+    stage: ChaosCluster
     outages: list[Span] = field(default_factory=list)
     disturbed: list[Span] = field(default_factory=list)
     _lanes: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class Acts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, event: Event) -> Undo:
-        """Begin it; what ends it."""
+        """Start an event; returns the function that ends it."""
         began = time.time()
         undo = self._act(event)
 
@@ -113,13 +115,13 @@ class Acts:
         return future
 
     def finish(self) -> None:
-        """Wait for everybody who is still at it. Raises what went wrong in their threads."""
+        """Wait for all threads. Raises what went wrong in them."""
         for future in self._waiting:
             future.result(timeout=2 * INSIST)
         for pool in self._lanes.values():
             pool.shutdown()
 
-    # -- at once --
+    # -- immediate events --
 
     def _at_once(self) -> Mapping[Kind, Act]:
         crew = self.stage.crew
@@ -175,7 +177,7 @@ class Acts:
         return lambda: self.stage.tell_ground(known=True)
 
     def _shift(self, event: Event) -> None:
-        """A part of a namespace carries up to five times as much, or as little, from now on."""
+        """Change the load of a part of a namespace, by a factor between a fifth and five."""
         factor = 5 ** (2 * event.amount - 1)
         if self.stage.schedule.measured:
             bundles = self.stage.world.first_bundles
@@ -188,7 +190,7 @@ class Acts:
             cells[at : at + 12] = [min(0.08, load * factor) for load in cells[at : at + 12]]
             self.stage.tell_ground(known=self.stage.ground.known)
 
-    # -- by those who need an answer --
+    # -- events that need an answer --
 
     def _by_others(self) -> Mapping[Kind, Act]:
         world = self.stage.world
@@ -221,7 +223,7 @@ class Acts:
         return self._for_a_while(lambda: world.kill(broker, delete_pod=delete_pod), lambda: world.revive(broker))
 
     def _bundle(self, pick: float) -> str:
-        """Of those that there are when somebody looks."""
+        """Choose among those that exist at that moment."""
         names = list[str]()
         insist(lambda: names.extend(sorted(self.stage.listed("bundles"))))
         return names[int(pick * len(names))]
@@ -271,7 +273,7 @@ class Acts:
         return self._edit({"shedder": {**other, "thresholdShedder": None}}, {"shedder": {**gone, **SHEDDER}})
 
     def tidy_up(self) -> None:
-        """What a person does when all is over: put the policy back, and let nothing be pinned or drained."""
+        """Restore the policy, and end all pins and drains, as a person would in the end."""
         self._patch(f"balancingpolicies/{POLICY}", {"spec": self.stage.policy_spec()})
         for name in self.stage.listed("bundles"):
             self._patch(f"bundles/{name}", {"spec": {"pinned": False}})
@@ -290,4 +292,4 @@ _LATE: Mapping[Kind, float] = {
     Kind.PAUSE_ETCD: 8.0,
     Kind.APPROVE: 10.0,
 }
-"""Seconds after its end in which what an event held up may still arrive."""
+"""Seconds after the end of an event in which delayed effects may still arrive."""

@@ -1,4 +1,4 @@
-"""Two operators that are killed, paused and cut off, and whoever starts them again: what a Deployment does for pods."""
+"""Two operators that are killed, paused and cut off, and that are started again as a Deployment does with pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOST = "ending, to begin anew as a standby"
 
 
 class ChaosReplica(Replica):
-    """One process. It reads its load from `ground`, or measures it when there is none."""
+    """One operator process. It reads its load from the file `ground`, or measures it if there is none."""
 
     def __init__(self, plane: ControlPlane, folder: Path, name: str, ground: Path | None) -> None:
         options: dict[str, Any] = {**LEASE, **({"--spark": "local[1]"} if ground is None else {})}
@@ -32,7 +32,7 @@ class ChaosReplica(Replica):
         self.asked_to_end = self.killed = False
 
     def complaint(self) -> str:
-        """What is wrong with how it ended, or with its log; empty if nothing is."""
+        """Problems of its exit code or its log, as text; empty if there are none."""
         if odd := _ODD.search(self.log):
             begun = self.log.rfind("\n", 0, odd.start()) + 1
             return f"{self.name} logged:\n{self.log[max(0, begun - 300) : begun + 2500]}"
@@ -48,13 +48,13 @@ class ChaosReplica(Replica):
                 return _LOST in self.log
             case 0:
                 return self.asked_to_end
-            case code:  # asked to end before it could listen
+            case code:  # ended before it could listen
                 return self.asked_to_end and code == -signal.SIGTERM and "stands by" not in self.log
 
 
 @dataclass
 class Crew:
-    """The two. All methods belong to one thread, which lives as long as they do."""
+    """Both operators. All methods belong to one thread, which must live as long as they do."""
 
     plane: ControlPlane
     folder: Path
@@ -62,12 +62,12 @@ class Crew:
     all: list[ChaosReplica] = field(default_factory=list)
     slots: list[ChaosReplica | None] = field(default_factory=lambda: [None, None])
     held: dict[int, float] = field(default_factory=dict)
-    """When (monotonic seconds) the operator of a slot is started again."""
+    """Monotonic seconds at which the operator of a slot is started again."""
     broken: list[str] = field(default_factory=list)
-    """What is wrong with how operators ended."""
+    """Problems with the exit of operators."""
 
     def look_after(self) -> None:
-        """Start whoever is due to be, and note who ended by itself."""
+        """Start operators that are due, and note those that ended by themselves."""
         now = time.monotonic()
         for slot, replica in enumerate(self.slots):
             if replica is not None and not replica.server.running:
@@ -86,30 +86,30 @@ class Crew:
 
     @property
     def leading(self) -> int:
-        """The slot of whoever led last and still runs; the first one if there is nobody."""
+        """The slot of the last leader that still runs; the first slot if there is none."""
         epochs = [0 if replica is None or not replica.server.running else replica.epoch() for replica in self.slots]
         return epochs.index(max(epochs))
 
     def kill(self, slot: int, seconds: float) -> None:
-        """As by the kernel's OOM killer; the next one comes `seconds` later."""
+        """Kill it, as the kernel's OOM killer does; the next one starts `seconds` later."""
         if (replica := self.slots[slot]) is not None and replica.server.running:
             replica.killed = True
             replica.server.kill()
             self.held[slot] = time.monotonic() + seconds
 
     def end(self, slot: int, seconds: float) -> None:
-        """As by a rolling update."""
+        """Replace it, as a rolling update does."""
         if (replica := self.slots[slot]) is not None and replica.server.running:
             replica.asked_to_end = True
             replica.server.send(signal.SIGTERM)
             self.held[slot] = time.monotonic() + seconds
 
     def pause(self, slot: int) -> ChaosReplica | None:
-        """Whom it stopped."""
+        """Stop a process (SIGSTOP); returns its operator."""
         return self._signal(self.slots[slot], signal.SIGSTOP)
 
     def resume(self, replica: ChaosReplica | None) -> None:
-        """Let it go on, if it is still there."""
+        """Continue it, if it still exists."""
         self._signal(replica, signal.SIGCONT)
 
     def _signal(self, replica: ChaosReplica | None, number: signal.Signals) -> ChaosReplica | None:
@@ -118,24 +118,24 @@ class Crew:
         return replica
 
     def cut(self, slot: int) -> ChaosReplica | None:
-        """Let nothing of it through; whom that concerns."""
+        """Cut it off from the API server; returns the operator."""
         if (replica := self.slots[slot]) is not None:
             replica.gate.cut()
         return replica
 
     def mend(self, replica: ChaosReplica | None) -> None:
-        """Pass on again, also what was held up."""
+        """Connect it again; held requests are passed on as well."""
         if replica is not None:
             replica.gate.proxy.hanging = False
 
     def kill_jvm(self, slot: int) -> None:
-        """Spark's JVM alone; the operator goes on."""
+        """Kill only Spark's JVM; the operator continues."""
         if (replica := self.slots[slot]) is not None and replica.server.running:
             for pid in _descendants(replica.server.pid, "java"):
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """End all of them."""
+        """End all operators."""
         for replica in self.slots:
             if replica is not None:
                 replica.asked_to_end = True
@@ -145,12 +145,12 @@ class Crew:
         self.slots = [None, None]
 
     def complaints(self) -> list[str]:
-        """What is wrong with logs and exit codes."""
+        """Problems in logs and exit codes."""
         return [text for replica in self.all if (text := replica.complaint())]
 
 
 def _descendants(parent: int, program: str) -> list[int]:
-    """Process ids of all below `parent` that run `program`."""
+    """Ids of all processes below `parent` that run `program`."""
     parents = dict[int, tuple[int, str]]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

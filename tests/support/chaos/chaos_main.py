@@ -1,7 +1,7 @@
-"""`make chaos`: round after round, and a table of what came of them. Exit code 1 when an invariant was broken.
+"""`make chaos`: plays rounds and prints a table of their results. Exit code 1 when an invariant was broken.
 
-CHAOS_SECONDS: how long all rounds together may take to begin. SEEDS: the seeds; fresh ones, as many as there is time
-for, if left out. LOAD: ``drawn``, ``measured``, or both in turn. ROUND: seconds of faults in a round.
+CHAOS_SECONDS: time in which rounds may start. SEEDS: the seeds; by default new ones as long as there is time. LOAD:
+``drawn``, ``measured``, or both in turn. ROUND: seconds of faults in a round.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trimtab_testbed.programs import find
 
 
 def rounds(seeds: str, load: str) -> Iterator[tuple[int, bool]]:
-    """Seed, and whether load is measured; without end when no `seeds` are given."""
+    """Seed, and whether load is measured; endless when no `seeds` are given."""
     given = [int(seed) for seed in seeds.split()]
     for number, seed in enumerate(given) if given else ((n, secrets.randbelow(10**9)) for n in count()):
         yield seed, load == "measured" or (load != "drawn" and number % 3 == 2)
@@ -32,7 +32,7 @@ def _say(*words: object) -> None:
 
 
 def main() -> int:
-    """Play, print, sum up."""
+    """Play the rounds and print results and a summary."""
     until = time.monotonic() + float(os.environ.get("CHAOS_SECONDS") or 600)
     seconds, folder = float(os.environ.get("ROUND") or 40), Path(os.environ.get("FOLDER") or ".trimtab/chaos")
     folder = folder.resolve() / time.strftime("%Y%m%d-%H%M%S")

@@ -1,7 +1,7 @@
-"""`trimtab run` with a load that is read from a file instead of measured: no Spark and no Prometheus, but a truth.
+"""`trimtab run` with a load that is read from a file instead of measured: no Spark, no Prometheus, and exact values.
 
-Run as ``python chaos_replica.py FILE run OPTION...``. The file says how much each part of a namespace's ring carries
-(`Ground`), or that nothing is known; it is read anew at every look.
+Run as ``python chaos_replica.py FILE run OPTION...``. The file has the load of each part of a namespace's ring
+(`Ground`), or says that the load is unknown. It is read again for every observation.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 
 CELLS = 64
-"""Equal parts of a ring, each with a load of its own: however a bundle is divided, its parts add up to it."""
+"""Equal cells of a ring, each with its own load: however a bundle is split, its parts add up to it."""
 
 _RING, _IDLE, _BYTES = 2**32, 0.03, 1e8
 
 
 @dataclass
 class Ground:
-    """cells: by namespace (``tenant/name``) the load (ratio 0-1 of a broker) of each cell. known: whether it is."""
+    """cells: by namespace (``tenant/name``) the load of each cell (ratio 0-1 of a broker). known: whether load is
+    known.
+    """
 
     cells: dict[str, list[float]] = field(default_factory=dict)
     known: bool = True
 
     def write(self, file: Path) -> None:
-        """All at once, whoever reads."""
+        """Write the file atomically."""
         partial = file.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self)))
         partial.replace(file)
 
     def load(self, bundle: str) -> float:
-        """Of a bundle in Pulsar's spelling, as a ratio of what a broker can carry."""
+        """Load of a bundle in Pulsar's spelling, as a ratio of what a broker can carry."""
         namespace, lower, upper = parse_bundle(bundle)
         edges = np.linspace(0, _RING, CELLS + 1)
         inside = np.clip(np.minimum(edges[1:], upper) - np.maximum(edges[:-1], lower), 0, None)
@@ -51,12 +53,12 @@ class Ground:
 
 @dataclass(frozen=True)
 class GroundSource:
-    """A `LoadSource` of what is in `file`."""
+    """A `LoadSource` that reads `file`."""
 
     file: Path
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        """What the bundles carry now, and the brokers that own them."""
+        """The current load of the bundles, and the brokers that own them."""
         ground, outcome = Ground(**json.loads(self.file.read_text())), Future[Observation]()
         if ground.known:
             outcome.set_result(Observation(_seen(ground, topology, at), {"drawn": 0.0}))
@@ -67,7 +69,7 @@ class GroundSource:
     observe_brokers = observe
 
     def close(self) -> None:
-        """Nothing runs."""
+        """There is nothing to close."""
 
 
 def _seen(ground: Ground, topology: Topology, at: float) -> ClusterLoad:

@@ -1,4 +1,4 @@
-"""One round of chaos: the events of a schedule, then peace until all has settled, then what was seen is judged."""
+"""A chaos round: the events of a schedule, then a quiet time until all has settled, then the invariants are checked."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos_acts import Acts
+from chaos_cluster import POLICY, ChaosCluster
 from chaos_schedule import BROKERS, Event, Schedule
-from chaos_stage import POLICY, ChaosStage
 from chaos_trail import blind, by_older_leaders, deeds, over
 from chaos_witness import AWAY, holes
 from trimtab_testbed.programs.find import KubeBinaries
@@ -22,14 +22,14 @@ from trimtab_testbed.simulated.cluster import landed, object_name
 
 TICK = 0.1
 READY_WITHIN = 90.0
-"""Seconds for two operators to start, and to lead."""
+"""Seconds for two operators to start, and for one to lead."""
 SETTLED_WITHIN = 75.0
-"""Seconds after the last fault until all must be well again: an API server, operators, a Lease, a JVM come first."""
+"""Seconds after the last fault until all must be well again: API server, operators, a Lease and a JVM start first."""
 
 
 @dataclass
 class Outcome:
-    """What came of a round. broken: the invariants that did not hold, each with its evidence."""
+    """The result of a round. broken: the invariants that did not hold, each with its evidence."""
 
     schedule: Schedule
     begun: list[Event] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Outcome:
     cycles: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        """One line for a table."""
+        """One line of the table."""
         how = "measured" if self.schedule.measured else "drawn"
         verdict = f"{len(self.broken)} BROKEN" if self.broken else "ok"
         settled = self.seconds.get("settling", 0.0)
@@ -55,16 +55,16 @@ class Outcome:
     HEAD = "      seed  load      events  leaders  moves  writes  bundles  unserved  settled  verdict"
 
     def report(self) -> str:
-        """Everything needed to see what went wrong: seed, schedule so far, evidence."""
+        """Everything needed to find the cause: seed, schedule so far, evidence."""
         so_far = "\n".join(map(str, self.begun))
         head = f"seed {self.schedule.seed}, measured={self.schedule.measured}, {self.schedule.seconds:.0f} s"
         return f"{head}\n" + "\n".join(f"BROKEN: {text}" for text in self.broken) + f"\nevents so far:\n{so_far}"
 
 
 def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> Outcome:
-    """A whole round on a cluster of its own, in `folder`."""
+    """Play a whole round on its own cluster, in `folder`."""
     outcome, watch = Outcome(schedule), _Stopwatch()
-    with ChaosStage(binaries, prometheus, folder, schedule) as stage:
+    with ChaosCluster(binaries, prometheus, folder, schedule) as stage:
         acts = Acts(stage)
         watch.note("stage")
         outcome.broken += _wait(
@@ -80,7 +80,7 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
         left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage, calm)))
         watch.note("settling")
         late = [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
-        outcome.broken += [] if stage.crew.broken else late  # there was no point in waiting
+        outcome.broken += [] if stage.crew.broken else late  # waiting would be pointless
         _judge(stage, acts, outcome)
         watch.note("judging")
     outcome.broken += stage.crew.complaints()
@@ -89,8 +89,8 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
     return outcome
 
 
-def _two_stand_by(stage: ChaosStage) -> bool:
-    """Whether both operators are there and warm, and one leads."""
+def _two_stand_by(stage: ChaosCluster) -> bool:
+    """Whether both operators run and are ready, and one leads."""
     return any(stage.users.values()) and all(
         replica and "engine is warm" in replica.log for replica in stage.crew.slots
     )
@@ -103,13 +103,13 @@ class _Stopwatch:
         self.seconds, self._last = dict[str, float](), time.monotonic()
 
     def note(self, phase: str) -> None:
-        """`phase` has just ended."""
+        """Note the end of a phase."""
         now = time.monotonic()
         self.seconds[phase], self._last = round(now - self._last, 1), now
 
 
-def _run(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
-    """Until the last event has ended, or an invariant is seen to be broken; all that was begun is ended."""
+def _run(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
+    """Wait until the last event has ended or an invariant is broken, and end all events."""
     begun, number = time.monotonic(), 0
     due: list[tuple[float, int, Event | Callable[[], Any]]] = []
     for number, event in enumerate(outcome.schedule.events):
@@ -130,15 +130,15 @@ def _run(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
         time.sleep(TICK)
 
 
-def _revive(stage: ChaosStage) -> None:
-    """An API server that gave up, as it could not reach etcd, is started again, as a kubelet would."""
+def _revive(stage: ChaosCluster) -> None:
+    """Restart an API server that gave up because it could not reach etcd, as a kubelet would."""
     server = stage.plane.server("kube-apiserver")
     if server.returncode is not None and server.returncode != -signal.SIGKILL:
         server.start()
 
 
-def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) -> list[str]:
-    """Until nothing is `missing`; what still is after `within` seconds."""
+def _wait(stage: ChaosCluster, within: float, missing: Callable[[], list[str]]) -> list[str]:
+    """Wait until nothing is `missing`; returns what still is after `within` seconds."""
     until = time.monotonic() + within
     while left := missing():
         if time.monotonic() > until or stage.crew.broken:
@@ -149,8 +149,8 @@ def _wait(stage: ChaosStage, within: float, missing: Callable[[], list[str]]) ->
     return []
 
 
-def unsettled(stage: ChaosStage, since: float) -> Iterator[str]:
-    """What is not as it should be when nothing is wrong any more, `since` then (epoch seconds)."""
+def unsettled(stage: ChaosCluster, since: float) -> Iterator[str]:
+    """What is not as it should be although no fault is active `since` (epoch seconds)."""
     try:
         bundles, brokers = stage.listed("bundles"), stage.listed("brokers")
         splits, policy = stage.listed("bundlesplits"), stage.listed("balancingpolicies")[POLICY]
@@ -161,7 +161,7 @@ def unsettled(stage: ChaosStage, since: float) -> Iterator[str]:
     yield from (f"{name} is not ready" for name in BROKERS if name not in ready)
     for name, bundle in bundles.items():
         if not landed(bundle) or bundle["status"]["owner"] not in ready:
-            yield f"{name} is wished on {bundle['spec'].get('owner')}, its status {bundle.get('status')}"
+            yield f"{name} should be with {bundle['spec'].get('owner')}, its status {bundle.get('status')}"
         if (bundle.get("status") or {}).get("split"):
             yield f"{name} is locked by {bundle['status']['split']}"
     if hole := holes(bundles.values()):
@@ -174,14 +174,14 @@ def unsettled(stage: ChaosStage, since: float) -> Iterator[str]:
     yield from _not_ready(stage, policy, since)
 
 
-def _unserved(stage: ChaosStage, bundles: dict[str, Any]) -> Iterator[str]:
+def _unserved(stage: ChaosCluster, bundles: dict[str, Any]) -> Iterator[str]:
     wanted = {(name, (bundle.get("status") or {}).get("owner")) for name, bundle in bundles.items()}
     served = {(object_name(name), broker) for broker, names in stage.world.serving().items() for name in names}
     for name, broker in sorted(wanted ^ served, key=str):
         yield f"{name} {'should be' if (name, broker) in wanted else 'is'} served by {broker}"
 
 
-def _not_ready(stage: ChaosStage, policy: dict[str, Any], since: float) -> Iterator[str]:
+def _not_ready(stage: ChaosCluster, policy: dict[str, Any], since: float) -> Iterator[str]:
     status, epoch = policy.get("status") or {}, max(stage.users.values())
     told = {c["type"]: c for c in status.get("conditions", [])}
     if told.get("Ready", {}).get("status") != "True":
@@ -194,8 +194,8 @@ def _not_ready(stage: ChaosStage, policy: dict[str, Any], since: float) -> Itera
         yield f"the policy's last edit was not seen: {status.get('observedGeneration')}"
 
 
-def _judge(stage: ChaosStage, acts: Acts, outcome: Outcome) -> None:
-    """All that can be said only now."""
+def _judge(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
+    """Check what can be checked only at the end."""
     users = stage.users
     done = deeds(stage.plane.audit_log, users)
     cycles = list(stage.cycles.seen.values())

@@ -1,7 +1,7 @@
-"""What goes wrong in a round of chaos, and when: drawn from a seed before the round begins, and printed.
+"""The events of a chaos round: drawn from a seed before the round begins, and printed.
 
-The same seed gives the same schedule everywhere. Who leads at that moment, and which bundles there are, shows only when
-an event begins: an event names the leader, or the part of the way through the sorted names (`Event.pick`).
+The same seed gives the same schedule everywhere. The leader and the bundles are known only when an event begins. So an
+event names the leader as such, and a bundle by its relative position in the sorted names (`Event.pick`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 BROKERS = tuple(f"pulsar-broker-{number}" for number in range(4))
 QUIET = 2.0
-"""Seconds at the beginning in which nothing happens."""
+"""Seconds without events at the beginning."""
 
 
 class Kind(StrEnum):
-    """What happens; most of it ends after a while."""
+    """Kinds of events; most of them end after a while."""
 
     KILL_LEADER = "kill -9 the leader"
     KILL_STANDBY = "kill -9 the standby"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
     SOURCE_DOWN = "no load is known"
     KILL_BROKER = "crash"
     LOSE_POD = "crash, and the pod is deleted"
-    DEAFEN_BROKER = "hears no wishes"
+    DEAFEN_BROKER = "ignores desired owners"
     MUTE_BROKER = "shows no metrics"
     SHIFT_LOAD = "load shifts"
     MOVE = "a person moves a bundle"
@@ -56,10 +56,10 @@ class Kind(StrEnum):
 
 
 class Row(NamedTuple):
-    """How likely an event is, how long it lasts (seconds, least and most), and what it shares with others.
+    """How likely an event is, how long it lasts (seconds, least and most), and which other events exclude it.
 
-    Of events with the same `what` one goes on at a time, and the next comes `REST` later at the earliest, so that there
-    is something to disturb; a `what` of "broker" is each broker for itself.
+    Of events with the same `what` one happens at a time, and the next comes at least `REST` later, so that there is
+    something to disturb. With `what` "broker" that holds for each broker.
     """
 
     weight: float
@@ -107,17 +107,17 @@ _MEASURED: Mapping[Kind, Row] = {
 }
 
 REST: Mapping[str, float] = {"operators": 6.0, "plane": 5.0, "source": 3.0, "broker": 3.0, "policy": 3.0}
-"""Seconds for which those who share a `what` are left alone; operators twice as long where each has to start a JVM."""
+"""Seconds of rest between events with the same `what`; twice as long for operators that start a JVM."""
 
 NO_DATA = frozenset(_DRAWN) | {kind for kind, row in _MEASURED.items() if row.what == "source"}
-"""While these go on no load is known, so nothing may be decided."""
+"""During these events load is unknown, so no decision may be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`kind` happens `at` seconds into the round and lasts for `seconds`. target: a broker, where it concerns one.
+    """`kind` happens `at` seconds into the round and lasts `seconds`. target: a broker, if the event concerns one.
 
-    pick: ratio 0-1; it says which bundle. amount: ratio 0-1; how much, or which of several ways.
+    pick: ratio 0-1 that selects a bundle. amount: ratio 0-1 that selects a strength or one of several ways.
     """
 
     at: float
@@ -128,7 +128,7 @@ class Event:
     amount: float
 
     def __str__(self) -> str:
-        """For people: when, what, whom, how long."""
+        """The event as text: time, kind, target, duration."""
         lasts = f" for {self.seconds:.1f} s" if self.seconds else ""
         about = f" {self.target}" if self.target else f" (pick {self.pick:.3f}, amount {self.amount:.3f})"
         return f"{self.at:6.1f} s  {self.kind}{about}{lasts}"
@@ -136,9 +136,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens in `seconds` of a round, in order of time. measured: by Prometheus and Spark, else load is drawn.
+    """The events in `seconds` of a round, by time. measured: load comes from Prometheus and Spark; otherwise it is
+    drawn.
 
-    moves_per_hour: the cap of the policy; low enough in some rounds to be met.
+    moves_per_hour: the policy's limit, low enough in some rounds to be reached.
     """
 
     seed: int
@@ -148,14 +149,14 @@ class Schedule:
     events: tuple[Event, ...]
 
     def __str__(self) -> str:
-        """The whole of it, a line an event."""
+        """The whole schedule as text, one event per line."""
         how = "measured" if self.measured else "drawn"
         head = f"seed {self.seed}, {self.seconds:.0f} s, load {how}, {self.moves_per_hour} moves an hour"
         return "\n".join([head, *map(str, self.events)])
 
 
 def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.5) -> Schedule:
-    """The schedule of a seed. every: mean seconds between two events; what would overlap with its like is left out."""
+    """The schedule of a seed. every: mean seconds between two events. Events that exclude each other are left out."""
     chance = random.Random(f"{seed}/{measured}")
     table = {**_ALWAYS, **(_MEASURED if measured else _DRAWN)}
     moves = chance.choice((15, 40, 1000))

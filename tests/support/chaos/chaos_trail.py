@@ -1,6 +1,6 @@
-"""What the API server's audit log says of a round: who wrote what, in which order, and whether that was allowed.
+"""The API server's audit log of a round: who wrote what, in which order, and whether that was allowed.
 
-The log holds the bodies of requests and answers for bundles, so the order of writes is that of their resourceVersions.
+The log has request and response bodies of bundles, so the order of writes is the order of their resourceVersions.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ AUDIT_POLICY = {
         {"level": "Metadata"},
     ],
 }
-"""Writes alone; of Bundle objects everything."""
+"""Audit policy: only writes; everything for Bundle objects."""
 
 BALANCING = frozenset({"Overloaded", "Underloaded"})
 CAPPED = BALANCING | {"Topics", "Sessions", "MsgRate", "Bandwidth"} | {"Drained", "RollingOut"}
-"""Reasons of the moves that the caps count: also of children that leave their parent's owner, and of evacuations."""
+"""Reasons of moves that count towards the limits, including children that leave their parent's owner, and drains."""
 
 BURST = 0.15
-"""Seconds between two moves of one cycle, at most. Two cycles are further apart: the loop rests for 0.2 s between."""
+"""Most seconds between two moves of one cycle. Two cycles are further apart: the loop rests 0.2 s between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One accepted write by an operator; times are epoch seconds.
+    """One accepted write by an operator; times in epoch seconds.
 
-    version: resourceVersion that came of it, 0 where the log does not say. wish: spec of a Bundle as it was asked for.
-    owner: who served the bundle then.
+    version: the resulting resourceVersion, 0 if the log does not have it. desired: the requested spec of a Bundle.
+    owner: the owner of the bundle at that time.
     """
 
     version: int
@@ -54,17 +54,17 @@ class Deed:
 
     @property
     def reason(self) -> str:
-        """Why an operator wishes it, empty if it is no wish of one's."""
+        """The reason of the desired owner; empty if the write does not set one."""
         return str((self.desired.get("assignment") or {}).get("reason", ""))
 
     @property
     def moves(self) -> bool:
-        """Whether the caps count it."""
+        """Whether the move counts towards the limits."""
         return self.verb == "patch" and self.reason in CAPPED
 
 
 def deeds(log: Path, users: Iterable[str]) -> list[Deed]:
-    """The accepted writes of `users` to all but Leases and Events, bundles in the order in which they took effect."""
+    """The accepted writes of `users` except to Leases and Events, bundles in the order in which writes took effect."""
     wanted = set(users)
     found = [_deed(event) for event in map(json.loads, log.read_text().splitlines()) if _counts(event, wanted)]
     return sorted(found, key=lambda deed: (deed.version, deed.at))
@@ -92,12 +92,14 @@ def _deed(event: Mapping[str, Any]) -> Deed:
 
 
 def _owner(answer: Mapping[str, Any]) -> str:
-    """Who serves the Bundle that was answered; to a deletion the answer is of another kind."""
+    """The owner in the response. The response to a deletion has another kind."""
     return str((answer.get("status") or {}).get("owner", "")) if answer.get("kind") == "Bundle" else ""
 
 
 def by_older_leaders(done: Iterable[Deed], epochs: Mapping[str, int]) -> list[str]:
-    """Writes of who never led, and writes to a bundle by an older leader after a newer one. epochs: by user."""
+    """Writes by operators that never led, and writes to a bundle by an older leader after a newer one. epochs: by
+    user.
+    """
     latest, wrong = dict[str, Deed](), list[str]()
     for deed in done:
         if not epochs[deed.user]:
@@ -116,7 +118,7 @@ def by_older_leaders(done: Iterable[Deed], epochs: Mapping[str, int]) -> list[st
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Of moves: in one cycle, from or to one broker in one cycle, and in an hour."""
+    """The policy's limits: moves in one cycle, from or to one broker in one cycle, and in an hour."""
 
     cycle: int
     broker: int
@@ -124,7 +126,7 @@ class Caps:
 
 
 def over(caps: Caps, done: Iterable[Deed]) -> list[str]:
-    """Where more moved than the caps allow. A round is shorter than an hour."""
+    """Cases in which more moved than the limits allow. A round is shorter than an hour."""
     moves = sorted((deed for deed in done if deed.moves), key=lambda deed: (deed.user, deed.at))
     wrong = [f"{len(moves)} moves within an hour, {caps.hour} are allowed"] if len(moves) > caps.hour else []
     for burst in _bursts(moves):
@@ -160,17 +162,17 @@ class Span:
     end: float
 
     def overlaps(self, begin: float, end: float) -> bool:
-        """Whether some of it is between these."""
+        """Whether the two intervals overlap."""
         return self.begin < end and begin < self.end
 
 
 def blind(
     done: Iterable[Deed], cycles: Iterable[Mapping[str, Any]], outages: Sequence[Span], disturbed: Sequence[Span]
 ) -> list[str]:
-    """Moves that were decided while no load was known.
+    """Moves that were decided while load was unknown.
 
-    A cycle that had measured before the outage began may act a moment later; how much later can't be told while
-    operators or API server are `disturbed`, so nothing is said about those moments.
+    A cycle that measured before the outage may act a moment later. How much later is unknown while operators or API
+    server are `disturbed`, so those moments are not checked.
     """
     wrong = list[str]()
     for outage in outages:

@@ -1,7 +1,7 @@
-"""What must never be seen from outside, watched while a round goes on: who really serves, and what Bundles say.
+"""Invariants that are watched from outside during a round: who serves each bundle, and what Bundle objects say.
 
-It shares nothing with the operator: the brokers tell it themselves when they begin and end to serve, and Bundles and
-policies come by watches of its own.
+It shares no code with the operator. The brokers report when they start and stop serving, and Bundles and policies come
+from watches of its own.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trimtab_testbed.servers.kube_rest import KubeApiError
 PARENT = "trimtab.dev/parent"
 LAST = 0xFFFFFFFF
 AWAY = (OSError, HTTPException, ValueError, KubeApiError)
-"""What asking an API server raises that was killed, is paused, or has just come back."""
+"""Errors of an API server that was killed, is paused, or has just started again."""
 
 
 def holes(bundles: Iterable[Raw]) -> str:
-    """What of a ring is not covered exactly once, in words; empty if all is.
+    """The parts of a ring that are not covered exactly once, as text; empty if there are none.
 
-    A bundle that is being cut out of another does not count while that one exists.
+    A bundle that is being split off another one does not count while that one exists.
     """
     there = {bundle["metadata"]["name"]: bundle for bundle in bundles}
     rings = dict[str, list[tuple[int, int, str]]]()
@@ -39,7 +39,7 @@ def _gap(space: str, ring: list[tuple[int, int, str]]) -> str:
     at = 0
     for lower, upper, name in ring:
         if lower != at:
-            what = "nobody covers" if lower > at else "twice covered is"
+            what = "not covered is" if lower > at else "twice covered is"
             return f"{space}: {what} what is between 0x{min(at, lower):08x} and 0x{max(at, lower):08x}, before {name}"
         at = upper
     return "" if at == LAST else f"{space}: the ring ends at 0x{at:08x}"
@@ -53,17 +53,17 @@ def _span(bundle: str) -> tuple[str, int, int]:
 
 @dataclass
 class Served:
-    """Who serves which bundles (Pulsar's spelling). `told` is for `World`. now: seconds of any clock."""
+    """Who serves which bundles (Pulsar's spelling). told: for `SimulatedCluster`. now: seconds of any clock."""
 
     now: Callable[[], float] = time.monotonic
     violations: list[str] = field(default_factory=list)
     by: dict[str, set[str]] = field(default_factory=dict)
     longest: tuple[float, str] = (0.0, "")
-    """The longest time (seconds) that a bundle was served by nobody, of those that one broker had and then another."""
+    """The longest time in seconds without a broker for a bundle that moved from one broker to another."""
     _since: dict[str, float] = field(default_factory=dict)
 
     def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  it is the fact itself
-        """A broker begins, or ends, to serve a bundle."""
+        """Note that a broker starts or stops serving a bundle."""
         mine = self.by.setdefault(broker, set())
         if not serves:
             mine.discard(bundle)
@@ -88,7 +88,7 @@ class Bundles:
     there: dict[str, Raw] = field(default_factory=dict)
 
     def listed(self, items: Iterable[Raw]) -> None:
-        """Everything, anew."""
+        """Replace all objects."""
         self.there = {item["metadata"]["name"]: item for item in items}
         self._check(f"{len(self.there)} bundles listed")
 
@@ -122,7 +122,7 @@ class Cycles:
     seen: dict[tuple[str, int], Raw] = field(default_factory=dict)
 
     def listed(self, items: Iterable[Raw]) -> None:
-        """All policies."""
+        """Replace all policies."""
         for item in items:
             self.see("MODIFIED", item)
 

@@ -1,4 +1,4 @@
-"""The chart as users meet it: Helm, the values it is documented with, and what it renders."""
+"""The chart as users install it: Helm, the documented values, and the rendered manifests."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from trimtab_testbed.programs.helm import Helm
 
 CHART = Path(__file__).parents[3] / "charts" / "trimtab"
 COMBINATIONS = CHART.parents[1] / "tests" / "chart" / "values"
-"""One file of values for each way of installing that docs/chart.md describes; its first line says which."""
+"""One values file for each way of installing that docs/chart.md describes; its first line says which."""
 RELEASE = "trimtab"
 IMAGE = "registry.example.com/trimtab"
-"""The image that tests name where they don't look at it: the chart has no default."""
+"""The image for tests that do not depend on it: the chart has no default."""
 NAMESPACE = "messaging"
 
 Manifest = dict[str, Any]
 
 
 class HelmError(RuntimeError):
-    """Helm ended with an error; says what it complained of."""
+    """Helm ended with an error; the text has its error output."""
 
 
 @dataclass(frozen=True)
 class Runner:
-    """Helm with a kubeconfig, or (without one) with no way to any cluster; `home` takes its caches."""
+    """Helm with a kubeconfig, or without access to any cluster. home: folder of its caches."""
 
     helm: Helm
     home: Path
     kubeconfig: Path | None = None
 
     def run(self, *words: str | Path, stdin: str | None = None, within: float = 240.0) -> str:
-        """What it printed. Raises `HelmError`."""
+        """Run Helm and return its output. Raises `HelmError`."""
         done = subprocess.run(
             self._command(words),
             input=stdin,
@@ -52,7 +52,7 @@ class Runner:
         return done.stdout
 
     def start(self, *words: str | Path) -> subprocess.Popen[str]:
-        """It, running; what it prints is its `stdout`."""
+        """Start Helm; its output is the process's `stdout`."""
         return subprocess.Popen(
             self._command(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environment
         )
@@ -79,7 +79,7 @@ class Runner:
 
 
 def with_image(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values, with an image if they name none."""
+    """The same values, with an image if they have none."""
     return {**values, "image": {"repository": IMAGE, **values.get("image", {})}}
 
 
@@ -89,12 +89,12 @@ def documents(text: str) -> list[Manifest]:
 
 
 def of_kind(manifests: Iterable[Manifest], kind: str) -> list[Manifest]:
-    """Those of one kind."""
+    """The objects of one kind."""
     return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
 def one(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:
-    """The only one of its kind, or of its kind and name."""
+    """The only object of its kind, or of its kind and name."""
     found = [m for m in of_kind(manifests, kind) if not name or m["metadata"]["name"] == name]
     assert len(found) == 1, f"{len(found)} of kind {kind} {name}"
     return found[0]

@@ -1,6 +1,6 @@
-"""A proxy in front of a real API server that misbehaves on demand. It lives in the event loop of the test.
+"""A proxy in front of a real API server that injects faults. It lives in the test's event loop.
 
-``async with FaultyApi(plane) as proxy:`` then connect to ``proxy.kubeconfig``.
+Use ``async with FaultyApi(plane) as proxy:``, then connect to ``proxy.kubeconfig``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def status(code: int, reason: str = "", **headers: str) -> Answer:
 
 
 def expired_watch(_request: web.Request) -> web.Response:
-    """Accept a watch, then say in the stream that its resourceVersion is too old, as the API server does."""
+    """Accept a watch, then report in the stream that its resourceVersion is too old, as the API server does."""
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
     return web.Response(text=json.dumps({"type": "ERROR", "object": gone}) + "\n")
 
@@ -35,15 +35,15 @@ def expired_watch(_request: web.Request) -> web.Response:
 class FaultyApi:
     """Passes requests on, unless a fault is queued for their kind: ``watch`` or ``request``.
 
-    faults:   answers given, one per request, instead of the server's.
-    refusing: closes every connection without an answer while it is set.
-    hanging:  takes requests and never answers them while it is set.
+    faults:   answers instead of the server's, one per request.
+    refusing: close every connection without an answer.
+    hanging:  accept requests and never answer them.
     told:     called with method and path of each request before it is passed on.
     seen:     (method, path and query) of each request, in order.
     """
 
     def __init__(self, plane: ControlPlane, folder: Path, user: str = "") -> None:
-        """user: who all requests come from, as the API server's audit log has it; the admin by default."""
+        """user: the user of all requests in the API server's audit log; the admin by default."""
         self.faults: dict[str, list[Answer]] = {"watch": [], "request": []}
         self.refusing = False
         self.hanging = False
@@ -60,7 +60,7 @@ class FaultyApi:
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cafile=str(self._plane.ca))
         [user] = self._config["users"]
-        if "client-certificate" in user["user"]:  # which says who we are to the server, not to this proxy
+        if "client-certificate" in user["user"]:  # that header authenticates at the server, not at this proxy
             context.load_cert_chain(user["user"]["client-certificate"], user["user"]["client-key"])
             user["user"] = {}
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), auto_decompress=False)
@@ -81,17 +81,17 @@ class FaultyApi:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Its address."""
         return int(self._runner.addresses[0][1])
 
     def cut(self) -> None:
-        """Break all watches that are open now."""
+        """Break all open watches."""
         for transport in self._streams:
             transport.abort()
         self._streams.clear()
 
     def watches(self) -> int:
-        """How many watches were asked for so far."""
+        """Number of watch requests so far."""
         return sum("watch=1" in path for _, path in self.seen)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -108,7 +108,7 @@ class FaultyApi:
             return faults.pop(0)(request)
         try:
             return await self._pass_on(request, stream=watch)
-        except aiohttp.ClientError:  # the server is not there, or ended in the middle: so does this connection
+        except aiohttp.ClientError:  # the server is down or broke off: so does this connection
             return _broken_off(request)
 
     async def _pass_on(self, request: web.Request, *, stream: bool) -> web.StreamResponse:

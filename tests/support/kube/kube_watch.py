@@ -1,4 +1,4 @@
-"""Follows one collection of a real API server from outside, on its own thread, whatever happens to that server."""
+"""Follows one collection of a real API server from outside, in its own thread, also across restarts of the server."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 Raw = Mapping[str, Any]
 
 _AGAIN = 0.2
-"""Seconds until a server that is away is asked again."""
+"""Seconds until the next attempt after the server was unavailable."""
 
 
 class Eyes(Protocol):
-    """What looks at the objects."""
+    """Receives the objects and their changes."""
 
     def listed(self, items: Iterable[Raw]) -> None:
-        """All of them, anew."""
+        """Replace all objects."""
 
     def see(self, kind: str, item: Raw) -> None:
         """One event: ADDED, MODIFIED or DELETED."""
 
 
 class Watch(threading.Thread):
-    """Shows `eyes` every object of the collection at `path`, and what becomes of it, until told to stop."""
+    """Shows `eyes` every object of the collection at `path` and all changes, until it is stopped."""
 
     def __init__(self, rest: KubeRest, path: str, eyes: Eyes) -> None:
         super().__init__(name=f"watch {path}", daemon=True)
@@ -35,7 +35,7 @@ class Watch(threading.Thread):
         self._end, self._version = threading.Event(), ""
 
     def run(self) -> None:
-        """List, then watch; go on from there after a gap, or list again when that is too long ago."""
+        """List, then watch. Continue after a gap, or list again when the gap is too long."""
         while not self._end.is_set():
             try:
                 self._look()
@@ -58,5 +58,5 @@ class Watch(threading.Thread):
             self._eyes.see(event["type"], event["object"])
 
     def stop(self) -> None:
-        """It ends within a second."""
+        """Stop within a second."""
         self._end.set()

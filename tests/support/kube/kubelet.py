@@ -1,7 +1,7 @@
-"""A little of what a kubelet does: runs the containers of rendered pods as processes here, under their ServiceAccount.
+"""A small part of a kubelet: runs the containers of rendered pods as processes, under their ServiceAccount.
 
-There are no containers: the program comes from this environment, volumes are folders, and only the arguments that name
-a mounted path are changed.
+There are no containers. The program comes from this environment, volumes are folders, and only arguments with a
+mounted path are changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PROGRAMS = {"trimtab": (sys.executable, "-m", "trimtab_operator")}
 
 
 def account_kubeconfig(plane: ControlPlane, namespace: str, account: str) -> Path:
-    """A kubeconfig with a token of the ServiceAccount, as the kubelet asks for one (TokenRequest)."""
+    """A kubeconfig with a token of the ServiceAccount, requested as by the kubelet (TokenRequest)."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}}
     token = plane.rest.create(path, request)["status"]["token"]
@@ -30,7 +30,7 @@ def account_kubeconfig(plane: ControlPlane, namespace: str, account: str) -> Pat
 
 
 def command_of(container: Mapping[str, Any], folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a container whose volumes are folders below `folder`."""
+    """Command and environment of a container, with its volumes as folders below `folder`."""
     mounts = {mount["mountPath"]: folder / mount["name"] for mount in container["volumeMounts"]}
     for place in mounts.values():
         place.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def command_of(container: Mapping[str, Any], folder: Path) -> tuple[list[str], d
 
 
 def operator_process(plane: ControlPlane, deployment: Mapping[str, Any], folder: Path) -> Server:
-    """The operator of a rendered Deployment, not started."""
+    """The operator of a rendered Deployment, not started yet."""
     pod = deployment["spec"]["template"]["spec"]
     words, environment = command_of(pod["containers"][0], folder)
     kubeconfig = account_kubeconfig(plane, deployment["metadata"]["namespace"], pod["serviceAccountName"])
@@ -60,17 +60,17 @@ def operator_process(plane: ControlPlane, deployment: Mapping[str, Any], folder:
 
 
 class JobRunner:
-    """Runs Jobs of one namespace, one after the other, and reports their end as the Job controller does.
+    """Runs the Jobs of one namespace one after the other, and reports their end as the Job controller does.
 
-    Call `look` until what waits for them has ended.
+    Call `look` until the process that waits for the Jobs has ended.
     """
 
     def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
         self._rest, self._plane, self._namespace, self._folder = plane.rest, plane, namespace, folder
         self.outputs: list[str] = []
-        """What each Job printed."""
+        """Output of each Job."""
         self.codes: list[int] = []
-        """The exit code of each."""
+        """Exit code of each Job."""
         self._done: set[str] = set()
 
     @property
@@ -78,7 +78,7 @@ class JobRunner:
         return f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
 
     def look(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Run the Jobs that are there and have not been run. meanwhile: called again and again while one runs."""
+        """Run new Jobs. meanwhile: called repeatedly while a Job runs."""
         for job in self._rest.get(self._jobs)["items"]:
             if job["metadata"]["uid"] not in self._done:
                 self._done.add(job["metadata"]["uid"])
@@ -104,7 +104,7 @@ class JobRunner:
 
 
 def while_running(process: subprocess.Popen[str], look: Callable[[], None], within: float = 280.0) -> None:
-    """Call `look` again and again until `process` has ended."""
+    """Call `look` repeatedly until `process` has ended."""
     deadline = time.monotonic() + within
     while process.poll() is None:
         look()

@@ -1,4 +1,4 @@
-"""Objects as people write them: valid and minimal, varied only through what a test is about."""
+"""Objects as people write them: valid and minimal, varied only in what a test is about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bundle(name: str = "b", lower: str = "0x00000000", upper: str = "0x40000000"
 
 
 def broker(name: str = "broker-0", **spec: Any) -> dict[str, Any]:
-    """A Broker object; stands for a pod of its name unless `spec` says otherwise."""
+    """A Broker object. It stands for a pod of its name unless `spec` says otherwise."""
     return _object("Broker", name, spec or {"pod": name})
 
 
@@ -33,7 +33,7 @@ def bundle_split(name: str = "split", **spec: Any) -> dict[str, Any]:
 
 
 def policy(name: str = "main", **spec: Any) -> dict[str, Any]:
-    """A BalancingPolicy object: all defaults."""
+    """A BalancingPolicy object with all defaults."""
     base = {
         "source": {"prometheus": {"url": "http://prometheus.monitoring.svc:9090"}},
         "shedder": {"type": "ThresholdShedder"},

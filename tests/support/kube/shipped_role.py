@@ -1,4 +1,4 @@
-"""The operator in tests is the ServiceAccount of `deploy/rbac.yaml`: with the rights that ship, and no others."""
+"""Runs the operator in tests as the ServiceAccount of `deploy/rbac.yaml`, with exactly the rights that ship."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLLECTIONS = {
 
 
 def shipped_kubeconfig(plane: ControlPlane, text: str = "") -> Path:
-    """Apply the file as it ships, or this `text` of it; a kubeconfig with a token of its ServiceAccount."""
+    """Apply the file, or its changed `text`; returns a kubeconfig with a token of its ServiceAccount."""
     manifests = list(yaml.safe_load_all(text or FILE.read_text()))
     for manifest in manifests:
         plane.rest.create(_COLLECTIONS[manifest["kind"]].format(manifest["metadata"]["namespace"]), manifest)
@@ -43,7 +43,7 @@ def granted() -> set[tuple[str, str, str]]:
 
 
 def asked(events: Iterable[dict[str, Any]], namespace: str) -> dict[tuple[str, str, str], set[int]]:
-    """(group, resource, verb) -> HTTP statuses, of what the ServiceAccount asked of objects in an audit log."""
+    """(group, resource, verb) -> HTTP statuses, of the ServiceAccount's requests in an audit log."""
     found: dict[tuple[str, str, str], set[int]] = {}
     for event in events:
         reference = event.get("objectRef")

@@ -1,4 +1,4 @@
-"""`trimtab run` as it is, but for its load, which is drawn: no Spark, no Prometheus, and always something to move.
+"""`trimtab run` with a generated load: no Spark, no Prometheus, and always something to move.
 
 Run as ``python drawn_replica.py run OPTION...``.
 """
@@ -22,10 +22,12 @@ _HOT, _COOL = 0.95, 0.1
 
 
 class ShiftingSource:
-    """Whoever has most bundles is hot; they share its load equally. So half of them have to go, and another is hot."""
+    """The broker with most bundles is hot, and they share its load equally. So half of them must go, and another gets
+    hot.
+    """
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        """Who is hot as of `at`."""
+        """The hot broker at `at`."""
         outcome: Future[Observation] = Future()
         outcome.set_result(Observation(_drawn(topology, at), {"drawn": 0.0}))
         return outcome
@@ -33,7 +35,7 @@ class ShiftingSource:
     observe_brokers = observe
 
     def close(self) -> None:
-        """Nothing runs."""
+        """There is nothing to close."""
 
 
 def _drawn(topology: Topology, at: float) -> ClusterLoad:

@@ -1,4 +1,4 @@
-"""A verb as another package would add it: ends with 1, or fails as asked."""
+"""A verb that another package adds: it ends with 1, or fails on request."""
 
 from __future__ import annotations
 

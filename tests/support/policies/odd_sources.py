@@ -1,4 +1,4 @@
-"""Sources that a test of the loop needs: one behind which somebody acts, one silent, one counting, one broken."""
+"""Load sources for tests of the loop: with a concurrent change, silent, delayed, counting, broken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab_strategies.model import ClusterLoad
 
 
 class Meanwhile(StaticSource):
-    """Somebody else acts while the cluster is measured for the first time."""
+    """Makes a change by another client while the cluster is measured for the first time."""
 
     def __init__(self, load: ClusterLoad, act: Callable[[], object]) -> None:
         super().__init__(load)
@@ -43,7 +43,7 @@ class Slow(StaticSource):
 
 
 class Counting(StaticSource):
-    """Counts how often it was asked."""
+    """Counts its calls."""
 
     def __init__(self, load: ClusterLoad) -> None:
         super().__init__(load)

@@ -73,7 +73,7 @@ class PolicyScene:
         return "/".join(filter(None, (root, name, sub)))
 
     def build(self) -> None:
-        """Create the objects: every broker ready, every bundle served by the broker it is wished on."""
+        """Create the objects: every broker ready, every bundle served by its desired owner."""
         load = self.load
         for name in load.brokers.names:
             self.rest.create(self.path("brokers"), broker(name))
@@ -142,7 +142,7 @@ class PolicyScene:
         await self.seen()
 
     def restart(self) -> None:
-        """The operator begins anew: nothing but what the API server holds is known."""
+        """Restart the operator: it knows only what the API server holds."""
         self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
         refit(self.context, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
 
@@ -178,7 +178,7 @@ class PolicyScene:
             await until(f"the store shows the {plural}", shown)
 
     async def land(self) -> None:
-        """Every broker confirms what it is wished to serve."""
+        """Every broker confirms the bundles that it should serve."""
         for name, found in self.bundles().items():
             generation, status = found["metadata"]["generation"], found.get("status", {})
             if found["spec"].get("owner") and generation > status.get("observedGeneration", 0):

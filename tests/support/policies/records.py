@@ -1,4 +1,4 @@
-"""Builders of the operator's records, varied only through what a test is about."""
+"""Builders of the operator's records, varied only in what a test is about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAN = float("nan")
 
 
 def bundle(name: str = "b", owner: str = "x", serving: str | None = None, **changes: Any) -> BundleRecord:
-    """A bundle wished on `owner` and served by `serving` (default: the same), with no open wish."""
+    """A bundle of `owner`, served by `serving` (default: the owner), whose desired owner is not open."""
     fields: dict[str, Any] = {
         "name": name,
         "topic_namespace": "t-n",
@@ -34,7 +34,7 @@ def bundle(name: str = "b", owner: str = "x", serving: str | None = None, **chan
 
 
 def wished(name: str = "b", source: str = "x", destination: str = "y", **changes: Any) -> BundleRecord:
-    """A bundle served by `source` with an open wish for `destination`."""
+    """A bundle served by `source` with the open desired owner `destination`."""
     return bundle(name, destination, source, **{"generation": 4, "observed_generation": 3, **changes})
 
 
@@ -61,14 +61,14 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
 
 
 def pod(name: str = "x", **changes: Any) -> PodRecord:
-    """A ready pod labelled as a broker."""
+    """A ready pod with a broker's labels."""
     labels = {"app": "pulsar", "component": "broker"}
     fields: dict[str, Any] = {"name": name, "labels": labels, "ready": True, "deleted": False, "uid": f"uid-{name}"}
     return PodRecord(**{**fields, **changes})
 
 
 def topic_namespace(name: str = "t-n", **changes: Any) -> TopicNamespaceRecord:
-    """A namespace ``t/n`` that asks for nothing and has no condition."""
+    """A namespace ``t/n`` without constraints and conditions."""
     fields: dict[str, Any] = {
         "name": name,
         "full_name": "t/n",

@@ -1,4 +1,4 @@
-"""Several replicas of the operator on one cluster, each as a process with its own way to the API server.
+"""Several replicas of the operator on one cluster, each a process with its own connection to the API server.
 
 The API server's audit log says who wrote what and when: each replica is a user of its own there.
 """
@@ -26,25 +26,25 @@ from urllib.request import urlopen
 import yaml
 
 from faulty_api import FaultyApi
-from stage import until
+from small_cluster import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, landed
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape, brokers
 
 NAMESPACE, POLICY = "messaging", "policy"
 API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/messaging/leases/trimtab"
 BUNDLES = 200
 QUICK = {"--lease-duration": 8, "--renew-deadline": 6, "--retry-period": 0.5}
-"""Times of the Lease by which a takeover is a matter of seconds."""
+"""Times of a Lease with a takeover within seconds."""
 
 _HERE = Path(__file__).parent
 
 
 class Gate:
-    """The way of one replica to the API server: a `FaultyApi` in a thread of its own."""
+    """One replica's connection to the API server: a `FaultyApi` in a thread of its own."""
 
     def __init__(self, plane: ControlPlane, folder: Path, user: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -63,12 +63,12 @@ class Gate:
         self._loop.close()
 
     def cut(self) -> None:
-        """Pass nothing on any more, and answer nothing: what a network does that drops packets."""
+        """Pass nothing on and answer nothing, as a network that drops packets."""
         self.proxy.hanging = True
         self._loop.call_soon_threadsafe(self.proxy.cut)
 
     def writes(self) -> list[str]:
-        """Method and path of each request so far that would change something, but for the Lease."""
+        """Method and path of each write request so far, except to the Lease."""
         return [f"{method} {path}" for method, path in self.proxy.seen if method != "GET" and "/leases" not in path]
 
     def _call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -76,7 +76,9 @@ class Gate:
 
 
 class Replica:
-    """`trimtab run` as the process `name`, which is its identity and its user. drawn: its load is not measured."""
+    """`trimtab run` as the process `name`, which is its identity and its user. drawn: its load is generated, not
+    measured.
+    """
 
     def __init__(self, plane: ControlPlane, folder: Path, name: str, options: dict[str, Any], *, drawn: bool) -> None:
         self.name, self.folder = name, folder / name
@@ -112,7 +114,7 @@ class Replica:
         return (self.folder / "operator.log").read_text()
 
     def ready(self) -> str:
-        """Wait until it is; what it says of itself."""
+        """Wait until the replica is ready; returns the text of `readyz`."""
         return until(f"{self.name} is ready", self._ready, within=120)
 
     def _ready(self) -> str:
@@ -120,7 +122,7 @@ class Replica:
         return self.page("readyz")
 
     def page(self, path: str) -> str:
-        """What it serves at `path`; empty if not with 200."""
+        """The text that it serves at `path`; empty if the status is not 200."""
         found = re.search(r"serving /metrics, /healthz and /readyz on (\S+)", self.log)
         if found is None:
             return ""
@@ -131,16 +133,16 @@ class Replica:
             return ""
 
     def leads(self) -> bool:
-        """Whether it says so."""
+        """Whether its metrics say that it leads."""
         return "trimtab_leader 1.0" in self.page("metrics")
 
     def epoch(self) -> int:
-        """Of its term; 0 if it never led."""
+        """Epoch of its term; 0 if it never led."""
         found = re.search(rf"{self.name} leads, epoch (\d+)", self.log)
         return int(found[1]) if found else 0
 
     def ended(self, within: float = 30.0) -> int:
-        """Wait until the process ends by itself; its exit code."""
+        """Wait until the process ends by itself; returns its exit code."""
         until(f"{self.name} ends", lambda: not self.server.running, within)
         assert self.server.returncode is not None
         return self.server.returncode
@@ -148,7 +150,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Write:
-    """One write in the audit log: who, when it was received and answered (epoch seconds), and with which status."""
+    """One write in the audit log: user, times of request and answer (epoch seconds), and status."""
 
     user: str
     received: float
@@ -162,7 +164,7 @@ class Write:
         return self.code < HTTPStatus.BAD_REQUEST
 
 
-class ReplicaStage:
+class ReplicaCluster:
     """Context manager: an API server with an audit log, three simulated brokers with 200 bundles, and no operator."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
@@ -174,7 +176,7 @@ class ReplicaStage:
         crds = _HERE.parents[2] / "crds"
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
-        scenario = Scenario(
+        scenario = ClusterScenario(
             name="replicas",
             summary="three brokers with many small bundles",
             brokers=brokers(60, 20, 10, cores=2.0),
@@ -183,7 +185,7 @@ class ReplicaStage:
             largest=5.0,
             policy={},
         )
-        self.world = World(scenario, rest=self.rest, kubeconfig=self.plane.kubeconfig, namespace=NAMESPACE)
+        self.world = SimulatedCluster(scenario, rest=self.rest, kubeconfig=self.plane.kubeconfig, namespace=NAMESPACE)
         self.world.__enter__()
         self.world.seed_bundles()
         self.world.wait_until_owned(60)
@@ -193,11 +195,11 @@ class ReplicaStage:
         self.world.stop()
 
     def replica(self, **options: Any) -> Replica:
-        """One more, not started yet."""
+        """One more replica, not started yet."""
         return self._replica({**QUICK, **options}, drawn=True)
 
     def measuring_replica(self) -> Replica:
-        """One that measures by Spark, with the times of the Lease that users get."""
+        """A replica that measures with Spark, with the Lease times that users get."""
         return self._replica({}, drawn=False)
 
     def _replica(self, options: dict[str, Any], *, drawn: bool) -> Replica:
@@ -205,10 +207,10 @@ class ReplicaStage:
         self.replicas.append(made)
         return made
 
-    # -- what a person does and sees --
+    # -- a person's part --
 
     def apply_policy(self, url: str = "http://127.0.0.1:9", **spec: Any) -> None:
-        """A policy that moves whatever is hot, every second and 20 bundles at a time; instead of the one before."""
+        """Replace the policy by one that moves every hot bundle, each second, 20 bundles at a time."""
         self.drop_policy()
         limits = {"maxMovesPerCycle": 20, "maxMovesPerBroker": 1000, "maxMovesPerHour": 100_000, "coolDown": "1s"}
         body = {
@@ -235,7 +237,7 @@ class ReplicaStage:
         self.rest.create(f"{API}/balancingpolicies", body)
 
     def drop_policy(self) -> None:
-        """Without the operator nobody takes Kopf's finalizer off."""
+        """Remove Kopf's finalizer, as no operator does so."""
         path = f"{API}/balancingpolicies/{POLICY}"
         if self.policy():
             self.rest.patch(path, {"metadata": {"finalizers": None}})
@@ -266,28 +268,28 @@ class ReplicaStage:
         return spec
 
     def leader_told(self) -> str:
-        """Who leads, as the policy's condition has it."""
+        """The leader, from the policy's condition."""
         conditions = self.policy().get("status", {}).get("conditions", [])
         return next((str(c["message"]) for c in conditions if c["type"] == "Led"), "")
 
     def decided(self) -> tuple[str, str]:
-        """Who leads, as the policy's condition has it, and when its last cycle began; empty before there was one."""
+        """The leader and the start of its last cycle, from the policy's status; empty before the first cycle."""
         cycle = self.policy().get("status", {}).get("lastCycle", {})
         return self.leader_told().partition(" ")[0], str(cycle.get("time", ""))
 
     def epochs(self) -> set[int]:
-        """All epochs that bundles carry."""
+        """All epochs in assignments of bundles."""
         bundles = self.world.bundles().values()
         return {bundle["spec"].get("assignment", {}).get("epoch", 0) for bundle in bundles}
 
     def remembered(self) -> dict[str, Any]:
-        """The policy's memory as stored."""
+        """The stored memory of the policy."""
         found = self.rest.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/trimtab-memory-{POLICY}")
         memory: dict[str, Any] = json.loads(found["data"]["memory.json"])
         return memory
 
     def settle(self) -> None:
-        """Pause the policy, and wait until every bundle is served by one broker: the wished one."""
+        """Pause the policy, and wait until every bundle is served only by its desired owner."""
         self.edit_policy(paused=True)
         until("all moves have landed", self._settled, within=60)
 
@@ -297,10 +299,10 @@ class ReplicaStage:
         served = sorted(name for names in self.world.serving().values() for name in names)
         return len(served) == BUNDLES == len(set(served))
 
-    # -- what the audit log says --
+    # -- the audit log --
 
     def trail(self, since: float = 0.0) -> list[Write]:
-        """What replicas wrote after `since` (epoch seconds), but for the Lease, in the order of arrival."""
+        """Writes of replicas after `since` (epoch seconds), except to the Lease, in the order of arrival."""
         return sorted((w for w in self._writes() if w.received >= since), key=lambda w: w.received)
 
     def _writes(self) -> Iterator[Write]:
@@ -321,7 +323,9 @@ class ReplicaStage:
             )
 
     def check_trail(self) -> None:
-        """No two replicas wrote at the same time, later ones have larger epochs, and a standby asked for no write."""
+        """Check that no two replicas wrote at the same time, that later ones have larger epochs, and that a standby
+        wrote nothing.
+        """
         epochs = {replica.name: replica.epoch() for replica in self.replicas}
         trail = self.trail()
         assert {write.user for write in trail} <= {name for name, epoch in epochs.items() if epoch}
@@ -338,7 +342,7 @@ class ReplicaStage:
 
 @contextmanager
 def started(one: Replica, other: Replica) -> Iterator[tuple[Replica, Replica]]:
-    """Start both; gives the one that leads, and the other, which is ready to."""
+    """Start both; yields the leader, and the other one, which is ready to lead."""
     with one, other:
         leader = until("one leads", lambda: next((r for r in (one, other) if r.leads()), None), within=60)
         standby = other if leader is one else one
@@ -349,7 +353,7 @@ def started(one: Replica, other: Replica) -> Iterator[tuple[Replica, Replica]]:
 
 
 def write_on(gate: Gate, count: int, then: Callable[[], None]) -> None:
-    """Call `then` when the replica has asked for its `count`-th write of a Bundle's wish from now on."""
+    """Call `then` when the replica requests its `count`-th write of a Bundle's desired owner from now on."""
     left = [count]
 
     def told(method: str, path: str) -> None:
@@ -362,12 +366,12 @@ def write_on(gate: Gate, count: int, then: Callable[[], None]) -> None:
 
 
 def pause(replica: Replica) -> None:
-    """SIGSTOP: it is there, and does nothing."""
+    """Stop the process with SIGSTOP: it exists and does nothing."""
     replica.server.send(signal.SIGSTOP)
 
 
 def resume(replica: Replica) -> None:
-    """SIGCONT."""
+    """Continue it with SIGCONT."""
     replica.server.send(signal.SIGCONT)
 
 
@@ -376,5 +380,5 @@ def _seconds(text: str) -> float:
 
 
 def now() -> float:
-    """Epoch seconds, as the API server on this machine has them."""
+    """Epoch seconds of the API server, which runs on this machine."""
     return time.time()

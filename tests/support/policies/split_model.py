@@ -1,4 +1,4 @@
-"""Bundle objects in memory, brokers, people and an operator that may die, for the steps of a split alone."""
+"""Bundle objects in memory, brokers, people and an operator that may die, for the steps of a split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHILDREN = tuple(f"b-{lower}-{upper}" for lower, upper in pairwise(EDGES))
 
 
 def order(*destinations: str) -> SplitOrder:
-    """Divides the bundle `b` of broker `x` into three."""
+    """An order that splits the bundle `b` of broker `x` into three."""
     wanted = destinations or ("", "", "")
     cut = tuple(
         Child(name, lower, upper, destination)
@@ -40,8 +40,8 @@ def _bundle(owner: str, lower: str, upper: str, **meta: Any) -> dict[str, Any]:
     return {"metadata": {"generation": 1, **meta}, "spec": spec, "status": {}}
 
 
-class Model:
-    """The bundle `b` on broker `x`, which an operator divides one write at a time."""
+class SplitModel:
+    """The bundle `b` on broker `x`, which an operator splits one write at a time."""
 
     def __init__(self, what: SplitOrder) -> None:
         whole = _bundle("x", EDGES[0], EDGES[-1], name="b")
@@ -55,7 +55,7 @@ class Model:
         return deepcopy(SplitObservation(self.bundles.get("b"), [self.bundles.get(name) for name in CHILDREN]))
 
     def advance(self) -> SplitStep:
-        """One write of the operator; whatever it did before, it does not remember."""
+        """Make one write of an operator without any memory."""
         step, _ = next_step(self.order, (seen := self.seen()), self.give_up)
         writes: dict[SplitStep, Callable[[SplitObservation], None]] = {
             SplitStep.LOCK: lambda _: self._status("b", split="split", state="Splitting"),
@@ -74,7 +74,7 @@ class Model:
         self.bundles[name]["status"].update(fields)
 
     def _create(self, seen: SplitObservation) -> None:
-        """One of the children: the operator may die before the next."""
+        """Create one of the children: the operator may die before the next."""
         child = next(c for c, found in zip(self.order.children, seen.children, strict=True) if found is None)
         made = _bundle("x", child.lower, child.upper, name=child.bundle, annotations={PARENT: "b"})
         made["spec"]["assignment"] = {"reason": "Splitting"}
@@ -99,40 +99,40 @@ class Model:
     # -- brokers and people --
 
     def set_owner(self, name: str, owner: str, reason: str = "") -> None:
-        """Somebody wishes a bundle on a broker, if there is such a bundle."""
+        """Set a bundle's desired owner, if the bundle exists."""
         if name in self.bundles:
             bundle = self.bundles[name]
             bundle["spec"].update(owner=owner, assignment={"reason": reason})
             bundle["metadata"]["generation"] += 1
 
     def serve(self, name: str) -> None:
-        """The brokers carry an open wish out, first the one and then the other half of it."""
+        """Let the brokers carry out one half of an open desired owner: release or take."""
         if name not in self.bundles or not owner_pending(self.bundles[name]):
             return
-        bundle, wished = self.bundles[name], self.bundles[name]["spec"]["owner"]
-        if owner_of(bundle) not in {"", wished}:
+        bundle, desired = self.bundles[name], self.bundles[name]["spec"]["owner"]
+        if owner_of(bundle) not in {"", desired}:
             self._status(name, owner="", state="Free")
         else:
-            self._status(name, owner=wished, state="Owned", observedGeneration=bundle["metadata"]["generation"])
+            self._status(name, owner=desired, state="Owned", observedGeneration=bundle["metadata"]["generation"])
 
     def delete_parent(self) -> None:
-        """Somebody deletes the parent."""
+        """Delete the parent, as a person may."""
         self.deleted_by_somebody = self.bundles.pop("b", None) is not None or self.deleted_by_somebody
 
     # -- what must hold --
 
     def serving(self) -> list[tuple[str, str]]:
-        """The ranges that are served, ascending."""
+        """The served ranges, ascending."""
         served = [b for b in self.bundles.values() if owner_of(b) and parent_of(b) not in self.bundles]
         return sorted((b["spec"]["range"]["lower"], b["spec"]["range"]["upper"]) for b in served)
 
     def check_once(self) -> None:
-        """No hash is served twice."""
+        """Check that no hash is served twice."""
         ranges = self.serving()
         assert all(before[1] <= after[0] for before, after in pairwise(ranges)), ranges
 
     def check_whole(self) -> None:
-        """Every hash is served, and once."""
+        """Check that every hash is served exactly once."""
         self.check_once()
         edges = [EDGES[0], *(upper for _, upper in self.serving())]
         assert [lower for lower, _ in self.serving()] == edges[:-1]

@@ -1,4 +1,4 @@
-"""The board's queries, asked of a real Prometheus about a span of time, as panels do."""
+"""Range queries of the board to a real Prometheus, as panels make them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NEEDS_PULSAR = {
     "Time of one sync round": "an admin REST",
     "Writes of the sync": "an admin REST",
 }
-"""Panels that stay empty in the demo, and what they take. Their metrics are looked up in the registry all the same."""
+"""Panels that stay empty in the demo, with the metrics that they need. Their metrics must be registered anyway."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All panels that show something, those of closed rows as well."""
+    """All panels with queries, including those in closed rows."""
     for panel in given:
         if panel["type"] == "row":
             yield from panels(panel["panels"])
@@ -36,23 +36,23 @@ def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def board_queries() -> list[tuple[str, dict[str, Any]]]:
-    """Each query of the board that ships, after the title of its panel."""
+    """Each query of the board that ships, with the title of its panel."""
     board = json.loads(BOARD.read_text())
     return [(panel["title"], target) for panel in panels(board["panels"]) for target in panel["targets"]]
 
 
 class Asked:
-    """A Prometheus that is asked about a span of time, as panels do."""
+    """A Prometheus that is queried for a span of time, as by panels."""
 
     def __init__(self, url: str, begin: float, end: float) -> None:
         self.url, self.begin, self.end = url, begin, end
 
     def series(self, query: str) -> list[dict[str, Any]]:
-        """The series of a query that have a number anywhere in the span. An error of the query is raised."""
+        """The series of a query with a number anywhere in the span. Raises the query's error."""
         return [one for one in self.stored(query) if any(math.isfinite(float(value)) for _, value in one["values"])]
 
     def stored(self, query: str) -> list[dict[str, Any]]:
-        """The same, and those that are NaN throughout."""
+        """The same, including series that are NaN throughout."""
         words = {"$__rate_interval": "20s", "$namespace": ".*", "$policy": ".*"}
         for word, value in words.items():
             query = query.replace(word, value)

@@ -1,4 +1,6 @@
-"""A real Spark Connect server in a process of its own, on a free port of 127.0.0.1, which can be killed and started."""
+"""A real Spark Connect server in its own process, on a free port of 127.0.0.1, which can be killed and started
+again.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 class ConnectServer:
-    """Context manager; `folder` takes its log. `url` stays the same over restarts.
+    """Context manager; `folder` holds its log. `url` stays the same over restarts.
 
-    lasting: whether it is to become fast, instead of being there soon.
+    lasting: optimise for speed instead of a quick start.
     """
 
     def __init__(self, folder: Path, memory: str = "600m", *, lasting: bool = False) -> None:
@@ -37,7 +39,7 @@ class ConnectServer:
 
     @property
     def pid(self) -> int:
-        """Process of the running server."""
+        """Process id of the running server."""
         return self._process.pid
 
     def __enter__(self) -> Self:
@@ -64,7 +66,7 @@ class ConnectServer:
         }
         submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
         settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
-        tether = [sys.executable, "-I", "-S", tether_program.__file__, str(os.getpid())]  # killed with the tests
+        tether = [sys.executable, "-I", "-S", tether_program.__file__, str(os.getpid())]  # ends with the tests
         command = [*tether, submit, "--master", "local[2]", "--class", MAIN_CLASS, *settings, "spark-internal"]
         environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         with (self._folder / "server.log").open("ab") as log:

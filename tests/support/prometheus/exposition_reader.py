@@ -1,4 +1,4 @@
-"""Prometheus' text format read the plain way, so that tests can work figures out without the code they test."""
+"""An independent reader of Prometheus' text format, so that tests compute figures without the code under test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAMPLE = re.compile(r"(\w+)\{(.*)\} (\S+)(?: (\d+))?$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 Raw = tuple[str, dict[str, str], float, float]
-"""Name, labels, value, time (epoch seconds, NaN none) of one sample."""
+"""Name, labels, value, time (epoch seconds, NaN for none) of one sample."""
 
 
 def samples_of(page: str) -> list[Raw]:
@@ -37,8 +37,8 @@ def history(pages: Iterable[str], name: str, labels: Mapping[str, str]) -> npt.N
 def rate(series: npt.NDArray[np.float64], at: float, window: float) -> float:
     """Increase per second of a counter from the last sample before the window to the newest one, where it did not fall.
 
-    The window ends at the newest sample up to `at`. What a counter that began anew may have reached by itself between
-    two samples, at its fastest in five windows, is left out.
+    The window ends at the newest sample up to `at`. After a reset, the increase that the counter may have had between
+    two samples, at its fastest rate in five windows, is left out.
     """
     past = series[(series[:, 0] > at - 5 * window) & (series[:, 0] <= at)]
     steps = [(before[0], after[0] - before[0], after[1] - before[1], after[1]) for before, after in pairwise(past)]
@@ -49,7 +49,7 @@ def rate(series: npt.NDArray[np.float64], at: float, window: float) -> float:
 
 
 def increase(series: npt.NDArray[np.float64], at: float, window: float) -> float:
-    """By how much a counter rose between its samples in the `window` seconds up to `at`; resets are bridged."""
+    """Increase of a counter between its samples in the `window` seconds up to `at`, across resets."""
     inside = series[(series[:, 0] > at - window) & (series[:, 0] <= at)]
     steps = np.diff(inside[:, 1])
     return float(np.where(steps < 0, inside[1:, 1], steps).sum())

@@ -1,4 +1,4 @@
-"""A Prometheus stand-in that answers our queries from a table, and misbehaves when told to."""
+"""A fake Prometheus that answers our queries from a table, and injects faults."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from local_server import LocalServer
 
 _METRIC = re.compile(r"((?:container|kube|pulsar)_[A-Za-z_]+)\{(.*?)\}")
 _RANGE = re.compile(r"^\w+\{[^{}]*\}\[\w+\]$")
-_COUNTED = 1e5  # seconds that counters have counted
+_COUNTED = 1e5  # seconds since the counters started
 _MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*?)"')
 
 
 @dataclass
 class Faults:
-    """What goes wrong, each for the queries that `where` picks.
+    """A fault, for the queries that `where` selects.
 
     status: answer with this status and a plain text. delay: seconds before the answer. text: send this body instead.
-    warnings: what a partial answer says.
+    warnings: those of a partial answer.
     """
 
     where: Callable[[str], bool] = lambda _: True
@@ -38,10 +38,9 @@ class Faults:
 
 @dataclass
 class Series:
-    """One series: labels, value as Prometheus prints it, and the time of its sample (None: just now).
+    """One series: labels, value in Prometheus' notation, and the time of its sample (None: now).
 
-    samples, resets: of it, in whatever window is asked about. ahead: samples of the future. A counter's value is its
-    rate.
+    samples, resets: their numbers, in any window. ahead: samples in the future. A counter's value is its rate.
     """
 
     labels: Mapping[str, str]
@@ -52,7 +51,7 @@ class Series:
     ahead: int = 0
 
     def points(self, metric: str, at: float) -> list[list[float | str]]:
-        """Its raw samples, a quarter of a minute apart: as many as there are, and the one before, oldest first."""
+        """Its raw samples, 15 seconds apart, oldest first: `samples` of them and the one before."""
         newest = self.time or at
         times = [newest - 15 * k for k in reversed(range(self.samples + (self.samples > 1)))]
         try:
@@ -65,7 +64,7 @@ class Series:
         return [[t, str(rate * (t - newest + _COUNTED * (1 + n)))] for t, n in zip(times, to_come, strict=True)]
 
     def answer(self, promql: str, at: float) -> str | None:
-        """What a query that begins so says of it, None for nothing."""
+        """The value for a query that begins with this text; None for none."""
         if promql.startswith("max by (pod) (timestamp("):
             return str(self.time or at)
         if "] offset -" in promql:
@@ -75,9 +74,9 @@ class Series:
 
 @dataclass
 class FakePrometheus(LocalServer):
-    """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered; `queries` keeps what was asked.
+    """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered. queries: those it received.
 
-    clock: what its clock says (epoch s), None if it does not tell.
+    clock: time of its clock (epoch seconds), None for no Date header.
     """
 
     series: dict[str, list[Series]] = field(default_factory=dict)
@@ -86,7 +85,7 @@ class FakePrometheus(LocalServer):
     queries: list[dict[str, str]] = field(default_factory=list)
 
     def make(self) -> ThreadingHTTPServer:
-        """The server, which does not wait for answers that a fault keeps open."""
+        """A server that does not wait for answers that a fault keeps open."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         server.daemon_threads = True
         return server
@@ -102,12 +101,12 @@ class FakePrometheus(LocalServer):
         rows.append(Series(labels, str(value), time))
 
     def drop(self, **labels: str) -> None:
-        """Forget every series with these labels."""
+        """Remove every series with these labels."""
         for rows in self.series.values():
             rows[:] = [row for row in rows if not labels.items() <= row.labels.items()]
 
     def points(self, metric: str, at: float) -> list[list[float | str]]:
-        """Its raw samples, a quarter of a minute apart: as many as there are, and the one before, oldest first."""
+        """Raw samples, 15 seconds apart, oldest first: `samples` of them and the one before."""
         newest = self.time or at
         times = [newest - 15 * k for k in reversed(range(self.samples + (self.samples > 1)))]
         try:
@@ -179,7 +178,7 @@ class FakePrometheus(LocalServer):
                 head = f"HTTP/1.1 {status} x\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
                 try:
                     self.wfile.write(head.encode() + body)
-                except ConnectionError:  # the client gave up waiting, which is what a slow server is for
+                except ConnectionError:  # the client gave up waiting, which is the purpose of a slow server
                     self.close_connection = True
 
             def log_message(self, *_: object) -> None:
@@ -198,7 +197,9 @@ def _matches(labels: Mapping[str, str], selector: str) -> bool:
 
 
 def add_broker(fake: FakePrometheus, pod: str, *, cpu: float = 1.0, time: float | None = None) -> None:
-    """The series of a healthy broker: 4 cores, 8 GiB, `cpu` cores used; and a kubelet's duplicate rows."""
+    """The series of a healthy broker with 4 cores, 8 GiB and `cpu` cores in use, including a kubelet's duplicate
+    rows.
+    """
     where = {"namespace": "pulsar", "pod": pod}
     fake.put("container_cpu_usage_seconds_total", cpu, time, **where, container="broker")
     fake.put("container_cpu_usage_seconds_total", 2 * cpu, time, **where, container="")
@@ -213,7 +214,7 @@ def add_broker(fake: FakePrometheus, pod: str, *, cpu: float = 1.0, time: float 
 
 
 def add_bundle(fake: FakePrometheus, bundle: str, pod: str, rate: float | str = 10.0) -> None:
-    """The series of a bundle that `pod` serves: `rate` msg/s in, twice that out, 3 topics, 4 producers, 5 consumers."""
+    """The series of a bundle of `pod`: `rate` msg/s in, twice that out, 3 topics, 4 producers, 5 consumers."""
     where = {"namespace": "pulsar", "pod": pod, "bundle": bundle}
     out = float(rate) * 2
     traffic = {"rate_in": rate, "rate_out": out, "throughput_in": out * 500, "throughput_out": out * 1000}

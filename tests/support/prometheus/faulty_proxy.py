@@ -1,4 +1,4 @@
-"""A proxy in front of a real Prometheus that can be told to misbehave, one fault at a time."""
+"""A proxy in front of a real Prometheus that injects one fault at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Fault(StrEnum):
 
     NONE = "none"
     DOWN = "down"  # closes the connection without an answer
-    SLOW = "slow"  # answers later than anybody waits
+    SLOW = "slow"  # answers later than any client waits
     UNAVAILABLE = "unavailable"  # 503
-    TRUNCATED = "truncated"  # breaks off in the middle of the body
-    PARTIAL = "partial"  # half of the series, and a warning, as Thanos answers when a store is missing
+    TRUNCATED = "truncated"  # ends in the middle of the body
+    PARTIAL = "partial"  # half of the series and a warning, as Thanos answers when a store is missing
 
 
 class FaultyProxy:
-    """Context manager; `fault` may be set at any time from any thread; `waiting`: requests held back now."""
+    """Context manager. fault: may be set at any time from any thread. waiting: number of requests that are held now."""
 
     def __init__(self, target: str, slow: float = 30.0) -> None:
         self.fault = Fault.NONE
@@ -38,7 +38,7 @@ class FaultyProxy:
             do_POST = do_GET  # noqa: N815  the name that the server looks for
 
             def log_message(self, *_: Any) -> None:
-                """Keep test output quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -100,7 +100,7 @@ def _halved(answer: bytes) -> bytes:
 
 
 def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes, promised: int | None = None) -> None:
-    """Answer. promised: the length to announce, if it is not the body's."""
+    """Answer. promised: the announced length, if it differs from the body's."""
     try:
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
@@ -108,4 +108,4 @@ def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes, promised: i
         handler.end_headers()
         handler.wfile.write(body)
     except (BrokenPipeError, ConnectionResetError):
-        handler.close_connection = True  # the client gave up waiting, which is what some faults are for
+        handler.close_connection = True  # the client gave up waiting, which is the purpose of some faults

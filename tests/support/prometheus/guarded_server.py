@@ -1,4 +1,4 @@
-"""A server that asks who is there: HTTP or HTTPS, canned answers, and what it was asked with."""
+"""A server with HTTP or HTTPS and fixed answers, which records requests and may require a client certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 
 
 def vector(**values: float) -> str:
-    """The answer that holds one series per `pod`."""
+    """An answer with one series per `pod`."""
     result = [{"metric": {"pod": pod}, "value": [1.0, str(value)]} for pod, value in values.items()]
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}, separators=(",", ":"))
 
@@ -37,9 +37,9 @@ Answer = Callable[[Asked], tuple[int, str]]
 
 @dataclass
 class GuardedServer(LocalServer):
-    """On a free port of 127.0.0.1 while entered.
+    """Serves on a free port of 127.0.0.1 while entered.
 
-    tls: certificate and key it shows; clients: certificates of the authority that its clients must show one of.
+    tls: its certificate and key. clients: the authority of the certificates that its clients must show.
     """
 
     answer: Answer = lambda _: (200, EMPTY)
@@ -48,7 +48,7 @@ class GuardedServer(LocalServer):
     asked: list[Asked] = field(default_factory=list)
 
     def make(self) -> ThreadingHTTPServer:
-        """The server, which shows its certificate if it has one."""
+        """The server, with its certificate if it has one."""
         server = _Quiet(("127.0.0.1", 0), self._handler())
         if self.tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -100,4 +100,4 @@ class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that does not trust the server, or that it does not trust, is what some tests are about."""
+        """Some tests are about clients and servers that do not trust each other."""

@@ -1,4 +1,4 @@
-"""Histories drawn with defaults, written as the pipeline writes them, without Spark."""
+"""Histories with default values, written as the pipeline writes them, without Spark."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def keep(root: Path, policy: str, minutes: Iterable[float], load: ClusterLoad = 
 
 
 def merge(root: Path, policy: str, minute: float) -> None:
-    """Tidy up as of `minute`, keeping everything."""
+    """Tidy up as of `minute`, and keep everything."""
     histories = [History(root / policy / table, *columns) for table, columns in TABLES.items()]
     Housekeeping(histories, Retention(seconds=1e9, bytes=2**40)).tidy(AT + 60 * minute)
 
 
 def tables(load: ClusterLoad, at: float) -> dict[str, pa.Table]:
-    """The tables of a cycle that measured and believed `load`."""
+    """The tables of a cycle that measured and trusted `load`."""
     pods = [f"{name}-pod" for name in load.brokers.names]
     bundles = load.bundles
     columns = {

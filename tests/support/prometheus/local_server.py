@@ -1,4 +1,4 @@
-"""An HTTP server of a test's own: on a free port of 127.0.0.1 while entered, stopped also when the test fails."""
+"""An HTTP server for a test: on a free port of 127.0.0.1 while entered, stopped also when the test fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class LocalServer(ABC):
-    """What such servers share; `make` says what is served."""
+    """Base class of such servers; `make` returns what is served."""
 
     @abstractmethod
     def make(self) -> ThreadingHTTPServer:

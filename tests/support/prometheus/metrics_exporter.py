@@ -1,4 +1,4 @@
-"""A ``/metrics`` page with the names and the traps of a real broker pod, for a real Prometheus to scrape."""
+"""A ``/metrics`` page with the names and peculiarities of a real broker pod, for a real Prometheus to scrape."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from page_server import PageServer
 
 _TOTALS = {"rate_in": 100, "rate_out": 200, "throughput_in": 1e5, "throughput_out": 2e5}
-"""What the whole broker carries, unless it is told: msg/s and bytes/s."""
+"""Load of the whole broker by default: msg/s and bytes/s."""
 
 
 class Exporter(PageServer):
-    """One pod: its kubelet's rows and its broker's own, on a free port of 127.0.0.1 while entered.
+    """One pod: rows of its kubelet and of its broker, on a free port of 127.0.0.1 while entered.
 
-    cores: CPU it uses, of a limit of 4. bundles: msg/s in by bundle name, served as long as they are listed.
-    totals: what the whole broker carries.
+    cores: CPU in use, of a limit of 4. bundles: msg/s in by bundle name, served as long as they are listed.
+    totals: load of the whole broker.
     """
 
     def __init__(
@@ -26,11 +26,11 @@ class Exporter(PageServer):
         self._begin = time.time()
 
     def restart(self) -> None:
-        """Begin anew, as a process that was restarted does: all counters at nothing."""
+        """Start again as a restarted process does: all counters at zero."""
         self._begin = time.time()
 
     def text(self) -> str:
-        """The page; counters have run since the exporter was made."""
+        """The page; counters have run since the exporter was created."""
         seconds = time.time() - self._begin
         where = f'namespace="pulsar",pod="{self.pod}"'
         rows = [

@@ -1,4 +1,4 @@
-"""A ``/metrics`` page whose text a test writes, and every text that was served."""
+"""A ``/metrics`` page whose text a test writes, with a record of every text that was served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from local_server import LocalServer
 
 
 class PageServer(LocalServer):
-    """Serves what `page` returns; `served` keeps it."""
+    """Serves what `page` returns. served: all texts so far."""
 
     def __init__(self, page: Callable[[], str]) -> None:
         self.page = page
@@ -38,7 +38,7 @@ class PageServer(LocalServer):
 
 
 def scraped(pages: PageServer, times: int) -> None:
-    """Wait until the page was scraped so often from now on."""
+    """Wait until the page was scraped `count` more times."""
     end, deadline = len(pages.served) + times, time.monotonic() + 40
     while len(pages.served) < end:
         assert time.monotonic() < deadline, f"{len(pages.served)} of {end} scrapes"

@@ -1,4 +1,4 @@
-"""Topologies to observe, drawn with defaults."""
+"""Topologies to observe, with default values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimtab_pipeline.api import Topology
 
 
 def topology(brokers: dict[str, str], bundles: dict[str, str], *, declared_cpu: float = np.nan) -> Topology:
-    """`brokers`: pod of each broker's name; `bundles`: name of each bundle's owner ("" nobody)."""
+    """brokers: pod by broker name. bundles: owner's name by bundle name ("" for none)."""
     n, m, names = len(brokers), len(bundles), list(brokers)
     namespaces = tuple(sorted({name.rsplit("/", 1)[0] for name in bundles}))
     declared = np.full((n, 5), np.nan)

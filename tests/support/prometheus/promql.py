@@ -1,4 +1,6 @@
-"""What a PromQL query names: metrics with labels, and the labels it groups and joins by. By regular expressions."""
+"""The names in a PromQL query: metrics with labels, and the labels by which it groups and joins. By regular
+expressions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 from trimtab_operator.telemetry.metrics import Metrics
 
 TARGET = frozenset({"namespace", "pod", "instance", "job"})
-"""Labels that Prometheus puts on what it scrapes."""
+"""Labels that Prometheus adds to what it scrapes."""
 
 OTHERS = {
     "kube_configmap_info": TARGET | {"configmap"},
@@ -17,7 +19,7 @@ OTHERS = {
     "container_memory_working_set_bytes": TARGET | {"container"},
     "ALERTS": TARGET | {"alertname", "alertstate"},
 }
-"""Metrics of kube-state-metrics, of the kubelet, and of Prometheus itself, with their labels as far as we use them."""
+"""Metrics of kube-state-metrics, of the kubelet, and of Prometheus itself, with the labels that we use."""
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _METRIC = re.compile(rf"\b([a-zA-Z_:][\w:]*+)(?!\s*\()(?:\s*\{{((?:{_STRING}|[^}}\"])*)\}})?")
@@ -50,7 +52,7 @@ def grouping(query: str) -> set[str]:
 
 
 def known_metrics() -> dict[str, frozenset[str]]:
-    """Labels of each series that a query may name, by the name it is stored under."""
+    """Labels of each series that a query may use, by stored name."""
     found: dict[str, frozenset[str]] = dict(OTHERS)
     for metric in Metrics().described:
         labels = TARGET | set(metric.labels)

@@ -1,7 +1,7 @@
-"""Series as Prometheus keeps them, and what its queries say of them, for tests that bend single samples.
+"""Series as Prometheus stores them, and the answers to queries, for tests that change single samples.
 
-It evaluates what the broker queries need, and nothing else: raw samples of a range, the newest sample's time of what is
-still shown, limits, and the newest value of everything else.
+It evaluates only what the broker queries need: raw samples of a range, the time of the newest sample of visible series,
+limits, and the newest value of everything else.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
 LOOKBACK = 300.0
-"""Seconds for which a server shows the last sample of a series that nobody marked as ended."""
+"""Seconds for which a server shows the last sample of a series that was not marked as ended."""
 _METRIC = re.compile(r"((?:container|kube|pulsar)_\w+)\{")
 _RANGE = re.compile(r"^(\w+)\{[^{}]*\}\[(\d+)s\]$")
 
 
 @dataclass
 class Line:
-    """One series: its samples (k, 2; times and values)."""
+    """One series with its samples (k, 2; times and values)."""
 
     metric: str
     labels: Mapping[str, str]
@@ -45,11 +45,11 @@ class Kept:
     lines: list[Line] = field(default_factory=list)
 
     def add(self, metric: str, points: Sequence[tuple[float, float]], **labels: str) -> None:
-        """Keep a series with these samples."""
+        """Store a series with these samples."""
         self.lines.append(Line(metric, labels, np.array(points, float).reshape(-1, 2)))
 
     def answer(self, promql: str, at: float) -> Samples:
-        """What `promql` says at `at` (epoch seconds)."""
+        """The answer to `promql` at `at` (epoch seconds)."""
         if ranged := _RANGE.match(promql):
             return _samples(self._past(ranged[1], at, float(ranged[2])))
         found = _METRIC.search(promql)
@@ -63,7 +63,7 @@ class Kept:
         return Samples({"pod": pa.array(pods, pa.string())}, pa.array(values, pa.float64()))
 
     def _past(self, metric: str, at: float, seconds: float) -> list[Line]:
-        """Series of `metric` that have samples in the `seconds` before `at`, cut to those."""
+        """Series of `metric` with samples in the `seconds` before `at`, cut to those."""
         cut = [
             replace(line, points=line.points[(line.points[:, 0] > at - seconds) & (line.points[:, 0] <= at)])
             for line in self.lines
@@ -83,7 +83,7 @@ def _samples(lines: Sequence[Line]) -> Samples:
 
 
 def believed(kept: Kept, settings: PrometheusSettings, pods: Sequence[str], at: float) -> ClusterLoad:
-    """What a look at the brokers `pods` makes of `kept`, as in a cycle and in a look at the brokers alone."""
+    """The observation of the brokers `pods` from `kept`, in a cycle and in a broker refresh."""
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods).brokers_alone])
     rows, *_ = read_shard(request, 0, lambda promql: kept.answer(promql, at))
     table = pa.Table.from_struct_array(rows["broker"])

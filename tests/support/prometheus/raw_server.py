@@ -1,4 +1,4 @@
-"""A server that answers whatever it is asked with bytes of a test's choice, as they come."""
+"""A server that answers every request with bytes of the test's choice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 @dataclass
 class RawServer:
-    """Sends `pieces` to each that asks, one every `pause` seconds, until they end or nobody listens any more.
+    """Sends `pieces` to each client, one every `pause` seconds, until they end or the client is gone.
 
-    sent: bytes that went out. asked: requests that came. Serves on a free port of 127.0.0.1 while entered.
+    sent: bytes sent. asked: number of requests. Serves on a free port of 127.0.0.1 while entered.
     """
 
     pieces: Callable[[], Iterable[bytes]]
@@ -43,7 +43,7 @@ class RawServer:
         while not self._over.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # it was closed: the test is over
+            except OSError:  # closed: the test is over
                 return
             self._threads.append(threading.Thread(target=self._answer, args=(connection,)))
             self._threads[-1].start()
@@ -56,7 +56,7 @@ class RawServer:
                     return
 
     def _send(self, connection: socket.socket, piece: bytes) -> bool:
-        """Whether somebody took a piece."""
+        """Send a piece; returns False if the client is gone."""
         connection.settimeout(5.0)
         try:
             connection.sendall(piece)

@@ -1,4 +1,4 @@
-"""The admin REST of one broker, as far as its statistics go: what a test says it serves, and how it misbehaves."""
+"""The admin REST of one broker for topic statistics, with content and faults set by the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Topic = Mapping[str, Any]
 
 
 def topic_statistics(rate: float, *, producers: int = 1, consumers: int = 2) -> dict[str, Any]:
-    """A topic as Pulsar 4.0.8 tells of it: `rate` msg/s in, twice that out, 100 bytes each (less what is not read)."""
+    """Statistics of a topic as in Pulsar 4.0.8: `rate` msg/s in, twice that out, 100 bytes each (less what is not
+    read).
+    """
     return {
         "publishers": [{"msgRateIn": rate, "producerName": f"p-{k}"} for k in range(producers)],
         "replication": {},
@@ -46,7 +48,7 @@ class AdminServer(LocalServer):
         return f"http://{self.address}"
 
     def answer(self) -> str:
-        """The topics below namespace, bundle (which nobody reads) and domain."""
+        """The topics by namespace, bundle (which the reader ignores) and domain."""
         spaces: dict[str, Any] = {}
         for name, told in self.topics.items():
             domain, _, rest = name.partition("://")
@@ -55,7 +57,7 @@ class AdminServer(LocalServer):
         return json.dumps(spaces)
 
     def make(self) -> ThreadingHTTPServer:
-        """The server of the statistics."""
+        """The HTTP server."""
         admin = self
 
         class Handler(BaseHTTPRequestHandler):

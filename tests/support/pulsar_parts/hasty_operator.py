@@ -1,4 +1,4 @@
-"""`trimtab` whose comparison of Prometheus with the brokers comes to a word in seconds instead of minutes."""
+"""`trimtab` that judges Prometheus against the brokers within seconds instead of minutes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What is written down of a bundle, and how one record follows another.
+"""A model of Pulsar's bundle ownership: records, the rule for conflicts, and the steps between owners.
 
 The conflict rule: of two records of a bundle, whether the newer one holds.
 
-Several brokers write at the same time; all readers decide by this rule alone, so all come to the same picture. What
-decides is, in this order: a removal always holds; the version must be the next one; a forced record holds; the state
-must be allowed to follow; and the brokers named must be those of the step.
+Several brokers write at the same time. All readers apply only this rule, so all get the same result. It checks in this
+order: a removal always holds; the version must be the next one; a forced record holds; the state must be allowed to
+follow; and the named brokers must be those of the step.
 
 A known defect of the original: on the system topic a record that is more than one version ahead holds without any
 further check, even a transition that is in no table (versions in between may have been compacted away). With
@@ -12,24 +12,24 @@ further check, even a transition that is in no table (versions in between may ha
 
 Source. Pulsar 4.2.4 `ServiceUnitStateDataConflictResolver`, with equal decisions.
 
-The steps from owner to owner, as generators of values that can be taken up again wherever they were interrupted.
+The steps from owner to owner are generators of values, which can be resumed wherever they were interrupted.
 
-A flow is given what is written down now and yields the steps that are left, each made as if those before it had been
-carried out. Whoever carries them out does one at a time: lets the broker do its work, then replaces `old` by `new`. If
-that fails, or the process dies, the flow is asked again with what is written down then, and yields the rest: it needs
-no memory of its own, because every step leaves a record from which the next one follows.
+A flow gets the current records and yields the remaining steps, each computed as if the steps before it had been carried
+out. The caller carries out one at a time: it lets the broker do its work, then replaces `old` by `new`. If that fails,
+or the process dies, the caller starts the flow again with the current records, and gets the rest. The flow needs no
+memory, because every step leaves a record from which the next one follows.
 
-What holds after every step:
+After every step:
 
 - At most one broker serves a hash. A broker closes the topics before it writes the record that lets another serve
-  them (close first, assign later), and a parent is deleted only after all its children have an owner (own first,
-  delete later); until then both lead to the same broker.
-- No step is one that the conflict rule would refuse, on either storage: `Step` can't be made of such records.
-- What is already done is not asked for again: only work that leaves no trace in a record is (to disconnect clients),
-  and therefore it comes last.
-- Every record in flight names who has to act (`duty`), so a flow that stalls can be seen, and its broker overridden.
+  them (close first, assign later). A parent is deleted only after all its children have an owner (own first, delete
+  later); until then both lead to the same broker.
+- The conflict rule accepts the step on either storage: `Step` cannot be made of other records.
+- Completed work is not repeated, except work that leaves no trace in a record (to disconnect clients). That comes last.
+- Every record in flight names the broker that must act (`duty`). So a stalled flow is visible, and its broker can be
+  overridden.
 
-Who has to act on a record, and what a broker answers to a client that asks for the owner.
+The last part: which broker must act on a record, and what a broker answers to a client's lookup.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from trimtab_strategies.model.bundle_state import ACTIVE, ALLOWED, State, Storag
 FIRST_VERSION = 1
 
 LAST_VERSION = 2**63 - 1
-"""After it comes -2**63: versions are signed 64-bit numbers, as in Java."""
+"""The next version is -2**63: versions are signed 64-bit numbers, as in Java."""
 
 
 class InvalidRecordError(ValueError):
-    """A record that says nothing; the text names the field and what is needed."""
+    """A record without meaning; the text names the field and what is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is written down of a bundle.
+    """A record of a bundle.
 
-    destination: the broker that owns it, or is to own it; empty none.
-    source:      the broker that had it; empty none. One of the two is needed.
-    children:    of a bundle that is being divided: each child's range to its broker, empty the parent's.
+    destination: the broker that owns it or should own it; empty for none.
+    source:      the broker that owned it; empty for none. One of the two is needed.
+    children:    of a bundle that is being split: broker by child's range, empty for the parent's.
     force:       whether it holds although the state before does not allow it (the owner is dead).
-    time:        epoch seconds when it was written.
+    time:        epoch seconds at which it was written.
     version:     1 for the first record of a bundle, then one more each time.
     """
 
@@ -80,19 +80,19 @@ class Record:
 
 
 def state_of(record: Record | None) -> State:
-    """The state a record is in; `INIT` without a record."""
+    """The state of a record; `INIT` without a record."""
     return State.INIT if record is None else record.state
 
 
 def next_version(record: Record | None) -> int:
-    """The version of what follows a record."""
+    """The version after a record's."""
     if record is None:
         return FIRST_VERSION
     return -LAST_VERSION - 1 if record.version == LAST_VERSION else record.version + 1
 
 
 def refusal(old: Record | None, new: Record | None, storage: Storage, *, gaps_checked: bool = False) -> str | None:
-    """Why `new` does not replace `old`, in words; None if it does. A record that is None is none, or its removal."""
+    """Why `new` does not replace `old`; None if it does. A record that is None does not exist, or is removed."""
     if new is None:
         return None
     if old is None and storage is Storage.METADATA_STORE:
@@ -142,7 +142,7 @@ def _splits(old: Record, new: Record) -> str | None:
 
 def _releases(old: Record, new: Record) -> str | None:
     if not new.source or new.source != old.destination:
-        return f"the source is {new.source or '(nobody)'}, the owner {old.destination}"
+        return f"the source is {new.source or '(none)'}, the owner {old.destination}"
     return f"{new.destination} owns it already" if new.destination == old.destination else None
 
 
@@ -150,8 +150,8 @@ def _same(old: Record, new: Record) -> str | None:
     if (old.destination, old.source) == (new.destination, new.source):
         return None
     return (
-        f"destination and source were {old.destination or '(nobody)'} and {old.source or '(nobody)'},"
-        f" now {new.destination or '(nobody)'} and {new.source or '(nobody)'}"
+        f"destination and source were {old.destination or '(none)'} and {old.source or '(none)'},"
+        f" now {new.destination or '(none)'} and {new.source or '(none)'}"
     )
 
 
@@ -161,7 +161,7 @@ def _hands_over(old: Record, new: Record) -> str | None:
 
 def _assigns(_: Record, new: Record) -> str | None:
     if new.source:
-        return f"nobody owned it, yet the source is {new.source}"
+        return f"it had no owner, yet the source is {new.source}"
     return None if new.destination else "no destination"
 
 
@@ -181,16 +181,16 @@ Table = Mapping[str, Record]
 
 
 class OvertakenError(RuntimeError):
-    """What is written down belongs to another wish, which has to end first; the text names state and brokers."""
+    """The records belong to another flow, which has to end first; the text names state and brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One write: `by` does its `work` and then replaces the record `old` of `bundle` by `new`.
 
-    by:  the broker that acts; empty: whoever wants the flow.
-    old: what must still be written down then; None no record.
-    new: None removes the record; equal to `old` when there is only the work.
+    by:  the broker that acts; empty for the caller of the flow.
+    old: the record that must still be current; None for no record.
+    new: None to remove the record; equal to `old` if there is only the work.
     """
 
     bundle: str
@@ -211,7 +211,7 @@ class Step:
 
 
 def assign(bundle: str, record: Record | None, broker: str, *, now: float = 0.0) -> Iterator[Step]:
-    """Give a bundle of nobody to `broker`. `now`: epoch seconds, written into the records."""
+    """Give an unassigned bundle to `broker`. now: epoch seconds, written into the records."""
     if state_of(record) in (State.INIT, State.FREE):
         assigning = Record(State.ASSIGNING, destination=broker, time=now, version=next_version(record))
         yield Step(bundle, "", Work.NOTHING, record, assigning)
@@ -224,7 +224,7 @@ def assign(bundle: str, record: Record | None, broker: str, *, now: float = 0.0)
 def transfer(
     bundle: str, record: Record | None, broker: str, *, now: float = 0.0, multi_phase: bool = True
 ) -> Iterator[Step]:
-    """Move a bundle from its owner to `broker`. A bundle of nobody is assigned; one that is there already stays."""
+    """Move a bundle from its owner to `broker`. An unassigned bundle is assigned; one that is there already stays."""
     if state_of(record) in (State.INIT, State.FREE):
         yield from assign(bundle, record, broker, now=now)
         return
@@ -238,7 +238,7 @@ def transfer(
 
 
 def unload(bundle: str, record: Record | None, *, now: float = 0.0) -> Iterator[Step]:
-    """Take a bundle from its owner, and leave it to nobody."""
+    """Take a bundle from its owner, and leave it unassigned."""
     if state_of(record) in (State.INIT, State.FREE):
         return
     if record is not None and record.state is State.OWNED:
@@ -252,12 +252,12 @@ def unload(bundle: str, record: Record | None, *, now: float = 0.0) -> Iterator[
 def split(
     bundle: str, table: Table, children: Mapping[str, str], *, now: float = 0.0, multi_phase: bool = True
 ) -> Iterator[Step]:
-    """Divide a bundle, and move those of its children that should go elsewhere.
+    """Split a bundle, and move children that should go elsewhere.
 
-    children: each child's range to its broker, empty the parent's owner. A child of which there is a record in any
-    state counts as made, as in Pulsar. Raises `ValueError` unless the ranges make up the bundle's.
+    children: broker by child's range, empty for the parent's owner. A child with a record in any state counts as
+    created, as in Pulsar. Raises `ValueError` unless the ranges make up the bundle's.
     """
-    wish = f"divided into {', '.join(sorted(children))}"
+    flow = f"divided into {', '.join(sorted(children))}"
     brokers = _by_name(bundle, children)
     made = dict(table)
     parent = table.get(bundle)
@@ -266,7 +266,7 @@ def split(
             made.update({step.bundle: step.new} if step.new is not None else {})
             yield step
     if missing := brokers.keys() - made.keys():
-        raise _overtaken(bundle, parent, f"{wish}: {min(missing)} has no record")
+        raise _overtaken(bundle, parent, f"{flow}: {min(missing)} has no record")
     steps = [
         step
         for child, broker in brokers.items()
@@ -294,10 +294,11 @@ def _divided(bundle: str, parent: Record, children: Mapping[str, str], made: Tab
 
 
 def override(bundle: str, record: Record, dead: str, broker: str, *, now: float = 0.0) -> Step:
-    """Take a bundle away from the broker `dead` without asking it: a forced record, which holds in any state.
+    """Take a bundle from the broker `dead` without its cooperation: a forced record, which holds in any state.
 
-    broker: who gets it; empty: nobody can, and it becomes free. A bundle that was being divided is divided by `broker`.
-    Raises `OvertakenError` for a record of nobody, or of a bundle that was divided: its children have owners.
+    broker: the new owner; empty if no broker can take it, and it becomes free. A bundle that was being split is split
+    by `broker`. Raises `OvertakenError` for a record without owner, or of a bundle that was split: its children have
+    owners.
     """
     if record.state not in ACTIVE:
         raise _overtaken(bundle, record, f"taken from {dead}")
@@ -313,13 +314,13 @@ def override(bundle: str, record: Record, dead: str, broker: str, *, now: float 
 
 
 def _released(bundle: str, owned: Record, broker: str, now: float) -> Step:
-    """The write by which a bundle's owner is told to let go of it, for `broker` or for nobody."""
+    """The write that makes a bundle's owner release it, for `broker` or for none."""
     releasing = Record(State.RELEASING, broker, owned.destination, time=now, version=next_version(owned))
     return Step(bundle, "", Work.NOTHING, owned, releasing)
 
 
 def _rest(bundle: str, record: Record, now: float, *, multi_phase: bool = True) -> Iterator[Step]:
-    """The steps that follow from the duties of a record and of those that they write."""
+    """The steps that follow from the duties of a record and of the records that they write."""
     while (due := duty(record, multi_phase=multi_phase)) is not None:
         if due.then is None or due.then is State.INIT:
             yield Step(bundle, due.broker, due.work, record, record if due.then is None else None)
@@ -330,7 +331,7 @@ def _rest(bundle: str, record: Record, now: float, *, multi_phase: bool = True) 
 
 
 def _by_name(bundle: str, children: Mapping[str, str]) -> dict[str, str]:
-    """Each child's name to its broker, ascending; `ValueError` unless the ranges make up the bundle's."""
+    """Broker by child's name, ascending; `ValueError` unless the ranges make up the bundle's."""
     namespace, _, whole = bundle.rpartition("/")
     ranges = sorted(children)
     edges = [part.partition("_") for part in ranges]
@@ -341,23 +342,23 @@ def _by_name(bundle: str, children: Mapping[str, str]) -> dict[str, str]:
     return {f"{namespace}/{part}": children[part] for part in ranges}
 
 
-def _overtaken(bundle: str, record: Record | None, wish: str) -> OvertakenError:
+def _overtaken(bundle: str, record: Record | None, flow: str) -> OvertakenError:
     brokers = "" if record is None else f", destination {record.destination!r}, source {record.source!r}"
-    return OvertakenError(f"{bundle} can't be {wish}: it is {state_of(record)}{brokers}; let that end first")
+    return OvertakenError(f"{bundle} can't be {flow}: it is {state_of(record)}{brokers}; let that end first")
 
 
 class Work(StrEnum):
-    """What a broker does before it writes. Doing it again changes nothing, so it may be done again after a crash."""
+    """A broker's work before it writes. Repeating it changes nothing, so it may be repeated after a crash."""
 
     NOTHING = "Nothing"  # it only writes
-    CLOSE = "Close"  # stop serving the topics; clients stay connected until they know the new owner
+    CLOSE = "Close"  # stop serving the topics; clients stay connected until the new owner is known
     DISCONNECT = "Disconnect"  # send the clients to the new owner
-    CLOSE_AND_DISCONNECT = "CloseAndDisconnect"  # both at once: nobody is there to send them to
-    DIVIDE = "Divide"  # write the namespace's new boundaries, and let go of the parent's topics
+    CLOSE_AND_DISCONNECT = "CloseAndDisconnect"  # both at once: there is no new owner for them
+    DIVIDE = "Divide"  # write the namespace's new boundaries, and close the parent's topics
 
 
 class Duty(NamedTuple):
-    """What `broker` has to do about a record: its `work`, after which it writes a record in state `then`.
+    """What `broker` must do about a record: its `work`, after which it writes a record in state `then`.
 
     then: `INIT` to remove the record, None to leave it as it is.
     """
@@ -368,9 +369,9 @@ class Duty(NamedTuple):
 
 
 def duty(record: Record | None, *, multi_phase: bool = True) -> Duty | None:
-    """Who has to act on a record; None when nobody has to.
+    """Which broker must act on a record; None for none.
 
-    multi_phase: whether clients stay connected until the new owner is there.
+    multi_phase: whether clients stay connected until the new owner is ready.
     Pulsar: loadBalancerMultiPhaseBundleUnload
     """
     if record is None:
@@ -390,10 +391,10 @@ def duty(record: Record | None, *, multi_phase: bool = True) -> Duty | None:
 
 
 class Lookup(NamedTuple):
-    """What a lookup finds: `broker` serves the bundle, or will; empty: nobody does.
+    """The result of a lookup: `broker` serves the bundle, or will; empty for none.
 
-    wait: whether the asked broker is about to serve it itself, and lets the client wait (at most 30 seconds).
-    gone: whether the bundle was divided: the client has to look the topic up anew.
+    wait: whether the queried broker will soon serve it itself, and lets the client wait (at most 30 seconds).
+    gone: whether the bundle was split: the client has to look the topic up again.
     """
 
     broker: str = ""
@@ -402,7 +403,7 @@ class Lookup(NamedTuple):
 
 
 def lookup(record: Record | None, asked: str) -> Lookup:
-    """Which broker the broker `asked` names to a client."""
+    """The broker that the broker `asked` names to a client."""
     if record is None:
         return Lookup()
     match state_of(record):

@@ -1,4 +1,4 @@
-"""What each move cost the clients, as a table for people and a file for comparisons."""
+"""What each move cost the clients, as a table and as a file for comparisons."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pulsar_witness import Move, Witness
-from trimtab_testbed.pulsar.clients import Traffic
+from trimtab_testbed.pulsar.clients import ClientTraffic
 
 ARTEFACTS = Path(__file__).parents[3] / ".trimtab" / "e2e"
-"""Where the figures of the last run are kept."""
+"""Folder of the last run's figures."""
 
 AFTER = 1.5
-"""Seconds behind the landing of a move in which clients may still be coming back."""
+"""Seconds after the landing of a move in which clients may still reconnect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one move: seconds from wish to landing, and the longest silences (ms) of its liveliest topics around it.
+    """The cost of one move: seconds until it landed, and the longest gaps (ms) of its busiest topics around it.
 
-    to_fresh: the destination had served nothing before.
+    to_fresh: the destination had served no bundle before.
     """
 
     bundle: str
@@ -35,12 +35,12 @@ class Cost:
     to_fresh: bool
 
 
-def costs(witness: Witness, traffic: Traffic) -> list[Cost]:
-    """Of all moves that landed."""
+def costs(witness: Witness, traffic: ClientTraffic) -> list[Cost]:
+    """The costs of all moves that landed."""
     return [_cost(move, move.landed, traffic) for move in witness.moves() if move.landed is not None]
 
 
-def _cost(move: Move, landed: float, traffic: Traffic) -> Cost:
+def _cost(move: Move, landed: float, traffic: ClientTraffic) -> Cost:
     topics, end = traffic.inside(move.bundle), landed + AFTER
     return Cost(
         move.bundle,
@@ -61,7 +61,7 @@ def keep(name: str, found: Sequence[Cost], **facts: object) -> None:
 
 
 def table(name: str, found: Sequence[Cost]) -> list[str]:
-    """First moves (onto a broker that had served nothing) and later ones, a line each."""
+    """First moves (to a broker that had served no bundle) and later ones, one line each."""
     kinds = (("first", [c for c in found if c.to_fresh]), ("later", [c for c in found if not c.to_fresh]))
     return [_line(f"{name}, {kind} moves", some) for kind, some in kinds if some]
 

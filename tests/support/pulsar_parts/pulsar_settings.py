@@ -1,4 +1,4 @@
-"""Pulsar brokers of which only the configuration can be asked, over real HTTP: for verbs that read and restore it."""
+"""Pulsar brokers that serve only their configuration, over real HTTP: for verbs that read and restore it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASE = "org.apache.pulsar.broker.loadbalance"
 
 
 def defaults(*, extensible: bool = False, **changed: str) -> dict[str, str]:
-    """What a broker runs with whose file says nothing about balancing, but for `changed`."""
+    """Configuration of a broker whose file does not mention balancing, with `changed` on top."""
     found = {}
     for table in (SHEDDERS, PLACEMENTS, SPLITTERS, SELECTIONS):
         for row in table.values():
@@ -42,7 +42,7 @@ def defaults(*, extensible: bool = False, **changed: str) -> dict[str, str]:
 
 @contextmanager
 def settings_brokers(*files: Mapping[str, str], token: str = "") -> Iterator[SettingsBrokers]:
-    """A broker for each file; all share the dynamic values. token: that must be shown."""
+    """A broker for each file, with shared dynamic values. token: that requests must show."""
     brokers = SettingsBrokers(token)
     with ExitStack() as stack:
         for file in files:
@@ -51,7 +51,7 @@ def settings_brokers(*files: Mapping[str, str], token: str = "") -> Iterator[Set
 
 
 class SettingsBrokers:
-    """dynamic: values set for all. ids: of the brokers, in the order of their files.
+    """dynamic: values for all brokers. ids: of the brokers, in the order of their files.
 
     asked: the header Authorization of each request.
     """
@@ -68,7 +68,7 @@ class SettingsBrokers:
 
     @contextmanager
     def serving(self, file: dict[str, str]) -> Iterator[None]:
-        """One more broker."""
+        """Serve one more broker."""
         brokers = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ class SettingsBrokers:
                 self._answer("DELETE")
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
             self.ids.append(f"127.0.0.1:{server.server_address[1]}")

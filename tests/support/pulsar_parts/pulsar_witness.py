@@ -1,7 +1,7 @@
-"""Sees, from outside, who is to serve each bundle and who really does, as it happens.
+"""Records from outside the desired owner of each bundle and the broker that serves it.
 
-Wishes by a watch of the Bundle objects; owners by asking the brokers with a client of the tests' own, so that a move
-counts as landed only when they say so, whatever the operator believes.
+Desired owners come from a watch of the Bundle objects. Owners come from the brokers, through the tests' own client, so
+a move counts as landed only when the brokers say so.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from itertools import pairwise
 from typing import Protocol, Self
 
 from kube_watch import Raw, Watch
-from stage import API
+from small_cluster import API
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.rest import PulsarRestError
 from trimtab_testbed.servers.kube_rest import KubeRest
 from trimtab_testbed.simulated.cluster import object_name
 
 LOOK_EVERY = 0.15
-"""Seconds between two looks at all brokers."""
+"""Seconds between two reads of all owners."""
 
 _SEEN_LATE = 2 * LOOK_EVERY
 
 
 class Scene(Protocol):
-    """What is looked at: a `PulsarStage`."""
+    """The cluster under test: a `RealPulsarCluster`."""
 
     rest: KubeRest
     cluster: PulsarCluster
 
     def name_of(self, broker_id: str) -> str:
-        """Name of the Broker object of a broker's id."""
+        """Name of the Broker object of a broker id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at` on (epoch seconds) a bundle is wished on, or served by, `broker` (name; empty: by none)."""
+    """From `at` (epoch seconds) on a bundle has this desired owner, or this owner (broker name; empty for none)."""
 
     at: float
     broker: str
@@ -48,10 +48,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A wish for another broker than the one that served the bundle (Pulsar's spelling). Times in epoch seconds.
+    """A desired owner other than the broker that served the bundle (Pulsar's spelling). Times in epoch seconds.
 
-    landed:   when the destination was first seen to serve it; None if another wish came first, or it never did.
-    to_fresh: whether the destination had served none of the bundles before: its first move there costs more.
+    landed:   when the destination was first seen to serve it; None if another desired owner came first, or if it never
+              did. to_fresh: whether the destination had served no bundle before: the first move there costs more.
     """
 
     bundle: str
@@ -64,11 +64,11 @@ class Move:
 
 @dataclass
 class Witness:
-    """Context manager. Looks at the bundles of `namespaces` (``tenant/name``)."""
+    """Context manager. Records the bundles of `namespaces` (``tenant/name``)."""
 
     scene: Scene
     namespaces: tuple[str, ...]
-    _wishes: dict[str, list[Change]] = field(default_factory=dict)
+    _desired: dict[str, list[Change]] = field(default_factory=dict)
     _owners: dict[str, list[Change]] = field(default_factory=dict)
     _spelt: dict[str, str] = field(default_factory=dict)
     _done: threading.Event = field(default_factory=threading.Event)
@@ -89,39 +89,39 @@ class Witness:
         self._owning.join()
         self._watch.join()
 
-    # -- what was seen --
+    # -- what was recorded --
 
     def owner(self, bundle: str, at: float | None = None) -> str:
-        """Who serves the bundle, or did at a time: by the last look before."""
+        """The owner of a bundle now or at a time, by the last read before."""
         return _holding(self._owners.get(bundle, []), at)
 
     def moves(self) -> list[Move]:
-        """All that were wished so far, in the order of the wishes."""
-        found = [move for bundle in list(self._wishes) for move in self._moves_of(bundle)]
+        """All moves so far, in the order of their desired owners."""
+        found = [move for bundle in list(self._desired) for move in self._moves_of(bundle)]
         return sorted(found, key=lambda move: move.asked)
 
     def strays(self) -> list[str]:
-        """Owners that bundles got and nobody had wished: each in words."""
+        """Owners that were never desired, as text."""
         found = []
         for bundle, changes in self._owners.items():
             for before, change in pairwise(changes):
-                desired_owners = self._wishes.get(bundle, [])
-                wished = {_holding(desired_owners, change.at), _holding(desired_owners, change.at - _SEEN_LATE)}
-                if change.broker and change.broker not in wished:
-                    found.append(f"{bundle}: {before.broker or 'nobody'} -> {change.broker}, wished on {wished}")
+                desired_owners = self._desired.get(bundle, [])
+                desired = {_holding(desired_owners, change.at), _holding(desired_owners, change.at - _SEEN_LATE)}
+                if change.broker and change.broker not in desired:
+                    found.append(f"{bundle}: {before.broker or 'none'} -> {change.broker}, desired: {desired}")
         return found
 
     def changes(self, bundle: str) -> list[Change]:
-        """Each owner that the bundle had, with the time it was first seen."""
+        """Each owner of the bundle, with the time it was first seen."""
         return list(self._owners.get(bundle, []))
 
     def quiet_since(self) -> float:
-        """When the newest wish or change of an owner was seen (epoch seconds)."""
-        every = (*self._wishes.values(), *self._owners.values())
+        """When the last change of a desired owner or an owner was seen (epoch seconds)."""
+        every = (*self._desired.values(), *self._owners.values())
         return max((changes[-1].at for changes in every if changes), default=0.0)
 
     def _moves_of(self, bundle: str) -> Iterable[Move]:
-        desired_owners, owners = list(self._wishes[bundle]), list(self._owners.get(bundle, []))
+        desired_owners, owners = list(self._desired[bundle]), list(self._owners.get(bundle, []))
         for n, desired in enumerate(desired_owners):
             source = _holding(owners, desired.at)
             if not desired.broker or not source or source == desired.broker:
@@ -137,14 +137,14 @@ class Witness:
     def _served_before(self, broker: str, at: float) -> bool:
         return any(c.broker == broker and c.at < at for changes in list(self._owners.values()) for c in list(changes))
 
-    # -- seeing --
+    # -- recording --
 
     def _follow_owners(self) -> None:
         while not self._done.wait(LOOK_EVERY):
             self._look()
 
     def _look(self) -> None:
-        """Ask the first broker that answers; while none does, what is known stays."""
+        """Query the first broker that answers; without an answer, the last state stays."""
         now = time.time()
         for n in range(len(self.scene.cluster.ids)):
             with suppress(OSError, HTTPException, PulsarRestError):
@@ -157,7 +157,7 @@ class Witness:
             _note(self._owners.setdefault(bundle, []), Change(now, name))
 
     def listed(self, items: Iterable[Raw]) -> None:
-        """All Bundle objects."""
+        """Replace all Bundle objects."""
         for item in items:
             self._noted(item)
 
@@ -169,10 +169,10 @@ class Witness:
     def _noted(self, bundle: Raw) -> None:
         name = self._spelling(bundle["metadata"]["name"])
         if name:
-            _note(self._wishes.setdefault(name, []), Change(time.time(), bundle["spec"].get("owner", "")))
+            _note(self._desired.setdefault(name, []), Change(time.time(), bundle["spec"].get("owner", "")))
 
     def _spelling(self, name: str) -> str:
-        """Pulsar's name of a bundle that some broker served at some time; empty for others."""
+        """Pulsar's name of a bundle that some broker has served; empty for others."""
         if name not in self._spelt:
             self._spelt.update({object_name(bundle): bundle for bundle in list(self._owners)})
         return self._spelt.get(name, "")

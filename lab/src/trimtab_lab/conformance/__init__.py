@@ -1,7 +1,7 @@
-"""Conformance: replay what the Java classes decided, and compare decision by decision.
+"""Conformance: replay recorded decisions of the Java classes, and compare ours one by one.
 
-Belongs here: reading recorded scenarios (text lines, already decoded), running our strategies on them, and saying where
-the answers differ. May not be here: files, compression, printing; the command line does that.
+Belongs here: reading recorded scenarios (decoded text lines), running our strategies on them, and reporting where the
+answers differ. May not be here: files, compression, printing; `command` does that.
 """
 
 from trimtab_lab.conformance.recording import InvalidRecordingError

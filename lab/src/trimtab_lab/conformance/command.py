@@ -14,8 +14,8 @@ from trimtab_operator.cli.common import CommandError
 _DESCRIPTION = """\
 Replay recordings of the original strategies (JSON lines, plain or gzip) and compare decision by decision.
 
-Prints one line per algorithm, `matched N of M (undecided K)`, then each mismatch. Undecided are only scenarios whose
-outcome the original leaves to the order of a hash table, where ours is neither its answer nor one of the alternatives.
+Prints one line per algorithm, `matched N of M (undecided K)`, then each mismatch. A scenario is undecided if the
+original's answer depends on the order of a hash table, and ours is neither its answer nor a recorded alternative.
 Exit code 1 if anything differs. `-` reads from standard input.
 
 examples:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(name: str) -> list[str]:
-    """Lines of a file, unpacked if it is gzip, which its first two bytes tell."""
+    """Lines of a file, unpacked if its first two bytes are those of gzip."""
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return (gzip.decompress(data) if data.startswith(_GZIP) else data).decode().splitlines()

@@ -1,4 +1,4 @@
-"""Recorded rules of Hermes' balancers (``hermes.*``), run here."""
+"""Replays of Hermes' balancers (``hermes.*``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_lab.conformance.hermes_model import Cycle, Outcome, Rules, State, balance, diff, run
-from trimtab_lab.conformance.hermes_selective import selective
+from trimtab_lab.conformance.hermes_model import (
+    HermesCycle,
+    HermesOutcome,
+    HermesState,
+    Rules,
+    balance,
+    diff,
+    run,
+    selective,
+)
 from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input
 from trimtab_strategies.java_compat import plain_sum
 from trimtab_strategies.shedding.weighted import target_weights
@@ -27,7 +35,7 @@ from trimtab_strategies.shedding.weighted.target_weights import Law, Score, Targ
 
 
 def weighted(given: Input) -> Answer:
-    """``hermes.weighted``: one balance with everything it finds on the way."""
+    """``hermes.weighted``: one balance with its intermediate results."""
     found = balance(_work(given), rules(given))
     return {
         "assignments": _lists(found.assignments),
@@ -41,8 +49,8 @@ def weighted(given: Input) -> Answer:
 
 
 def weighted_cycles(given: Input) -> Answer:
-    """``hermes.weighted.cycles``: several cycles with all that is carried on between them."""
-    state = State(
+    """``hermes.weighted.cycles``: several cycles with the state between them."""
+    state = HermesState(
         assignments={name: sorted(held) for name, held in given.get("initial_assignments", {}).items()},
         profiles=Profiles(
             _profiles(given.get("initial_profiles", {})), _instant(given.get("initial_profiles_update_ms"))
@@ -61,13 +69,15 @@ def weighted_cycles(given: Input) -> Answer:
     return {"cycles": cycles}
 
 
-def _cycle(state: State, given: Input) -> Outcome:
+def _cycle(state: HermesState, given: Input) -> HermesOutcome:
     constraints = _constraints(given, len(given["consumers"]))
-    cycle = Cycle(given["now_ms"], given["subscriptions"], given["consumers"], _loads(given["loads"]), constraints)
+    cycle = HermesCycle(
+        given["now_ms"], given["subscriptions"], given["consumers"], _loads(given["loads"]), constraints
+    )
     return run(state, cycle, rules(given), given["weight_window_ms"])
 
 
-def _told(outcome: Outcome) -> Answer:
+def _told(outcome: HermesOutcome) -> Answer:
     profiles = outcome.state.profiles
     return {
         "assignments": _lists(outcome.balance.assignments),
@@ -98,10 +108,12 @@ def selective_counts(given: Input) -> Answer:
 
 
 def settled_counts(expected: Input, answer: Input) -> tuple[Answer, Answer]:
-    """What of a selective balance does not hang on the order of hash maps, of the recorded answer and of ours.
+    """The parts of a selective balance that do not depend on the order of hash maps, of the recorded answer and of
+    ours.
 
-    Who holds what does; so do counts that could not be evened out. With every placement made and the counts within one
-    of each other, the sorted counts follow from their sum. Nobody may hold a subscription twice.
+    Which consumer holds what depends on that order, and so do counts that could not be evened out. When every placement
+    is made and counts differ by at most one, the sorted counts follow from their sum. No consumer may hold a
+    subscription twice.
     """
     consumers = len(answer["tasks_per_consumer"])
     recorded, ours = (_sorted_tasks(of, consumers) for of in (expected, answer))
@@ -116,13 +128,13 @@ def settled_counts(expected: Input, answer: Input) -> tuple[Answer, Answer]:
 
 
 def _sorted_tasks(answer: Input, consumers: int) -> list[int]:
-    """Tasks of each consumer, ascending; recordings leave out those without any."""
+    """Number of tasks of each consumer, ascending. Recordings leave out consumers without tasks."""
     counts = sorted(answer["tasks_per_consumer"].values())
     return [0] * (consumers - len(counts)) + counts
 
 
 def scoring_targets(given: Input) -> Answer:
-    """``hermes.target_weights.scoring``: the controller alone, step by step."""
+    """``hermes.target_weights.scoring``: only the controller, step by step."""
     rule = rules({**given, "target_weight_strategy": "scoring"}).targets
     memory: Mapping[str, Score] = {}
     steps = []
@@ -135,7 +147,7 @@ def scoring_targets(given: Input) -> Answer:
 
 
 def average_targets(given: Input) -> Answer:
-    """``hermes.target_weights.avg``: everyone the same."""
+    """``hermes.target_weights.avg``: the same target for all."""
     found = target_weights.update(_books(given["consumers"]), {}, {}, 0, TargetRule())
     return {"target_weights": dict(found.weights)}
 
@@ -170,7 +182,7 @@ def assignment_diff(given: Input) -> Answer:
 
 
 def rules(given: Input) -> Rules:
-    """The original's rules, in its order, with the settings of a recording."""
+    """The original's rules and its order, with the settings of a recording."""
     law = Law.SCORING if given.get("target_weight_strategy") == "scoring" else Law.AVERAGE
     return Rules(
         stabilization=given.get("stabilization_window_ms", 0),
@@ -237,7 +249,7 @@ def _loads(recorded: Mapping[str, Any]) -> dict[str, NodeLoad]:
 
 
 def _books(consumers: list[Mapping[str, Any]]) -> dict[str, float]:
-    """By consumer the weight that it carries, its tasks added one by one."""
+    """The weight of each consumer, the sum of its tasks in order."""
     return {entry["id"]: plain_sum(entry["task_weights_ops"]) for entry in consumers}
 
 
@@ -258,4 +270,4 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 }
 
 SETTLED: Mapping[str, Callable[[Input, Input], tuple[Answer, Answer]]] = {"hermes.selective": settled_counts}
-"""By algorithm, what of the recorded answer and of ours is to be compared, where that is not all."""
+"""By algorithm, a function that reduces the recorded answer and ours to what can be compared."""

@@ -1,18 +1,22 @@
-"""The weighted balancer: every consumer carries its target weight, in about as many tasks as the others.
+"""Hermes' two balancers as models: the weighted one, a cycle of it, and the selective one.
 
-Idea. Keep what is placed; give what is not to the lightest consumer, heaviest first; find the target weights; then let
-each overloaded consumer move tasks out where counts are uneven, and swap heavy tasks for light ones of others until it
-is near its target. What was moved lately is not swapped, and a swap must change the weight by some percent.
+Weighted. Every consumer carries its target weight, in about as many tasks as the others. What is placed stays. What is
+not placed goes to the lightest consumer, heaviest task first. Then the target weights are found. Each overloaded
+consumer moves tasks out where counts are uneven, and swaps heavy tasks for light ones of others until it is near its
+target. A task that moved recently is not swapped, and a swap must change the weight by some percent.
 
-When it helps. Tasks of very different weight on machines of different strength, with few moves in each cycle.
-When it hurts. A single task heavier than a target can't be divided; the counts are kept even, also where weak machines
-should carry less; the original's controller overcorrects on more than a few consumers (see `targets`).
+It helps with tasks of very different weight on machines of different strength, with few moves in each cycle. It hurts
+where a single task is heavier than a target, because a task cannot be divided. Counts stay even, also where weak
+machines should carry less. The original's controller overcorrects on more than a few consumers (see `target_weights`).
 
-Source. Hermes 2.21.0, its weighted work balancer, with equal decisions in `Iteration.JAVA` with `Compatibility.JAVA`.
+Selective. Only counts matter: every consumer gets as many tasks as the others, whatever they weigh. What is placed
+stays, surplus placements are taken away, and a missing placement goes to the consumer with the fewest tasks, the
+subscription with the fewest placements first. Then the fullest gives to the emptiest while they differ by more than
+one. It helps with tasks that are all alike, and hurts everywhere else.
 
-What changes between two assignments of subscriptions to consumers.
-
-One cycle of the weighted balancer with everything that is carried on: assignments, profiles, stamps, scores.
+Source. Hermes 2.21.0, its weighted and its selective work balancer (the default there). The weighted model decides as
+the original does, in `Iteration.JAVA` with `Compatibility.JAVA`. The selective original leaves ties to hash maps. Here
+the first by name is taken, so counts equal the original's where they are settled, and holders may differ.
 """
 
 from __future__ import annotations
@@ -44,10 +48,11 @@ from trimtab_strategies.shedding.weighted.target_weights import Score, TargetRul
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to balance.
+    """Settings of a balance.
 
     stabilization: ms in which a moved task is not moved again. min_change: percent of an overloaded consumer's weight
-    that a single swap must take off it; corrected: that it must be above its target. targets: how these are found.
+    that a single swap must remove; with `Compatibility.CORRECTED`, of its excess over the target. targets: the target
+    rule.
     """
 
     stabilization: float = 1_800_000
@@ -65,12 +70,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """What a balance decides.
+    """The result of a balance.
 
-    assignments: by subscription its consumers, ascending; those without any are left out. missing: tasks without place.
-    order: the consumers as they were gone through. limit: tasks that each should have at most. before, after: book
-    weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, by number of
-    `subscriptions` and of `order`. scores: to hand in at the next balance.
+    assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: tasks without a
+    consumer. order: the consumers in the order of processing. limit: tasks that each should have at most. before,
+    after: book weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as
+    numbers in `subscriptions` and `order`. scores: input of the next balance.
     """
 
     assignments: Mapping[str, tuple[str, ...]]
@@ -85,17 +90,17 @@ class Balance:
 
     @property
     def scores(self) -> Mapping[str, Score]:
-        """What the controller remembers."""
+        """The controller's memory."""
         return self.targets.memory
 
 
 def balance(work: Work, rules: Rules, scores: Mapping[str, Score] | None = None) -> Balance:
-    """One balance of `work`. scores: what the last balance returned."""
+    """One balance of `work`. scores: those of the last balance."""
     return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
 
 class _Balancing:
-    """One balance under way."""
+    """One balance in progress."""
 
     def __init__(self, work: Work, rules: Rules, order: Order) -> None:
         self.work, self.rules, self.order = work, rules, order
@@ -113,12 +118,12 @@ class _Balancing:
     def fair(
         self, weight: np.ndarray[tuple[int], np.dtype[np.float64]]
     ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """The weights with the average one for subscriptions of which nothing is known."""
+        """The weights, with the average for subscriptions without a profile."""
         known = np.array([name in self.work.profiles for name in self.subscriptions], dtype=bool)
         return np.where(known, weight, weight[known].mean()) if known.any() else weight
 
     def run(self, scores: Mapping[str, Score]) -> Balance:
-        """Restore, place, aim, rebalance."""
+        """Restore, place, find the targets, rebalance."""
         ledger, work = self.ledger, self.work
         waiting = self.restore()
         missing = self.place(waiting, self.aimed(scores, waiting) if self.corrected else None)
@@ -146,7 +151,7 @@ class _Balancing:
         )
 
     def aimed(self, scores: Mapping[str, Score], waiting: list[int]) -> list[float]:
-        """The targets as they will be once everything that waits is placed."""
+        """The targets, scaled to the weight after all waiting tasks are placed."""
         books = dict(zip(self.consumers, self.ledger.book, strict=True))
         found = target_weights.update(books, self.work.loads, scores, self.work.now, self.rules.targets)
         carried = sum(self.ledger.book)
@@ -154,7 +159,7 @@ class _Balancing:
         return [found.weights[name] * grown for name in self.consumers]
 
     def restore(self) -> list[int]:
-        """Give each subscription back to its holders; the tasks (numbers) for which there is none."""
+        """Give each subscription back to its holders; returns the tasks (numbers) that are without a holder."""
         row = {name: k for k, name in enumerate(self.consumers)}
         most = self.work.constraints.most if self.corrected else np.inf
         waiting: list[int] = []
@@ -171,7 +176,9 @@ class _Balancing:
         return waiting
 
     def place(self, waiting: list[int], aim: list[float] | None) -> int:
-        """Give the waiting tasks to the lightest consumers (`aim`: to those with most room); how many found none."""
+        """Give waiting tasks to the lightest consumers (with `aim`: to those with most room); returns how many found
+        none.
+        """
         ledger, most = self.ledger, self.work.constraints.most
         relief = aim or [0.0] * len(ledger)
         lightest = [(ledger.book[c] - relief[c], c) for c in range(len(ledger)) if ledger.count(c) < most]
@@ -194,7 +201,7 @@ class _Balancing:
         return missing
 
     def assignments(self) -> dict[str, tuple[str, ...]]:
-        """By subscription its consumers, from the tasks and not from the book."""
+        """Consumers by subscription, from the tasks and not from the book."""
         found: dict[str, list[str]] = {}
         for consumer in sorted(range(len(self.consumers)), key=self.consumers.__getitem__):
             for task in self.ledger.held(consumer):
@@ -204,19 +211,19 @@ class _Balancing:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """By subscription the consumers that lose it and those that get it, ascending; untouched ones are left out."""
+    """By subscription, the consumers that lose it and those that get it, ascending; unchanged ones are left out."""
 
     deletions: Mapping[str, tuple[str, ...]]
     additions: Mapping[str, tuple[str, ...]]
 
     @property
     def rebalanced(self) -> tuple[str, ...]:
-        """Subscriptions that change in any way, ascending."""
+        """Subscriptions that change, ascending."""
         return tuple(sorted({*self.deletions, *self.additions}))
 
 
 def diff(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> Diff:
-    """What must be taken away and what must be given to get from `before` to `after` (holders by subscription)."""
+    """The changes from `before` to `after` (holders by subscription)."""
     return Diff(_beyond(before, after), _beyond(after, before))
 
 
@@ -226,8 +233,8 @@ def _beyond(these: Mapping[str, Sequence[str]], those: Mapping[str, Sequence[str
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What a cycle leaves to the next one."""
+class HermesState:
+    """The state between two cycles."""
 
     assignments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     profiles: Profiles = NO_PROFILES
@@ -235,8 +242,8 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
-    """What a cycle sees: the clock (ms), who is active, and the reports (those of others are left aside)."""
+class HermesCycle:
+    """Input of a cycle: the clock (ms), active consumers, and reports. Reports of others are ignored."""
 
     now: float
     subscriptions: Sequence[str]
@@ -246,23 +253,23 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a cycle decides, what that changes, and the state for the next one."""
+class HermesOutcome:
+    """A cycle's decision, the changes, and the state for the next cycle."""
 
     balance: Balance
     diff: Diff
-    state: State
+    state: HermesState
 
 
-def run(state: State, cycle: Cycle, rules: Rules, window: float) -> Outcome:
-    """One cycle; `window` (ms) is that of the profiles.
+def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> HermesOutcome:
+    """One cycle. window: the averaging window of the profiles in ms.
 
-    Placements on consumers that are gone are forgotten first; that alone is no deletion.
+    Placements on consumers that are gone are dropped first, which does not count as a deletion.
     """
     active = set(cycle.consumers)
     loads = {name: load for name, load in cycle.loads.items() if name in active}
     profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
-    if rules.compatibility is Compatibility.CORRECTED:  # which keeps what nobody reports, but not for ever
+    if rules.compatibility is Compatibility.CORRECTED:  # it keeps profiles that no report updates, but not for ever
         wanted = set(cycle.subscriptions)
         profiles = Profiles(
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
@@ -272,4 +279,94 @@ def run(state: State, cycle: Cycle, rules: Rules, window: float) -> Outcome:
     decided = balance(work, rules, state.scores)
     changed = diff(holders, decided.assignments)
     after = stamped(profiles, changed.rebalanced, cycle.now)
-    return Outcome(decided, changed, State(decided.assignments, after, decided.scores))
+    return HermesOutcome(decided, changed, HermesState(decided.assignments, after, decided.scores))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveBalance:
+    """assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: placements
+    that were not made. counts: number of tasks by consumer.
+    """
+
+    assignments: Mapping[str, tuple[str, ...]]
+    missing: int
+    counts: Mapping[str, int]
+
+
+def selective(work: Work) -> SelectiveBalance:
+    """One balance of `work` by counts. Profiles and loads are ignored."""
+    selecting = _Selecting(work)
+    selecting.place()
+    selecting.equalize()
+    return selecting.result()
+
+
+class _Selecting:
+    """One balance in progress: subscriptions by consumer, consumers by subscription."""
+
+    def __init__(self, work: Work) -> None:
+        self.most = work.constraints.most
+        self.wanted = {name: work.constraints.wanted(name) for name in sorted(work.subscriptions)}
+        active = set(work.consumers)
+        self.holders: dict[str, set[str]] = {}
+        for name, wanted in self.wanted.items():
+            kept = sorted({holder for holder in work.holders.get(name, ()) if holder in active})
+            self.holders[name] = set(kept[:wanted])
+        self.held: dict[str, set[str]] = {name: set() for name in sorted(work.consumers)}
+        for name, holders in self.holders.items():
+            for holder in holders:
+                self.held[holder].add(name)
+
+    def place(self) -> None:
+        """Subscriptions with the fewest placements first, each to the consumer with the fewest tasks."""
+        queue = [(len(self.holders[name]), name) for name, wanted in self.wanted.items()]
+        heapq.heapify(queue)
+        while queue:
+            placed, name = heapq.heappop(queue)
+            if placed >= self.wanted[name]:
+                continue
+            able = [c for c, held in self.held.items() if name not in held and len(held) < self.most]
+            if able:
+                self.give(name, min(able, key=lambda c: len(self.held[c])))
+            if able or self.make_room(name):
+                heapq.heappush(queue, (placed + 1, name))
+
+    def make_room(self, name: str) -> bool:
+        """Place a subscription where no consumer has room, by moving other tasks away; returns whether that worked."""
+        lacking = [c for c, held in self.held.items() if name not in held]
+        full = min(lacking, key=lambda c: len(self.held[c]), default=None)
+        if full is None:
+            return False
+        while len(self.held[full]) >= self.most:
+            roomy = next((c for c, held in self.held.items() if len(held) < self.most), None)
+            if roomy is None:
+                return False
+            self.transfer(min(self.held[full] - self.held[roomy]), full, roomy)
+        self.give(name, full)
+        return True
+
+    def transfer(self, name: str, source: str, destination: str) -> None:
+        """Move one placement."""
+        self.held[source].remove(name)
+        self.holders[name].remove(source)
+        self.give(name, destination)
+
+    def give(self, name: str, consumer: str) -> None:
+        """Add one placement."""
+        self.holders[name].add(consumer)
+        self.held[consumer].add(name)
+
+    def equalize(self) -> None:
+        """Move tasks from the fullest consumer to the emptiest until they differ by at most one."""
+        while len(self.wanted) > 1 and self.held:
+            fullest = max(self.held, key=lambda c: len(self.held[c]))
+            emptiest = min(self.held, key=lambda c: len(self.held[c]))
+            if len(self.held[fullest]) - len(self.held[emptiest]) <= 1:
+                return
+            self.transfer(min(self.held[fullest] - self.held[emptiest]), fullest, emptiest)
+
+    def result(self) -> SelectiveBalance:
+        """The result so far."""
+        assignments = {name: tuple(sorted(holders)) for name, holders in self.holders.items() if holders}
+        missing = sum(wanted - len(self.holders[name]) for name, wanted in self.wanted.items())
+        return SelectiveBalance(assignments, missing, {name: len(held) for name, held in self.held.items()})

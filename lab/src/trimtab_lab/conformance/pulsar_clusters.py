@@ -13,36 +13,36 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams, pulsar_keys
 
 RESOURCE_FIELDS = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
-"""How recordings spell `RESOURCES`."""
+"""Names of `RESOURCES` in recordings."""
 
 
 TRAFFIC_FIELDS = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
-"""How recordings spell `TRAFFIC`."""
+"""Names of `TRAFFIC` in recordings."""
 
 
 Fields = Mapping[str, Any]
 
 
 def merge(entries: dict[str, dict[str, Any]], changes: Mapping[str, Fields]) -> None:
-    """Set the given fields of the named entries, which are made when they are new; other fields stay."""
+    """Set the given fields of the named entries and create missing entries; other fields stay."""
     for name, changed in changes.items():
         entries.setdefault(name, {}).update(changed)
 
 
 def resources(entry: Fields) -> tuple[list[float], list[float]]:
-    """Usage and limit of each of `RESOURCES`; one that was never set has limit -1 and counts 0 percent."""
+    """Usage and limit of each of `RESOURCES`. One that was never set has limit -1 and counts as 0 percent."""
     pairs = [entry.get(name, (0.0, -1.0)) for name in RESOURCE_FIELDS]
     return [float(usage) for usage, _ in pairs], [float(limit) for _, limit in pairs]
 
 
 def traffic(entries: Sequence[Fields]) -> FloatArray:
-    """Rates and throughputs of the entries, (k, 4); what is not given is 0."""
+    """Rates and throughputs of the entries, (k, 4); missing ones are 0."""
     rows = [[float(entry.get(name, 0.0)) for name in TRAFFIC_FIELDS] for entry in entries]
     return np.array(rows, dtype=np.float64).reshape(len(rows), len(TRAFFIC))
 
 
 def cluster(brokers: Mapping[str, Fields], bundles: Mapping[str, Fields], now: float = 0.0) -> ClusterLoad:
-    """A cluster of these brokers and bundles. A bundle that a broker lists but `bundles` lacks was never measured.
+    """A cluster of these brokers and bundles. A bundle of a broker that `bundles` lacks has never been measured.
 
     Raises `InvalidRecordingError` when two brokers list the same bundle.
     """
@@ -108,10 +108,10 @@ Params = TypeVar("Params", bound=StrategyParams)
 
 
 def params(model: type[Params], conf: Mapping[str, Any]) -> Params:
-    """A strategy's parameters from Pulsar's configuration keys; keys of other strategies are left aside.
+    """A strategy's parameters from Pulsar's configuration keys; keys of other strategies are ignored.
 
-    Our bounds are not applied: recordings try values, such as a threshold of 0, that no policy may have. Like Pulsar,
-    the old spelling ``...Bandwith...`` is read where the right one is absent or 1.
+    Our bounds are not applied: recordings try values, such as a threshold of 0, that no policy may have. As in Pulsar,
+    the old spelling ``...Bandwith...`` counts where the right one is absent or 1.
     """
     keys = pulsar_keys(model)
     old = {key.replace("Bandwidth", "Bandwith"): key for key in keys if "Bandwidth" in key}

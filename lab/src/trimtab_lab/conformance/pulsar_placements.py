@@ -1,4 +1,4 @@
-"""Recorded placements of Pulsar's modular manager (``modular.*``), run here."""
+"""Replays of placements of Pulsar's modular manager (``modular.*``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def least_resource_usage(given: Input) -> Answer:
     memory: Mapping[str, Any] = {"brokers": {"ema": {}}}
     steps = []
     for now, (step, brokers) in enumerate(_steps(given)):
-        # Only their number matters, and recordings give all brokers bundles of the same names.
+        # Only their number matters, and recordings use the same names for the bundles of all brokers.
         told_apart = {
             name: {**entry, "bundles": [f"{name}/{k}" for k in range(len(entry.get("bundles", ())))]}
             for name, entry in brokers.items()
@@ -55,7 +55,9 @@ def least_long_term_message_rate(given: Input) -> Answer:
 
 
 def _with_rates(brokers: Mapping[str, pulsar_clusters.Fields], now: float) -> tuple[ClusterLoad, dict[int, int]]:
-    """A cluster whose brokers each own one bundle with the recorded sum; and rows of bundles given to them since."""
+    """A cluster whose brokers each own one bundle with the recorded sum, and the bundles assigned since then, by
+    row.
+    """
     bundles: dict[str, pulsar_clusters.Fields] = {}
     destination: list[int] = []
     for row, (name, entry) in enumerate(brokers.items()):
@@ -82,7 +84,7 @@ def round_robin(given: Input) -> Answer:
 
 
 def _steps(given: Input) -> Iterator[tuple[Mapping[str, Any], Mapping[str, pulsar_clusters.Fields]]]:
-    """Each step, and the brokers as they are then."""
+    """Each step, and the brokers at that step."""
     brokers = {name: dict(entry) for name, entry in given["brokers"].items()}
     for step in given["steps"]:
         pulsar_clusters.merge(brokers, step.get("set_brokers", {}))

@@ -1,4 +1,4 @@
-"""Recorded shedders of Pulsar's modular manager (``modular.*Shedder``), run here."""
+"""Replays of shedders of Pulsar's modular manager (``modular.*Shedder``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab_strategies.protocols import Shedder, Shedding, forget_others
 from trimtab_strategies.shedding import avg, overload, threshold, uniform
 
 State = Callable[[ClusterLoad, Mapping[str, Any]], Answer]
-"""What a recording shows of a shedder's memory after a round."""
+"""The part of a shedder's memory that a recording shows after a round."""
 
 
 def threshold_shedder(given: Input) -> Answer:
@@ -90,7 +90,7 @@ def _selected(
 
 
 def _plan(cluster: ClusterLoad, memory: Mapping[str, Any]) -> dict[str, str]:
-    """What a look-up of each averaged bundle finds now."""
+    """Planned broker by averaged bundle, as a look-up finds it now."""
     rows = np.flatnonzero(np.isfinite(cluster.bundles.short).all(axis=1)).tolist()
     found = {row: avg.look_up(memory.get("planByStatistics", ()), cluster, row) for row in rows}
     return {cluster.bundles.names[row]: name for row, name in found.items() if name is not None}
@@ -112,7 +112,7 @@ def _rounds(given: Input, shedder: Shedder, state: State, *, pruned: bool = Fals
 
 
 def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator[tuple[ClusterLoad, Shedding]]:
-    """Each round's cluster and answer. pruned: whether the original forgets brokers when told which are active."""
+    """Each round's cluster and answer. pruned: whether the original drops brokers that are no longer active."""
     brokers = {name: dict(entry) for name, entry in given["brokers"].items()}
     bundles = {name: dict(entry) for name, entry in given["bundles"].items()}
     unloaded: list[str] = []
@@ -132,7 +132,7 @@ def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator
 
 
 def _in_java_s_order(bundles: Mapping[str, pulsar_clusters.Fields]) -> dict[str, pulsar_clusters.Fields]:
-    """The bundles as the original walks them: a hash map, filled from a concurrent one."""
+    """The bundles in the order of the original: a hash map that is filled from a concurrent one."""
     sheddable = [name for name in bundles if not is_monitoring(name.rpartition("/")[0])]
     walked = hash_map_order(concurrent_map_order(sheddable))
     return {name: bundles[name] for name in dict.fromkeys([*walked, *bundles])}
@@ -144,7 +144,7 @@ def _remove(entries: dict[str, Any], names: list[str]) -> None:
 
 
 def _sheddable(cluster: ClusterLoad, unloaded: list[str]) -> BoolArray:
-    """Bundles that were averaged, are out of their grace period, and are no broker's own heartbeat."""
+    """Bundles that are averaged, past their grace period, and not a broker's own heartbeat."""
     bundles = cluster.bundles
     recent = np.isin(np.array(bundles.names, dtype=object), unloaded)
     monitoring = np.array([is_monitoring(name) for name in cluster.namespaces], dtype=bool)[bundles.namespace]

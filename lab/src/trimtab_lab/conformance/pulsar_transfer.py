@@ -1,11 +1,11 @@
 """Replays of the extensible load manager: placement, broker reports, TransferShedder, TopKBundles.
 
-A recording has the brokers' reports (smoothed usage, heaviest bundles). They are handed to the strategy as memory.
-Pulsar's classes meet brokers in the order of a Java map, ours by name. So the brokers of a recording get names that
-begin with their place in that map.
+A recording has the brokers' reports (smoothed usage, heaviest bundles), which the strategy gets as its memory. Pulsar's
+classes visit brokers in the order of a Java map, ours by name. So the brokers of a recording get names that begin with
+their position in that map.
 
-Bundles of equal weight come out in the order of Pulsar's partial sort. Our strategies use the name instead. So that
-sort is implemented here, where its order is compared.
+Pulsar's partial sort determines the order of bundles of equal weight. Our strategies use the name instead. So that sort
+is implemented here, where its order is compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trimtab_strategies.usage import MODULAR_COLUMNS, percent, reported_steps
 def extensible_least_resource_usage(given: Input) -> Answer:
     """``extensible.LeastResourceUsageWithWeight``: the tied best of each step.
 
-    The recording gives the smoothed usage that brokers reported, so it is handed in as what the strategy remembers.
+    The recording has the smoothed usage that brokers reported, which the strategy gets as its memory.
     """
     placement = ExtensibleLeastResourceUsageWithWeight(
         params(ExtensibleLeastResourceUsageWithWeightParams, given["conf"])
@@ -70,7 +70,7 @@ def broker_load_data(given: Input) -> Answer:
 
 
 def top_k_bundles(given: Input) -> Answer:
-    """``extensible.TopKBundles``: what is reported, lightest first, and the bare sort of all bundles."""
+    """``extensible.TopKBundles``: the reported bundles, lightest first, and the sort of all bundles."""
     bundles, excluded = given["bundles"], given["conf"].get("loadBalancerSheddingExcludedNamespaces", ())
     reported = {name: entry for name, entry in bundles.items() if _is_reported(name, entry, excluded)}
     return {
@@ -80,7 +80,7 @@ def top_k_bundles(given: Input) -> Answer:
 
 
 def transfer_shedder(given: Input) -> Answer:
-    """``extensible.TransferShedder``: unloads, or why there are none, and the state after each round."""
+    """``extensible.TransferShedder``: unloads, or the reasons for none, and the state after each round."""
     tuned = params(TransferShedderParams, given["conf"])
     scene = _Scene()
     scene.set_brokers(given.get("brokers", {}))
@@ -105,7 +105,7 @@ Fields = Mapping[str, Any]
 
 @dataclass
 class _Scene:
-    """What a scenario has set so far. brokers and top_bundles are by broker name, times in milliseconds."""
+    """The state that a scenario has set so far. brokers and top_bundles are by broker name, times in milliseconds."""
 
     brokers: dict[str, dict[str, Any]] = field(default_factory=dict)
     top_bundles: dict[str, list[list[Any]]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Scene:
         return hash_map_order(reversed(self.brokers), self._slots)
 
     def set_brokers(self, changes: Mapping[str, Fields]) -> None:
-        """Merge fields; a throughput without its average is its own average."""
+        """Merge fields. A throughput without an average is its own average."""
         for name, fields in changes.items():
             if len(self.brokers) > self._slots * 3 // 4:
                 self._slots *= 2
@@ -133,7 +133,7 @@ class _Scene:
                 entry["msg_throughput_ema"] = sum(map(float, _throughputs(entry)))
 
     def step(self, changes: Fields) -> None:
-        """Take over what a round sets before the call."""
+        """Apply what a round sets before the call."""
         for name in changes.get("remove_brokers", ()):
             self.brokers.pop(name, None)
             self.top_bundles.pop(name, None)
@@ -150,7 +150,7 @@ def _throughputs(entry: Fields) -> tuple[float, float]:
 
 def _round(scene: _Scene, tuned: TransferShedderParams, changes: Fields) -> Answer:
     scene.step(changes)
-    view = _View(scene, changes, frozenset(tuned.excluded_namespaces))
+    view = _RoundView(scene, changes, frozenset(tuned.excluded_namespaces))
     shedder = TransferShedder(tuned, view.reports)
     outcome = shedder.outcome(view.cluster, np.ones(len(view.cluster.bundles), dtype=bool), view.memory())
     scene.hits = int(outcome.shedding.memory["hits"])
@@ -159,7 +159,7 @@ def _round(scene: _Scene, tuned: TransferShedderParams, changes: Fields) -> Answ
     return view.answer(outcome, scene)
 
 
-class _View:
+class _RoundView:
     """One round as our strategy sees it."""
 
     def __init__(self, scene: _Scene, changes: Fields, excluded: frozenset[str]) -> None:
@@ -189,7 +189,7 @@ class _View:
         return replace(cluster, brokers=replace(cluster.brokers, age=age, ready=ready))
 
     def memory(self) -> dict[str, Any]:
-        """What the strategy remembers at this point."""
+        """The strategy's memory at this point."""
         known = {self.place[name]: entry for name, entry in self.scene.brokers.items()}
         unloaded = self.scene.brokers_unloaded.items()
         return {
@@ -203,11 +203,11 @@ class _View:
         }
 
     def reports(self, cluster: ClusterLoad, sheddable: BoolArray, params: TransferShedderParams) -> Reports:  # noqa: ARG002 - all is recorded
-        """What was recorded of the brokers' reports."""
+        """The recorded reports of the brokers."""
         return _Recorded(self)
 
     def answer(self, outcome: Outcome, scene: _Scene) -> Answer:
-        """The round in the recording's shape."""
+        """The round in the recording's format."""
         shedding, before, after = outcome.shedding, outcome.before, outcome.after
         moves = []
         for unload in shedding.unloads:
@@ -233,7 +233,7 @@ class _View:
 class _Recorded:
     """The reports of one round; rows are those of its cluster."""
 
-    def __init__(self, view: _View) -> None:
+    def __init__(self, view: _RoundView) -> None:
         changes, scene = view.changes, view.scene
         self._view = view
         self._not_owned = frozenset(changes.get("not_owned", ()))
@@ -272,7 +272,7 @@ class _Recorded:
 
 
 Weighed = tuple[tuple[int, ...], str]
-"""What a bundle weighs, the first number first, and its name."""
+"""A bundle's weight, as numbers in order of significance, and its name."""
 
 
 def _is_reported(name: str, entry: Mapping[str, Any], excluded: tuple[str, ...]) -> bool:
@@ -300,7 +300,7 @@ def _weighed(bundles: Mapping[str, Mapping[str, Any]]) -> list[Weighed]:
 
 
 def partition_sort(bundles: list[Weighed], count: int) -> list[Weighed]:
-    """The `count` heaviest of `bundles`, heaviest first; equal ones as Pulsar's quick-select leaves them."""
+    """The `count` heaviest of `bundles`, heaviest first. Equal ones are in the order of Pulsar's quick-select."""
     found, start, end = list(bundles), 0, len(bundles) - 1
     while start < end:
         first, after = _partitioned(found, start, end)
@@ -313,7 +313,9 @@ def partition_sort(bundles: list[Weighed], count: int) -> list[Weighed]:
 
 
 def _partitioned(found: list[Weighed], start: int, end: int) -> tuple[int, int]:
-    """Bring what is heavier than the last of a window before it, what is lighter after it; where its equals are."""
+    """Partition a window by its last entry, heavier ones first; returns the first row of its equals and the row after
+    them.
+    """
     pivot = found[end][0]
     first, here, last = start, start, end
     while here <= last:

@@ -1,4 +1,4 @@
-"""Recorded scenarios: one JSON object a line, in one of two formats that are told apart by their keys.
+"""Recorded scenarios: one JSON object per line, in one of two formats with different keys.
 
 Pulsar's: the scenario's fields and ``expect`` side by side. Hermes': ``input`` and ``expected``.
 """
@@ -12,17 +12,17 @@ from typing import Any
 
 
 class InvalidRecordingError(ValueError):
-    """A line that is no recorded scenario; the text names the line and what is missing."""
+    """A line that is not a recorded scenario; the text names the line and what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class RecordedScenario:
     """One recorded scenario.
 
-    input:           what the Java class was given.
-    expect:          what it answered.
-    order_sensitive: ``no``, ``within`` (order inside lists may differ) or ``yes`` (the decision hangs on map order).
-    alternatives:    other decisions that were seen when map order was shuffled.
+    input:           of the Java class.
+    expect:          its answer.
+    order_sensitive: ``no``, ``within`` (order inside lists may differ) or ``yes`` (the decision depends on map order).
+    alternatives:    other decisions, recorded with a shuffled map order.
     """
 
     id: str
@@ -33,8 +33,8 @@ class Scenario:
     alternatives: tuple[Any, ...] = ()
 
 
-def read(lines: Iterable[str], source: str = "") -> Iterator[Scenario]:
-    """The scenarios of a recording, one after the other; blank lines are passed over.
+def read(lines: Iterable[str], source: str = "") -> Iterator[RecordedScenario]:
+    """The scenarios of a recording; blank lines are skipped.
 
     Raises `InvalidRecordingError` naming `source` and the line.
     """
@@ -43,7 +43,7 @@ def read(lines: Iterable[str], source: str = "") -> Iterator[Scenario]:
             yield _scenario(line, f"{source}:{number}" if source else f"line {number}")
 
 
-def _scenario(line: str, place: str) -> Scenario:
+def _scenario(line: str, place: str) -> RecordedScenario:
     try:
         found = json.loads(line)
     except json.JSONDecodeError as error:
@@ -53,15 +53,17 @@ def _scenario(line: str, place: str) -> Scenario:
     if isinstance(found.get("expect"), dict):
         return _pulsar(found, place)
     if isinstance(found.get("expected"), dict) and isinstance(found.get("input"), dict):
-        return Scenario(str(found.get("scenario", place)), found["algorithm"], found["input"], found["expected"])
+        return RecordedScenario(
+            str(found.get("scenario", place)), found["algorithm"], found["input"], found["expected"]
+        )
     raise InvalidRecordingError(f"{place} has neither 'expect' (Pulsar) nor 'input' and 'expected' (Hermes)")
 
 
-def _pulsar(found: Mapping[str, Any], place: str) -> Scenario:
+def _pulsar(found: Mapping[str, Any], place: str) -> RecordedScenario:
     sensitive = found.get("order_sensitive", "no")
     if sensitive not in ("no", "within", "yes"):
         raise InvalidRecordingError(f"{place} has order_sensitive {sensitive!r}: no, within or yes is needed")
-    return Scenario(
+    return RecordedScenario(
         id=str(found.get("id", place)),
         algorithm=found["algorithm"],
         input=found,

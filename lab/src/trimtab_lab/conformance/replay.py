@@ -1,6 +1,6 @@
 """Replays recordings: every known algorithm, and how often our answer equals the recorded one.
 
-An algorithm is a function from the recorded input to an answer of the recorded shape.
+An algorithm is a function from the recorded input to an answer in the recorded format.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from trimtab_lab.conformance import ground_rules, hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, splits
 from trimtab_lab.conformance.hermes import SETTLED
 from trimtab_lab.conformance.pulsar_clusters import Algorithm
-from trimtab_lab.conformance.recording import InvalidRecordingError, Scenario, read
+from trimtab_lab.conformance.recording import InvalidRecordingError, RecordedScenario, read
 from trimtab_lab.conformance.report import Report, Tally, first_difference, is_alternative
 
 ALGORITHMS: Mapping[str, Algorithm] = {
@@ -23,16 +23,16 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     **ground_rules.NAMING_ALGORITHMS,
     **hermes.ALGORITHMS,
 }
-"""What can be replayed. A recorded algorithm that is not in this table is reported as not implemented."""
+"""The algorithms that can be replayed. Others in a recording are reported as not implemented."""
 
 
 def replay(lines: Iterable[str]) -> Report:
-    """Replay a recording given as text lines. Raises `InvalidRecordingError` on a line that is no scenario."""
+    """Replay a recording, given as text lines. Raises `InvalidRecordingError` on a line that is not a scenario."""
     return replay_files({"": lines})
 
 
 def replay_files(files: Mapping[str, Iterable[str]]) -> Report:
-    """Replay several recordings, each a name (for error texts) and its lines; counts add up per algorithm."""
+    """Replay several recordings: lines by name (for error texts). Counts add up per algorithm."""
     report = Report()
     for name, lines in files.items():
         for scenario in read(lines, name):
@@ -45,8 +45,8 @@ def replay_files(files: Mapping[str, Iterable[str]]) -> Report:
     return report
 
 
-def _judge(scenario: Scenario, tally: Tally) -> None:
-    """Count one scenario. Undecided is only what hangs on map order and is none of the answers recorded for it."""
+def _judge(scenario: RecordedScenario, tally: Tally) -> None:
+    """Count one scenario. It is undecided if it depends on map order and our answer is none of those recorded."""
     try:
         answer = ALGORITHMS[scenario.algorithm](scenario.input)
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""What a replay found, by algorithm. An answer is compared as far as the recording allows."""
+"""The result of a replay, by algorithm. An answer is compared as far as the recording allows."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_lab.conformance.recording import Scenario
+from trimtab_lab.conformance.recording import RecordedScenario
 
 TOLERANCE = 1e-9
-"""Relative tolerance of averages: the order in which Java sums them is that of its hash maps."""
+"""Relative tolerance of averages: Java sums them in the order of its hash maps."""
 
 
 AVERAGES = frozenset({"ema", "load_avg", "load_std", "state", "std_after"})
-"""Fields of an answer that hold such averages; everything else must be equal to the last bit."""
+"""Fields of an answer that are such averages. All others must be equal to the last bit."""
 
 
-def first_difference(scenario: Scenario, answer: Mapping[str, Any]) -> Mismatch | None:
+def first_difference(scenario: RecordedScenario, answer: Mapping[str, Any]) -> Mismatch | None:
     """The first place where `answer` differs from the recorded one, or None."""
     unordered = scenario.order_sensitive == "within"
     for where, expected, got in _differences(scenario.expect, answer, "", unordered=unordered, exact=True):
@@ -25,8 +25,8 @@ def first_difference(scenario: Scenario, answer: Mapping[str, Any]) -> Mismatch 
     return None
 
 
-def is_alternative(scenario: Scenario, answer: Mapping[str, Any]) -> bool:
-    """Whether `answer`, averages left aside, is one of the other decisions that Java gave under another map order."""
+def is_alternative(scenario: RecordedScenario, answer: Mapping[str, Any]) -> bool:
+    """Whether `answer`, without averages, is one of the other decisions that Java made with another map order."""
     (decisions,) = answer.values()
     rounds = decisions if isinstance(decisions, list) else [answer]  # an answer without rounds is one decision
     plain = [_without_averages(decision) for decision in rounds]
@@ -69,7 +69,7 @@ def _texts(values: Sequence[Any]) -> bool:
 
 
 def _same(expected: Any, got: Any, *, exact: bool) -> bool:
-    """Equality of leaves. A number that JSON can't carry is recorded as text: ``NaN``, ``Infinity``."""
+    """Whether leaves are equal. A number that JSON cannot express is recorded as text: ``NaN``, ``Infinity``."""
     if isinstance(got, float):
         wanted = float(expected) if _numeric(expected) else math.nan
         both_nan = math.isnan(got) and _numeric(expected) and math.isnan(wanted)
@@ -87,7 +87,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A scenario that was decided differently: where in the answer, what Java said, what we said."""
+    """A scenario with a different decision: where in the answer, Java's value, our value."""
 
     scenario: str
     where: str
@@ -100,7 +100,9 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Tally:
-    """One algorithm's count. `undecided`: the answer hangs on Java's map order, and ours is none of those recorded."""
+    """Counts of one algorithm. undecided: the answer depends on Java's map order, and ours is none of those
+    recorded.
+    """
 
     algorithm: str
     implemented: bool
@@ -116,7 +118,7 @@ class Tally:
 
     @property
     def ok(self) -> bool:
-        """Whether every scenario matched or is undecided. An algorithm that is not implemented never is."""
+        """Whether every scenario matched or is undecided. False for an algorithm that is not implemented."""
         return self.implemented and not self.mismatches
 
 
@@ -128,7 +130,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there was something to compare and all of it is fine."""
+        """Whether at least one algorithm was compared and all are fine."""
         return bool(self.tallies) and all(tally.ok for tally in self.tallies.values())
 
     @property

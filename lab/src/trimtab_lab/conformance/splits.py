@@ -1,4 +1,4 @@
-"""Recorded rules of splitting (``split.*`` and the strategies that say when), run here."""
+"""Replays of splitting: boundaries, children, and the strategies that choose bundles (``split.*`` and others)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from trimtab_strategies.splitting.namespace_bundle_split import (
 from trimtab_strategies.usage import MEBIBYTE
 
 MANY = 2**31
-"""Stands for a number of bundles that can't be read: the modular manager then splits none of that namespace."""
+"""Stands for a number of bundles that cannot be read: the modular manager then splits no bundle of that namespace."""
 
 FAILURES = {Reason.TOO_NARROW, Reason.NO_LOAD_DATA, Reason.UNKNOWN}
-"""What Pulsar counts as ``Failure/Unknown``; other bundles that stay whole are not counted there."""
+"""Reasons that Pulsar counts as ``Failure/Unknown``. It does not count other bundles that stay whole."""
 
 
 def bundle_splitter_task(given: Input) -> Answer:
-    """``modular.BundleSplitterTask``: the bundles that are to be split, and their brokers."""
+    """``modular.BundleSplitterTask``: the bundles to split, and their brokers."""
     splitter = BundleSplitterTask(params(BundleSplitterTaskParams, given["conf"]))
     stats = {name: entry.get("stats", {}) for name, entry in given["brokers"].items()}
     everything = {bundle: fields for of_broker in stats.values() for bundle, fields in of_broker.items()}
@@ -58,7 +58,7 @@ def bundle_splitter_task(given: Input) -> Answer:
 
 
 def _with_stats(cluster: ClusterLoad, stats: Mapping[str, Mapping[str, Any]]) -> ClusterLoad:
-    """The cluster with the current numbers of topics and of sessions."""
+    """The cluster with current numbers of topics and sessions."""
     entries = [stats.get(name, {}) for name in cluster.bundles.names]
     topics = np.array([entry.get("topics", 0) for entry in entries], dtype=np.float64)
     sessions = [entry.get("consumer_count", 0) + entry.get("producer_count", 0) for entry in entries]
@@ -117,7 +117,7 @@ def _split_round(
 
 
 def _evenly_spaced(name: str, count: int | None) -> IntArray | None:
-    """What the recorded algorithm finds: so many boundaries; None for a failure (-1) and for null."""
+    """The boundaries that the recorded algorithm finds: evenly spaced ones; None for a failure (-1) and for null."""
     if count is None or count < 0:
         return None
     _, lower, upper = parse_bundle(name)
@@ -173,7 +173,7 @@ def _by_flow(case: Input, places: IntArray) -> IntArray | None:
 
 
 def split_children(given: Input) -> Answer:
-    """``split.children``: whether a bundle can be divided, and its children."""
+    """``split.children``: whether a bundle can be split, and its children."""
     return {"cases": [_children(case) for case in given["cases"]]}
 
 

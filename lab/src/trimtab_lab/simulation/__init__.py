@@ -1,16 +1,26 @@
-"""A small closed world in which strategies can be compared: brokers, bundles, traffic, and what happens to them.
+"""A small simulated cluster to compare strategies: brokers, bundles, traffic, and events.
 
-Belongs here: worlds, scenarios, runs and scores; pure, with a `numpy.random.Generator` that is passed in. What is left
-out, so that one knows what a result is worth: clients that reconnect, the time a bundle is nobody's while it moves,
-caches, metadata stores, garbage collection, and usage that does not follow traffic in a straight line.
+Belongs here: clusters, scenarios, runs and scores; pure, with a `numpy.random.Generator` as argument. The model leaves
+out clients that reconnect, the time in which a moving bundle has no owner, caches, metadata stores, garbage collection,
+and usage that is not proportional to traffic. Results are worth only what these assumptions allow.
 
     world = SCENARIOS[0].build(rng); record = run(world, UnderTrimtab(pair), rng); score(record)
 """
 
-from trimtab_lab.simulation.compare import CUSTOMARY, Contender, Outcome, compare, comparison, contenders, played
+from trimtab_lab.simulation.compare import (
+    CUSTOMARY,
+    LEVEL,
+    Contender,
+    RunScore,
+    SimulationResult,
+    compare,
+    comparison,
+    contenders,
+    played,
+    score,
+)
 from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
-from trimtab_lab.simulation.scenarios import SCENARIOS, Scenario
-from trimtab_lab.simulation.score import LEVEL, Score, score
+from trimtab_lab.simulation.scenarios import SCENARIOS, SimulationScenario
 from trimtab_lab.simulation.world import World
 
 __all__ = [
@@ -20,10 +30,10 @@ __all__ = [
     "AsPulsar",
     "Contender",
     "Decider",
-    "Outcome",
     "Record",
-    "Scenario",
-    "Score",
+    "RunScore",
+    "SimulationResult",
+    "SimulationScenario",
     "UnderTrimtab",
     "World",
     "compare",

@@ -1,4 +1,4 @@
-"""The catalogue: what can go wrong in a cluster, most of it as PIP-364 tells it, with its own figures."""
+"""The scenarios: what can go wrong in a cluster, most of it from PIP-364, with its figures."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from trimtab_lab.simulation.world import CORE, World, bursts, jitter, skewed_siz
 from trimtab_strategies.model.cluster_load import FloatArray
 
 ROUNDS = 60
-"""An hour."""
+"""An hour, in rounds of a minute."""
 
 WARM_UP = 10
-"""Minutes before the first round, in which bundles were measured already: a full short window."""
+"""Minutes before the first round in which bundles were already measured: a full short window."""
 
 CORES = 16.0
-"""Of a machine, where nothing else is said."""
+"""Cores of a machine, where a scenario does not set them."""
 
 KIBIBYTE = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
-    """A world and what is asked of it.
+class SimulationScenario:
+    """A simulated cluster and what happens to it.
 
-    title: a few words. story: what happens, in a sentence or two. build: makes the world. event: the round of the last
-    thing that happens to it, from which rounds are counted.
+    title: a few words. story: the events, in a sentence or two. build: makes the cluster. event: round of the last
+    event, from which rounds are counted.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Scenario:
 
 
 def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60, skew: float = 0.8) -> World:
-    """Alike machines whose bundles cause `usage` (ratio) of CPU each; one at 0 has no bundles. Steady traffic."""
+    """Equal machines whose bundles cause `usage` (ratio) of CPU each; one at 0 has no bundles. Traffic is steady."""
     wanted = np.array(usage) * CORES * CORE
     sizes = skewed_sizes(rng, wanted, per_broker, skew)
     owner = np.repeat(np.arange(len(usage)), per_broker)
@@ -57,7 +57,7 @@ def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60
 
 
 def about(rng: np.random.Generator, usage: float, count: int) -> list[float]:
-    """`count` usages (ratio) within a tenth of `usage`, evenly spread, in random order: no two brokers are equal."""
+    """`count` usages (ratio) within a tenth of `usage`, evenly spread, in random order, so that no two are equal."""
     spread: FloatArray = rng.permutation(np.linspace(0.9, 1.1, count))
     usages: list[float] = (usage * spread).tolist()
     return usages
@@ -92,7 +92,7 @@ def lost_broker(rng: np.random.Generator) -> World:
 
 
 def shared_machine(rng: np.random.Generator) -> World:
-    """Three brokers: 10 %, 50 %, and one without bundles on whose machine something else takes 70 %."""
+    """Three brokers: 10 %, 50 %, and one without bundles on whose machine another program takes 70 %."""
     made = world(rng, [0.1, 0.5, 0.0], 200)
     foreign = made.foreign.copy()
     foreign[:, 2] = 0.7 * CORES
@@ -100,7 +100,7 @@ def shared_machine(rng: np.random.Generator) -> World:
 
 
 def foreign_load(rng: np.random.Generator) -> World:
-    """Ten brokers at about 45 %; from round 5 on something else takes 45 % of one machine."""
+    """Ten brokers at about 45 %; from round 5 on another program takes 45 % of one machine."""
     made = world(rng, about(rng, 0.45, 10))
     foreign = made.foreign.copy()
     foreign[5:, 3] = 0.45 * CORES
@@ -108,14 +108,14 @@ def foreign_load(rng: np.random.Generator) -> World:
 
 
 def mixed_machines(rng: np.random.Generator) -> World:
-    """Four machines of 32 cores and six of 8, all with about the same traffic: some 20 % and some 80 %."""
+    """Four machines of 32 cores and six of 8, all with about the same traffic: about 20 % and about 80 %."""
     cores = np.array([32.0] * 4 + [8.0] * 6)
     made = world(rng, about(rng, 0.4, 10))
     return replace(made, cores=cores)
 
 
 def noisy(rng: np.random.Generator) -> World:
-    """Ten brokers at about 45 %; traffic jitters, and now and then all of a broker's bundles carry twice as much."""
+    """Ten brokers at about 45 %; traffic varies, and sometimes all of a broker's bundles carry twice as much."""
     made = world(rng, about(rng, 0.45, 10))
     home: FloatArray = made.owner.astype(np.float64)
 
@@ -126,45 +126,49 @@ def noisy(rng: np.random.Generator) -> World:
 
 
 def skewed(rng: np.random.Generator) -> World:
-    """Ten brokers from 20 to 95 %, traffic jitters."""
+    """Ten brokers from 20 to 95 %; traffic varies."""
     made = world(rng, np.linspace(0.20, 0.95, 10).tolist())
     noise, before = (jitter(rng, rounds, len(made.size), 0.3) for rounds in (ROUNDS, WARM_UP))
     return replace(made, noise=noise, before=before)
 
 
-SCENARIOS: tuple[Scenario, ...] = (
-    Scenario("Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed),
-    Scenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
-    Scenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
-    Scenario("A new broker", "Nine brokers are at about 60 %, a tenth has just joined and has no bundles.", new_broker),
-    Scenario("Twenty new brokers", "Twenty brokers are at about 80 %, twenty have just joined.", slow),
-    Scenario(
+SCENARIOS: tuple[SimulationScenario, ...] = (
+    SimulationScenario(
+        "Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed
+    ),
+    SimulationScenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
+    SimulationScenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
+    SimulationScenario(
+        "A new broker", "Nine brokers are at about 60 %, a tenth has just joined and has no bundles.", new_broker
+    ),
+    SimulationScenario("Twenty new brokers", "Twenty brokers are at about 80 %, twenty have just joined.", slow),
+    SimulationScenario(
         "A broker is lost and comes back",
         "Ten brokers are at about 50 %. In round 5 one is gone, in round 20 it is back without bundles.",
         lost_broker,
         event=20,
     ),
-    Scenario(
+    SimulationScenario(
         "Mixed machines",
         "Four machines have 32 cores and six have 8; all carry about the same traffic: some 20 and some 80 %.",
         mixed_machines,
     ),
-    Scenario(
+    SimulationScenario(
         "A shared machine",
         "Brokers at 10 and 50 %, and one without bundles on whose machine another program takes 70 %.",
         shared_machine,
     ),
-    Scenario(
+    SimulationScenario(
         "Foreign load arrives",
         "Ten brokers are at about 45 %. In round 5 another program begins to take 45 % of one machine.",
         foreign_load,
         event=5,
     ),
-    Scenario(
+    SimulationScenario(
         "Load jitter",
         "Ten brokers are level at about 45 %. Traffic jitters by up to 30 %, and in 3 of 100 rounds all bundles of a"
         " broker carry twice as much for a minute. Whatever moves, moves in vain.",
         noisy,
     ),
 )
-"""In the order of the page."""
+"""In the order of the documentation page."""

@@ -1,11 +1,11 @@
-"""A simulated world: brokers on machines, bundles with traffic, and foreign load. `ClusterLoad` is what it shows.
+"""A simulated cluster: brokers on machines, bundles with traffic, and load of other programs, seen as `ClusterLoad`.
 
-Usage follows from ownership. A broker needs CPU in proportion to the traffic of its bundles; foreign load comes on
-top. On a full machine traffic is served in part: a saturated broker shows 100 % CPU and less traffic than its clients
+Usage follows from ownership. A broker needs CPU in proportion to the traffic of its bundles, on top of the load of
+other programs. A full machine serves only a part: a saturated broker shows 100 % CPU and less traffic than its clients
 want.
 
-Sizes are in bytes/s. Noise is a factor for each round and bundle, (rounds, m), with a mean of about 1. Randomness
-comes from the generator that is passed in.
+Sizes are in bytes/s. Noise is a factor for each round and bundle, (rounds, m), with a mean of about 1. Random numbers
+come from the generator that is passed in.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ CORE = 64 * 2.0**20
 
 @dataclass(frozen=True)
 class World:
-    """What is given. n brokers, m bundles, over `rounds` rounds of a minute.
+    """The input of a simulation: n brokers, m bundles, `rounds` rounds of a minute.
 
     cores:    (n,) of each machine.
     speed:    (n,) bytes/s that one of its cores serves.
-    foreign:  (rounds, n) cores that other programs on it take.
-    present:  (rounds, n) whether the broker is there.
+    foreign:  (rounds, n) cores that other programs on it use.
+    present:  (rounds, n) whether the broker exists.
     size:     (m,) bytes/s that a bundle's clients want on average.
-    noise:    (rounds, m) factor on that.
-    before:   (k, m) factor on it in the k minutes before the first round, in which the bundles were measured already.
-    message:  (m,) bytes a message.
-    owner:    (m,) row of the broker that has it at the start.
-    delay:    rounds from a decision until its moves have landed; 1: by the next picture.
+    noise:    (rounds, m) factor on the size.
+    before:   (k, m) factor on the size in the k minutes before the first round, in which bundles were already measured.
+    message:  (m,) bytes per message.
+    owner:    (m,) row of the first owner.
+    delay:    rounds from a decision until its moves have landed; 1: by the next snapshot.
     """
 
     cores: FloatArray
@@ -52,7 +52,7 @@ class World:
 
     @property
     def rounds(self) -> int:
-        """How long it lasts."""
+        """Number of rounds."""
         return len(self.present)
 
     @property
@@ -66,17 +66,17 @@ class World:
         return load
 
     def needed(self, owner: IntArray, load: FloatArray) -> FloatArray:
-        """Cores (n,) that the brokers need for the bundles they have, each carrying `load` (m,) bytes/s."""
+        """Cores (n,) that the brokers need for their bundles, each carrying `load` (m,) bytes/s."""
         carried = np.bincount(owner + 1, weights=load, minlength=len(self.cores) + 1)[1:]
         cores: FloatArray = carried / self.speed
         return cores
 
     def served(self, turn: int, owner: IntArray) -> FloatArray:
-        """Bytes/s (m,) that go through: less than wanted on a full machine, 0 without an owner."""
+        """Bytes/s (m,) that are served: less than wanted on a full machine, 0 without an owner."""
         return self._through(self.wanted(turn), self.foreign[turn], owner)
 
     def served_before(self, minute: int, owner: IntArray) -> FloatArray:
-        """The same for a minute before the first round, with the other programs of that round."""
+        """The same for a minute before the first round, with the other programs of the first round."""
         return self._through(self.size * self.before[minute], self.foreign[0], owner)
 
     def _through(self, load: FloatArray, foreign: FloatArray, owner: IntArray) -> FloatArray:
@@ -86,14 +86,14 @@ class World:
         return np.where(owner >= 0, load * part[owner], 0.0)
 
     def pressure(self, turn: int, owner: IntArray) -> FloatArray:
-        """Usage (n,) as ratio that would be needed to serve everything without noise; above 1 on a full machine."""
+        """Usage (n,) as ratio that serving everything would need, without noise; above 1 on a full machine."""
         usage: FloatArray = (self.needed(owner, self.size) + self.foreign[turn]) / self.cores
         return usage
 
     def level(self, turn: int) -> FloatArray:
-        """`pressure` (n,) if load could be divided at will so that the busiest broker is as idle as can be.
+        """`pressure` (n,) if load could be divided freely, with the busiest broker as idle as possible.
 
-        Water filling: all present brokers stand at one level, except those that other programs alone keep above it.
+        Water filling: all present brokers are at one level, except those that other programs alone keep above it.
         """
         there = self.present[turn]
         cores, speed, foreign = self.cores[there], self.speed[there], self.foreign[turn][there]
@@ -107,9 +107,9 @@ class World:
         return usage
 
     def imbalance(self, turn: int, owner: IntArray) -> float:
-        """Percent points from the broker that is least used, for what it should be, to the most used; noise left out.
+        """Imbalance in percent points, without noise: the range of the brokers' distances from their `level`.
 
-        Among alike machines with nothing else on them: the range of their usage.
+        Among equal machines without other programs, this is the range of their usage.
         """
         away = (self.pressure(turn, owner) - self.level(turn))[self.present[turn]]
         return float(away.max() - away.min()) * 100 if len(away) else 0.0
@@ -118,8 +118,8 @@ class World:
 def skewed_sizes(rng: np.random.Generator, total: FloatArray, per_broker: int, skew: float = 0.8) -> FloatArray:
     """Sizes of each broker's bundles, (n * per_broker,), that sum to `total` (n) bytes/s.
 
-    skew: standard deviation of a size's logarithm. 0 makes all equal; with 0.8 the largest of 60 is some six times the
-    average one.
+    skew: standard deviation of a size's logarithm. 0 makes all equal. With 0.8 the largest of 60 is about six times the
+    average.
     """
     raw = rng.lognormal(0.0, skew, (len(total), per_broker))
     sizes: FloatArray = (raw / raw.sum(axis=1, keepdims=True) * total[:, np.newaxis]).ravel()
@@ -127,19 +127,19 @@ def skewed_sizes(rng: np.random.Generator, total: FloatArray, per_broker: int, s
 
 
 def steady(rounds: int, bundles: int) -> FloatArray:
-    """No noise."""
+    """Factors without noise."""
     return np.ones((rounds, bundles))
 
 
 def jitter(rng: np.random.Generator, rounds: int, bundles: int, spread: float) -> FloatArray:
-    """Each round a factor of its own, uniform within `spread` (ratio 0-1) of 1."""
+    """Independent factors per round, uniform within `spread` (ratio 0-1) of 1."""
     return rng.uniform(1 - spread, 1 + spread, (rounds, bundles))
 
 
 def bursts(rng: np.random.Generator, rounds: int, groups: FloatArray, chance: float, factor: float) -> FloatArray:
-    """Now and then a whole group carries `factor` times as much, for one round.
+    """Factors with random bursts: a whole group carries `factor` times as much for one round.
 
-    groups: (m,) number of each bundle's group, which bursts together (a tenant's traffic). chance: ratio 0-1 a round.
+    groups: (m,) number of each bundle's group, which bursts together (a tenant's traffic). chance: ratio 0-1 per round.
     """
     bursting = rng.random((rounds, int(groups.max(initial=0)) + 1)) < chance
     factors: FloatArray = np.where(bursting, factor, 1.0)[:, groups.astype(np.int64)]
@@ -147,7 +147,7 @@ def bursts(rng: np.random.Generator, rounds: int, groups: FloatArray, chance: fl
 
 
 MINUTE = 60.0
-"""Seconds a round takes: Pulsar sheds once a minute."""
+"""Seconds per round: Pulsar sheds once a minute."""
 
 
 START = 1_000_000.0
@@ -159,11 +159,11 @@ NIC = 25e9 / 8
 
 
 RECEIVED = 1 / 3
-"""Ratio of a bundle's traffic that comes in; the rest goes out, as every message has two readers."""
+"""Ratio of a bundle's traffic that is incoming. The rest is outgoing, as every message has two readers."""
 
 
 @dataclass
-class Measured:
+class MeasuredAverages:
     """The averages of the bundles' traffic so far: bytes/s (m,) over the short and the long window."""
 
     short: FloatArray
@@ -171,36 +171,38 @@ class Measured:
     count: int = 0
 
     def see(self, served: FloatArray) -> None:
-        """One more sample, (m,) bytes/s."""
+        """Add one sample, (m,) bytes/s."""
         self.short, _ = with_sample(self.short, self.count, served, SHORT_WINDOW)
         self.long, _ = with_sample(self.long, self.count, served, LONG_WINDOW)
         self.count += 1
 
 
 def traffic(load: FloatArray, message: FloatArray) -> FloatArray:
-    """`TRAFFIC` (k, 4) of what carries `load` (k,) bytes/s in messages of `message` (k,) bytes."""
+    """`TRAFFIC` (k, 4) for `load` (k,) bytes/s in messages of `message` (k,) bytes."""
     coming, going = load * RECEIVED, load * (1 - RECEIVED)
     return np.stack([coming / message, going / message, coming, going], axis=1)
 
 
 class Camera:
-    """Takes pictures of one world. Names are made once."""
+    """Takes snapshots of one simulated cluster."""
 
     def __init__(self, world: World) -> None:
-        """Name the bundles."""
+        """Name the bundles once."""
         self.world = world
         self._names = bundle_names("public/simulated", default_boundaries(len(world.size)))
         self._zeros = np.zeros(len(world.size))
 
-    def picture(
-        self, turn: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: Measured
+    def snapshot(
+        self, turn: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: MeasuredAverages
     ) -> ClusterLoad:
-        """The cluster after round `turn`: `owner` (m,) has been serving, moves with `moving_from` (m,) are open."""
+        """The cluster after round `turn`. owner: (m,) desired owners. moving_from: (m,) source of open moves, otherwise
+        -1.
+        """
         m = len(owner)
-        nothing, nobody = self._zeros.astype(bool), np.zeros(m, dtype=np.int64)
+        nothing, first = self._zeros.astype(bool), np.zeros(m, dtype=np.int64)
         bundles = Bundles(
             names=self._names,
-            namespace=nobody,
+            namespace=first,
             owner=owner,
             short=traffic(measured.short, self.world.message),
             long=traffic(measured.long, self.world.message),

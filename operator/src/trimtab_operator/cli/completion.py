@@ -132,7 +132,7 @@ def _kinds(place: str, given: Mapping[str, str]) -> list[str]:
 def _names(plural: str, given: Mapping[str, str]) -> list[str]:
     from trimtab_operator.kube.client import Api  # noqa: PLC0415  (loads the client)
     from trimtab_operator.kube.connection import default_namespace  # noqa: PLC0415
-    from trimtab_operator.kube.refs import ResourceRef  # noqa: PLC0415
+    from trimtab_operator.kube.wire import ResourceRef  # noqa: PLC0415
     from trimtab_operator.resources.common import GROUP, VERSION  # noqa: PLC0415
 
     ours = plural != "namespaces"

@@ -1,4 +1,4 @@
-"""Makes the record of a decision out of what its cycle saw and did. Pure."""
+"""Builds the record of a decision from the result of its cycle. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trimtab_operator.actuators import WriteResult
 from trimtab_operator.decision_log.record import (
     Alternative,
     BrokerView,
-    Caps,
     DecisionRecord,
     Held,
+    MoveCaps,
     MoveView,
     SplitView,
     StayView,
@@ -42,11 +42,11 @@ TAKES_NONE = frozenset(
         Reason.SOURCE_UNAVAILABLE,
     }
 )
-"""What the guard says of a broker that may be given nothing."""
+"""Reasons of the guard for a broker that may take no bundles."""
 
 
 def decision_record(result: CycleResult, settings: Settings, remembered: PolicyState) -> DecisionRecord:
-    """The record of a cycle. remembered: as it is after the cycle."""
+    """The record of a cycle. remembered: the state after the cycle."""
     plan = result.plan
     views = () if plan is None else _brokers(plan, settings, result.load, remembered)
     return DecisionRecord(
@@ -81,7 +81,7 @@ def _as_held(held: HeldBack) -> Held:
 
 
 def known(value: float) -> float | None:
-    """To two decimals, which is more than anybody asks for; None for NaN and infinity."""
+    """`value` rounded to two decimals; None for NaN and infinity."""
     return round(float(value), 2) if math.isfinite(value) else None
 
 
@@ -90,10 +90,10 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     return params.model_dump(by_alias=True, mode="json") if isinstance(params, StrategyParams) else {}
 
 
-def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> Caps:
+def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> MoveCaps:
     limits, made = settings.limits, remembered.moved_last_hour(result.started)
     first = min((at for at, _ in remembered.moves if result.started - at < HOUR), default=None)
-    return Caps(
+    return MoveCaps(
         per_cycle=limits.max_moves_per_cycle,
         per_broker=limits.max_moves_per_broker,
         per_hour=limits.max_moves_per_hour,
@@ -142,7 +142,7 @@ def _is_number(value: object) -> bool:
 
 
 def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[int]]:
-    """Weighted usage (n,) of percents (n, 5), NaN unknown, and the column of each that it stems from."""
+    """Weighted usage (n,) of percents (n, 5), NaN unknown, and the column that it comes from."""
     columns = np.array(MODULAR_COLUMNS)
     weighted = percents[:, columns] * np.array(weights)[columns]
     blank = np.where(np.isfinite(weighted), weighted, -np.inf)
@@ -152,7 +152,7 @@ def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[
 
 
 def _gives(name: str, plan: Plan) -> Why:
-    """Why a broker gives bundles away, or keeps them: what was said of it, else what was said of all."""
+    """Why a broker gives bundles away or keeps them: its own reason, else that of all brokers."""
     leaving = [move for move in plan.moves if move.source == name]
     if leaving:
         return Why(reason=leaving[0].reason, detail=f"gives {counted(len(leaving), 'bundle')} away")
@@ -172,7 +172,7 @@ def _takes(name: str, plan: Plan) -> Why | None:
 
 
 def _line(settings: Settings, views: tuple[BrokerView, ...]) -> Threshold | None:
-    """Where the shedder has one line for all brokers: at which usage it relieves one."""
+    """The usage from which the shedder relieves a broker; None where it has no common threshold."""
     shedder, params = settings.strategies.shedder, _parameters(settings)
     field = f"spec.shedder.{member(shedder)}"
     if shedder == "OverloadShedder":
@@ -215,7 +215,7 @@ def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
 
 
 def _detail(written: WriteResult | None, result: CycleResult) -> str:
-    """What was said of a move that was not written: of itself, or of the whole plan that was only shown."""
+    """Why a move was not written: its own reason, or that of the plan, which was only shown."""
     if written is None or written.reason is None:
         return ""
     restraint = result.restraint

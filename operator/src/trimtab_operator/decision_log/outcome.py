@@ -1,8 +1,8 @@
-"""What became of the decisions that were recorded: how each move ended, and what was measured afterwards. Pure.
+"""Outcomes of recorded decisions: how each move ended, and what was measured afterwards. Pure.
 
-The Bundle objects say how a move ended, not a list of our own: so it is known after a restart, and also of a proposal
-that a person approved an hour later. A broker is measured at the first cycle that begins a window of the rates after
-the last move has ended: before that its rates still speak of the time before.
+The Bundle objects say how a move ended. So the outcome is also known after a restart, and for a proposal that a person
+approved an hour later. A broker is measured in the first cycle that starts at least one window of the rates after the
+last move has ended: earlier, its rates include the time before.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
 from trimtab_strategies.model import Reason
 
 _NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW, Reason.COMPETING_BALANCER})
-"""Why a move was only shown; somebody may still carry it out."""
+"""Reasons of a move that was only shown, and may still be carried out."""
 
 
 def followed(
     record: DecisionRecord, bundles: Mapping[str, BundleRecord], now: float, *, only: str = ""
 ) -> DecisionRecord:
-    """The record with its moves as they stand at `now` (epoch seconds); itself when nothing has changed.
+    """The record with the outcomes of its moves at `now` (epoch seconds); itself when nothing has changed.
 
-    only: name of the one bundle that `bundles` speaks of; empty: of all.
+    only: name of the only bundle in `bundles`; empty: `bundles` has all.
     """
     moves = tuple(
         _followed(move, bundles.get(move.name), now) if only in {"", move.name} else move for move in record.moves
@@ -42,7 +42,7 @@ def _followed(move: MoveView, bundle: BundleRecord | None, now: float) -> MoveVi
 
 
 def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] | None:
-    """How a move ended; None while it has not, or was not begun."""
+    """Reason and detail of a move's end; None while it has not ended or was not started."""
     if bundle is None:
         return Reason.CONFLICT, "the bundle is gone"
     if bundle.owner == move.destination:
@@ -51,11 +51,11 @@ def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] |
     if not move.written:
         return None
     reason = Reason(bundle.reason) if bundle.reason in WITHDRAWN else Reason.SUPERSEDED
-    return reason, f"it is wished on {bundle.owner or 'nobody'} now"
+    return reason, f"its desired owner is {bundle.owner or 'none'} now"
 
 
 def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[DecisionRecord] = ()) -> DecisionRecord:
-    """The record with what the decision `now` measured of its brokers; itself when that is too early or was done.
+    """The record with the usage of its brokers in the decision `now`; itself when that is too early or was done.
 
     later: the decisions between the two.
     """

@@ -1,8 +1,7 @@
-"""`DecisionRecord`: one decision as people may ask about it later, whether it moved something or not.
+"""`DecisionRecord`: one decision, whether it moved something or not, for `trimtab explain` and the history.
 
-A record is plain data, camelCase in JSON like everything else that people read of Trimtab, and versioned. Percentages
-are of a broker's limit, 0-100 and above; None is unknown. `decision_log.build` makes it, `decision_log.outcome` adds
-what became of it.
+A record is plain, versioned data, camelCase in JSON. Percentages are of a broker's limit, 0-100 and above; None is
+unknown. `decision_log.build` makes it, `decision_log.outcome` adds its outcome.
 """
 
 from __future__ import annotations
@@ -12,22 +11,19 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
+from trimtab_operator.kube.config_map_store import UnreadableContentError, check_version
 from trimtab_operator.resources.common import Status
 from trimtab_strategies.model import Reason
 
 RECORD_VERSION = 1
-"""Of the form of a record; another one is not read."""
+"""Version of the format of a record. Other versions are not read."""
 
 STEADY = 5.0
-"""Percent points of usage up to which a broker counts as no different from before."""
-
-
-class ForeignRecordError(ValueError):
-    """What was stored is no record of this version; says why."""
+"""Percent points of usage up to which a broker counts as unchanged."""
 
 
 class Held(Status):
-    """Something that was not done, and why. subject: a broker or bundle, empty the whole cycle."""
+    """An action that was held back, and why. subject: a broker or bundle, empty the whole cycle."""
 
     subject: str = ""
     reason: Reason
@@ -36,40 +32,40 @@ class Held(Status):
 
 
 class Why(Status):
-    """A reason with its figures."""
+    """A reason, with figures in its detail."""
 
     reason: Reason
     detail: str = ""
 
 
 class BrokerView(Status):
-    """How one broker looked, and what was made of that."""
+    """One broker: its usage, and why it gives or takes bundles."""
 
     name: str
     usage: float | None = None
-    """Weighted usage: of the resources that count the most used one, percent."""
+    """Weighted usage: that of the most used resource, percent."""
     expected: float | None = None
-    """The same once everything planned has landed."""
+    """Weighted usage once all planned moves have landed."""
     resource: str = ""
-    """The resource that this is."""
+    """The most used resource."""
     resources: tuple[float | None, ...] = ()
     """Percent of each resource, in the order of `RESOURCES`."""
     trusted: bool = True
     missing: tuple[str, ...] = ()
-    """Resources of which nothing is known."""
+    """Resources that were not measured."""
     averages: Mapping[str, float] = Field(default_factory=dict)
-    """What the shedder remembers of it, by its own words."""
+    """The shedder's averages of the broker, by the shedder's names."""
     target_weight: float | None = None
     carried: float | None = None
     bundles: int | None = None
     gives: Why
-    """Why it gives bundles away, or keeps them."""
+    """Why it gives bundles away or keeps them."""
     takes: Why | None = None
-    """Why it may be given none; None: it may."""
+    """Why it may take no bundles; None: it may."""
 
 
 class Alternative(Status):
-    """A broker that did not get a bundle. after: weighted usage (percent) with the bundle."""
+    """A broker that was not chosen for a bundle. after: weighted usage (percent) with the bundle."""
 
     broker: str
     reason: Reason
@@ -77,7 +73,7 @@ class Alternative(Status):
 
 
 class MoveView(Status):
-    """One planned move, why other brokers did not get the bundle, and what became of it."""
+    """One planned move, why other brokers were not chosen, and its outcome."""
 
     bundle: str
     """In Pulsar's spelling."""
@@ -89,28 +85,28 @@ class MoveView(Status):
     load: float | None = None
     """Percent points of its source's CPU."""
     before: float | None = None
-    """Weighted usage (percent) of the source when it was this move's turn."""
+    """Weighted usage (percent) of the source before this move, after the moves planned before it."""
     after: float | None = None
     """Weighted usage (percent) of the destination with the bundle."""
     rejected: tuple[Alternative, ...] = ()
-    """The least used of the other brokers."""
+    """The least used of the brokers that were not chosen."""
     others: Mapping[Reason, tuple[str, ...]] = Field(default_factory=dict)
-    """The rest of the brokers, by reason."""
+    """The other brokers that were not chosen, by reason."""
     written: bool = False
-    """Whether it was written by the cycle that planned it."""
+    """Whether the cycle that planned it wrote it."""
     outcome: Reason | None = None
-    """How it ended, or why it was not written; None while it is under way."""
+    """How it ended, or why it was not written; None while it is pending."""
     detail: str = ""
     ended: float | None = None
-    """When that was first seen (epoch seconds)."""
+    """When its outcome was first observed (epoch seconds)."""
 
     @property
     def begun(self) -> bool:
-        """Whether it was carried out, or begun: by its own cycle, or once a person approved it."""
+        """Whether it was started, by its own cycle or after a person's approval."""
         return self.written or self.outcome is Reason.LANDED
 
     def against(self, broker: str) -> Reason | None:
-        """Why a broker did not get the bundle; None when it did, or that was not noted down."""
+        """Why a broker was not chosen; None when it was chosen, or that was not recorded."""
         noted = {other.broker: other.reason for other in self.rejected}
         return noted.get(broker) or next((reason for reason, names in self.others.items() if broker in names), None)
 
@@ -139,7 +135,7 @@ class StayView(Status):
 
 
 class ManualMove(Status):
-    """A move that a person, or Git, asked for. name: of the Bundle object. at: when it landed, epoch seconds."""
+    """A move that a person or Git asked for. name: of the Bundle object. at: when it landed, epoch seconds."""
 
     name: str
     source: str
@@ -148,31 +144,31 @@ class ManualMove(Status):
 
 
 class MeasuredOutcome(Status):
-    """What was measured on a broker once all had landed, against what was expected; percent, error in points."""
+    """Expected and measured usage of a broker once all moves had landed; percent, error in points."""
 
     broker: str
     expected: float
     measured: float
     error: float
     disturbed: bool = False
-    """Whether a later decision moved something from or to it before it was measured."""
+    """Whether a later decision moved a bundle from or to it before it was measured."""
 
 
 class Threshold(Status):
-    """The usage at which the shedder would relieve a broker."""
+    """The usage from which the shedder relieves a broker."""
 
     value: float
     """Percent."""
     average: str = ""
-    """Which remembered average it is compared with; empty: usage as measured."""
+    """The average that it is compared with; empty: usage as measured."""
     text: str
-    """How it comes about."""
+    """How it is computed."""
     field: str
-    """The policy's field that sets it."""
+    """The field of the policy that sets it."""
 
 
-class Caps(Status):
-    """What the policy allows, and what is left of it."""
+class MoveCaps(Status):
+    """Limits of the policy, and how much of them is used."""
 
     per_cycle: int
     per_broker: int
@@ -180,7 +176,7 @@ class Caps(Status):
     last_hour: int
     """Moves within the hour before the decision."""
     free_at: float | None = None
-    """When the oldest of them no longer counts (epoch seconds), if the hour's moves are spent."""
+    """When the oldest of them no longer counts (epoch seconds), if no more moves are allowed in this hour."""
     cool_down: float
     """Seconds."""
 
@@ -197,35 +193,35 @@ class DecisionRecord(Status):
     interval: float
     """Seconds from one decision to the next."""
     window: float
-    """Seconds over which rates are taken."""
+    """Seconds over which rates are computed."""
     outcome: Reason
     refusal: Held | None = None
     """Why the whole cycle did nothing."""
     restraint: Held | None = None
-    """Why its plan was only shown."""
+    """Why its plan was only shown and not carried out."""
     shedder: str
     placement: str
     parameters: Mapping[str, Any] = Field(default_factory=dict)
-    """Of the shedder, as the policy has them."""
+    """Parameters of the shedder, as in the policy."""
     line: Threshold | None = None
-    caps: Caps
+    caps: MoveCaps
     brokers: tuple[BrokerView, ...] = ()
     moves: tuple[MoveView, ...] = ()
     splits: tuple[SplitView, ...] = ()
     stays: tuple[StayView, ...] = ()
     held_back: tuple[Held, ...] = ()
     by_hand: tuple[ManualMove, ...] = ()
-    """What people, or Git, moved since the decision before, oldest first."""
+    """Moves by people or Git since the previous decision, oldest first."""
     results: tuple[MeasuredOutcome, ...] = ()
     measured_at: float | None = None
     """When `results` were measured (epoch seconds)."""
 
     def broker(self, name: str) -> BrokerView | None:
-        """How that broker looked; None when the decision did not know it."""
+        """The view of a broker; None when the decision did not include it."""
         return next((view for view in self.brokers if view.name == name), None)
 
     def moves_of(self, broker: str) -> tuple[list[MoveView], list[MoveView]]:
-        """The moves that leave a broker, and those that come to it."""
+        """The moves from a broker, and the moves to it."""
         leave = [move for move in self.moves if move.source == broker]
         return leave, [move for move in self.moves if move.destination == broker]
 
@@ -234,7 +230,7 @@ class DecisionRecord(Status):
         return next((move for move in self.moves if move.name == name), None)
 
     def by_hand_of(self, name: str) -> ManualMove | None:
-        """The last move by hand of the Bundle object `name` before this decision, and after the one before."""
+        """The last manual move of the Bundle object `name` between the previous decision and this one."""
         return next((move for move in reversed(self.by_hand) if move.name == name), None)
 
     def split_of(self, name: str) -> SplitView | None:
@@ -242,12 +238,12 @@ class DecisionRecord(Status):
         return next((split for split in self.splits if split.name == name), None)
 
     def stay_of(self, name: str) -> StayView | None:
-        """Why the Bundle object `name` stays; None when it moves, or was not among the largest."""
+        """Why the Bundle object `name` stays; None when it moves or was not among the largest."""
         return next((stay for stay in self.stays if stay.name == name), None)
 
     @property
     def verdicts(self) -> tuple[object, ...]:
-        """All it says, without figures: two decisions that say the same are no news."""
+        """Everything the decision says, without figures, to compare it with another one."""
         held = [found and (found.reason, found.detail) for found in (self.refusal, self.restraint)]
         brokers = [(v.name, v.trusted, v.gives.reason, v.takes and v.takes.reason) for v in self.brokers]
         stays = [(stay.name, stay.reason) for stay in self.stays if stay.reason in _OF_ITS_OWN]
@@ -255,27 +251,26 @@ class DecisionRecord(Status):
         return self.generation, self.outcome, held, sorted(brokers, key=repr), sorted(stays), sorted(acts)
 
     def says_the_same(self, before: DecisionRecord) -> bool:
-        """Whether it is no news after `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
+        """Whether it repeats `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
         if self.by_hand or any(move.written for move in self.moves) or self.verdicts != before.verdicts:
             return False
         usage = {view.name: view.usage or 0.0 for view in before.brokers}
         return all(abs((view.usage or 0.0) - usage.get(view.name, 0.0)) < STEADY for view in self.brokers)
 
     def to_json(self) -> str:
-        """As stored; what is at its default is left out."""
+        """The record as stored, without fields at their default."""
         return self.model_dump_json(by_alias=True, exclude_defaults=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read back; raises `ForeignRecordError`."""
+        """Read back; raises `UnreadableContentError`."""
         try:
             found = cls.model_validate_json(text)
         except ValidationError as error:
-            raise ForeignRecordError(f"it is no record of a decision ({error!s:.200})") from error
-        if found.version != RECORD_VERSION:
-            raise ForeignRecordError(f"it has version {found.version}, this Trimtab reads {RECORD_VERSION}")
+            raise UnreadableContentError(f"it is no record of a decision ({error!s:.200})") from error
+        check_version("it", found.version, known=RECORD_VERSION)
         return found
 
 
 _OF_ITS_OWN = frozenset({Reason.PINNED, Reason.QUARANTINED, Reason.EXCLUDED, Reason.NO_LOAD_DATA, Reason.SOLE_BUNDLE})
-"""Reasons for which a bundle stays that last, and have nothing to do with how large the other bundles are."""
+"""Lasting reasons for which a bundle stays, which don't depend on the size of other bundles."""

@@ -1,16 +1,16 @@
-"""Keeps watch over who else moves a policy's bundles: quarantines those that flap, gives way to a rival, and tells."""
+"""Detects other clients that move a policy's bundles: quarantines flapping bundles, retreats before competitors."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trimtab_operator.interference.detection import flapping, owner_changes, quarantined
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.resources.bundle import RELEASE
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import (
     NO_COMPETITION,
@@ -26,11 +26,54 @@ from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
 
+OFTEN = 3
+"""Changes of owner within the cool-down from which a bundle flaps, wherever it goes."""
+
+MOST_QUARANTINED = 1000
+"""Quarantined bundles that are kept. Of more, those whose quarantine ends first are dropped."""
+
+
+def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
+    """Why a bundle with this history (oldest first) flaps, in words; empty when it does not.
+
+    cool_down: seconds, of the policy. Within it the policy moves no bundle twice, so another client did. Changes by
+    people alone are not flapping.
+    """
+    if not history:
+        return ""
+    last = history[-1]
+    recent = [change for change in history if last.at - change.at <= cool_down]
+    if all(change.kind is ChangeKind.DESIRED for change in recent):
+        return ""
+    if back := next((change for change in recent[:-1] if change.left == last.taken), None):
+        return f"came back to {last.taken} {last.at - back.at:.0f} s after it had left"
+    return f"changed its owner {len(recent)} times in {last.at - recent[0].at:.0f} s" if len(recent) >= OFTEN else ""
+
+
+def quarantined(
+    before: Mapping[str, float], flapped: Iterable[str], until: float, now: float, gone: Iterable[str]
+) -> dict[str, float]:
+    """End of each bundle's quarantine (epoch seconds): of `flapped`, and of those in `before` that are not over.
+
+    gone: bundles that a person released, or that were deleted. No quarantine lasts past `until`: the policy may allow
+    less now, or the clock may have been set back.
+    """
+    kept = {bundle: min(end, until) for bundle, end in before.items() if end > now}
+    kept |= dict.fromkeys(flapped, until)
+    for bundle in gone:
+        kept.pop(bundle, None)
+    return dict(sorted(kept.items(), key=lambda item: (item[1], item[0]))[-MOST_QUARANTINED:])
+
+
+def owner_changes(changes: Iterable[OwnershipChange]) -> set[str]:
+    """The bundles whose owner changed."""
+    return {change.bundle for change in changes if change.kind not in {ChangeKind.OVERRULED, ChangeKind.OVERWRITTEN}}
+
 
 async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
-    """Whether a person wants the retreat before a rival ended; the annotation that says so is taken off.
+    """Whether a person ends the retreat from a competing balancer by an annotation, which is removed.
 
-    policy: the object, perhaps as it was a moment ago. Where somebody edits it just now, it stays for the next look.
+    policy: the object, which may be a moment old. If it is being edited, the annotation stays until the next round.
     Raises `ApiError`.
     """
     if not _released(policy):
@@ -52,31 +95,31 @@ def _released(policy: Mapping[str, Any]) -> bool:
 
 
 SHOWN = 20
-"""Quarantined bundles in the policy's status."""
+"""Number of quarantined bundles in the policy's status."""
 
 AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRULED})
-"""Changes that are as somebody wished, or that nobody wished anything about."""
+"""Changes that follow the desired owner, or that no client asked for."""
 
 
 @dataclass(slots=True)
 class InterferenceController:
-    """Speaks up once for each bundle and each fight."""
+    """Detects interference with one policy, and reports each bundle and each competition once."""
 
     context: ClusterState
     policy: str
     publisher: StatusPublisher
-    _told: tuple[Mapping[str, float], float, int] | None = None
+    _reported: tuple[Mapping[str, float], float, int] | None = None
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
-        """What the policy remembers once it took note of what others did since the last turn. policy: as read.
+        """The policy's state after the ownership changes since the last round. policy: as read.
 
-        It is to be kept before `tell` tells it, as nothing is seen twice. Raises `ApiError` before anything was taken.
+        Store it before `tell` reports it: each change is seen once. Raises `ApiError` before any change is taken.
         """
         remembered, settings, now = run.state, run.settings, self.context.now()
-        gone = await self._let_go(remembered.quarantine)
+        gone = await self._released_bundles(remembered.quarantine)
         released = await take_release(self.context.api, policy)
         changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
-        if settings.paused:  # a person is at work, and the policy moves nothing that could be contested
+        if settings.paused:  # a person is at work, and the policy makes no moves that could be undone
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
         for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
             self.context.metrics.external_moves.labels(self.policy, kind.value).inc(count)
@@ -92,15 +135,15 @@ class InterferenceController:
     def _flapped(
         self, changes: Sequence[OwnershipChange], cool_down: float, known: Mapping[str, float]
     ) -> dict[str, str]:
-        """What is wrong with each bundle that flaps now, by name; of those that are left alone already nothing."""
+        """Why each bundle flaps now, by name; without those in quarantine already."""
         histories = {
             name: self.context.ownership_changes.history(name) for name in owner_changes(changes) - known.keys()
         }
         found = {name: flapping(history, cool_down) for name, history in sorted(histories.items())}
         return {name: what for name, what in found.items() if what}
 
-    async def _let_go(self, quarantine: Mapping[str, float]) -> list[str]:
-        """The quarantined bundles that are gone, or that a person released; the annotation is taken off."""
+    async def _released_bundles(self, quarantine: Mapping[str, float]) -> list[str]:
+        """The quarantined bundles that are deleted, or that a person released by an annotation, which is removed."""
         bundles = self.context.stores.bundles.items
         released = [name for name in quarantine if name in bundles and bundles[name].released]
         for name in released:
@@ -124,13 +167,14 @@ class InterferenceController:
             await self.publisher.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}")
         if competition.retreats and competition.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
-            await self.publisher.event("Warning", str(Reason.COMPETING_BALANCER), await self._rival(last, competition))
+            reason, note = str(Reason.COMPETING_BALANCER), await self._competitor(last, competition)
+            await self.publisher.event("Warning", reason, note)
         if before.retreating(self.context.now()) and not competition.retreats:
-            text = "its moves are carried out again, as a person said; what undid them before is forgotten"
+            text = "its moves are carried out again, as a person asked; earlier interference is forgotten"
             await self.publisher.event("Normal", "Released", text)
 
-    async def _rival(self, last: OwnershipChange | None, competition: Competition) -> str:
-        """Who it is, as far as can be told, and what to do. last: what it did, None nothing since the last turn."""
+    async def _competitor(self, last: OwnershipChange | None, competition: Competition) -> str:
+        """The competing balancer, as far as it is known, and what to do. last: its last change, None: none seen."""
         until = f"this policy {advises_until(competition)}"
         if last is None:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
@@ -140,31 +184,34 @@ class InterferenceController:
             return f"its moves are undone, {who_took_back(last, off)}; {until}"
         try:
             found = await self.context.api.get(BUNDLES, self.context.namespace, last.bundle)
-            writer = writer_of_owner(found) or "somebody"
+            writer = writer_of_owner(found) or "another client"
         except ApiError:
-            writer = "somebody"
+            writer = "another client"
         what = f"{writer} wrote {last.taken} over spec.owner of {last.bundle}"
-        return f"its moves are undone, lastly {what}: leave spec.owner out of what {writer} applies; {until}"
+        return f"its moves are undone, last when {what}: leave spec.owner out of what {writer} applies; {until}"
 
     async def tell(self, run: PolicyRun, policy: Mapping[str, Any]) -> None:
-        """Conditions and the list, when they changed. A policy that never had such trouble is not written to.
+        """Write the conditions and the list of quarantined bundles, when they changed.
 
-        policy: as read; its status may tell of trouble that an earlier process saw. Raises `ApiError`.
+        A policy without interference is not written to. policy: as read; its status may report interference that an
+        earlier process saw. Raises `ApiError`.
         """
         kept, competition, now = run.state.quarantine, run.state.competition, self.context.now()
         self.context.metrics.quarantined.labels(self.policy).set(len(kept))
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
-        if self._told is None and not (kept or until or _told_of(policy)):
+        if self._reported is None and not (kept or until or _reports_interference(policy)):
             return
-        if (news := (kept, until, generation)) != self._told:
+        if (news := (kept, until, generation)) != self._reported:
             await self.publisher.status(lambda previous: _status(previous, kept, competition, now, generation))
-            self._told = news
+            self._reported = news
 
 
-def _told_of(policy: Mapping[str, Any]) -> bool:
-    """Whether the status of a policy tells of such trouble, even if it is over."""
+def _reports_interference(policy: Mapping[str, Any]) -> bool:
+    """Whether the status of a policy reports interference, even if it is over."""
     conditions = (policy.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] in {"Flapping", "CompetingBalancer"} for condition in conditions)
+    return any(
+        condition["type"] in {PolicyCondition.FLAPPING, PolicyCondition.COMPETING_BALANCER} for condition in conditions
+    )
 
 
 def _status(
@@ -172,15 +219,19 @@ def _status(
 ) -> dict[str, Any]:
     conditions = previous.get("conditions") or []
     text = f"{counted(len(kept), 'bundle')} came back again and again: left alone for a while"
-    flap = ("True", str(Reason.QUARANTINED), text) if kept else ("False", "Settled", "no bundle comes back again")
+    flap = (
+        ("True", str(Reason.QUARANTINED), text)
+        if kept
+        else ("False", ConditionReason.SETTLED, "no bundle comes back again")
+    )
     until = f"others undo what this policy moves: it {advises_until(competition)}"
-    rival = (
+    competing = (
         ("True", str(Reason.COMPETING_BALANCER), until)
         if competition.retreating(now)
-        else ("False", "Alone", "nobody undoes it")
+        else ("False", ConditionReason.ALONE, "no one undoes its moves")
     )
-    for kind, told in (("Flapping", flap), ("CompetingBalancer", rival)):
-        conditions = set_condition(conditions, kind, *told, generation, now)
+    for kind, values in ((PolicyCondition.FLAPPING, flap), (PolicyCondition.COMPETING_BALANCER, competing)):
+        conditions = set_condition(conditions, kind, *values, generation, now)
     shown = sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
     listed = [{"bundle": name, "until": timestamp(end)} for name, end in shown]
     return {"conditions": conditions, "quarantined": {"total": len(kept), "bundles": listed}}

@@ -1,4 +1,4 @@
-"""What Trimtab says to and hears from the Kubernetes API: the client, the stores, records, names, Events, conditions.
+"""The Kubernetes API: client, stores, records, names, Events, conditions, the Lease and its fence.
 
-Belongs here: everything that knows paths, status codes or watches. May not be here: a decision, or anything of Kopf.
+Everything that knows paths, status codes or watches belongs here. Decisions do not, and nothing imports Kopf.
 """

@@ -24,10 +24,10 @@ class BrokerRecord:
     last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
     weight:       how much it should carry relative to the others as its spec says, None when that does not.
     target_weight, score: as last written to its status, None when they were not.
-    policy:       the policy that looks after it, as last written to its status; empty when none ever did.
-    discovered:   whether it was made for a pod or broker that was found, and no person has set anything since.
-    conditions:   as its status has them.
-    observed_generation: the generation that its status speaks of; 0 when nobody has looked at it yet.
+    policy:       the policy that selects it, as last written to its status; empty when none ever did.
+    discovered:   whether Trimtab created it for a pod or broker, and no person has set anything since.
+    conditions:   of its status.
+    observed_generation: the generation that its status is about; 0 before the first one.
     id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty when it never did.
     """
 
@@ -59,8 +59,8 @@ class BrokerRecord:
 class PodRecord:
     """One pod. ready: its condition Ready is True; deleted: it is being terminated.
 
-    node: that it runs on, empty none yet. created: epoch seconds. since: epoch seconds of the last of its creation,
-    its being told to end, and its becoming ready or not; each NaN unknown.
+    node: that it runs on, empty none yet. created: epoch seconds. since: epoch seconds of its latest change: creation,
+    deletion request, or becoming ready or not. NaN unknown.
     """
 
     name: str
@@ -116,7 +116,7 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
 
 
 def _untouched(spec: Mapping[str, Any]) -> bool:
-    """Whether a Broker's spec says no more than its pod's name or its address, and what the API server adds."""
+    """Whether a Broker's spec has only its pod's name or its address, besides defaults of the API server."""
     added = {"schedulable": True, "failureDomain": "", "version": "", "loadManager": ""}
     said = [key for key, value in spec.items() if key not in added or value != added[key]]
     return said in (["pod"], ["address"])

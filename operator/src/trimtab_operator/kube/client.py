@@ -1,9 +1,9 @@
 """`Api`: a thin client for any kind of object, with typed errors and bounded retries.
 
-Objects are plain dicts as JSON has them. Retried are 429 (after Retry-After), 5xx and lost connections, with jittered
-back-off until `patience` is spent; a list also on 404, as the endpoint of a new CRD needs a moment. A retried write
-may have been carried out by an attempt whose answer was lost. A patch with a resourceVersion then ends in
-`ConflictError`, and so does a create (reason AlreadyExists). Both mean: read again.
+Objects are plain dicts, as in JSON. The client retries 429 (after Retry-After), 5xx and lost connections, with
+jittered backoff until `patience` is used up. It also retries a list on 404: the endpoint of a new CRD takes a moment.
+A write may have succeeded in an attempt whose answer was lost. Its retry then ends in `ConflictError`: a patch because
+of its resourceVersion, a create with reason AlreadyExists. Read the object again in both cases.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trimtab_operator.kube.errors import (
     RefusedError,
 )
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.refs import (
+from trimtab_operator.kube.wire import (
     BROKERS,
     BUNDLE_SPLITS,
     BUNDLES,
@@ -39,15 +39,13 @@ from trimtab_operator.kube.refs import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
+    LOST,
     PODS,
     POLICIES,
     SECRETS,
     TOPIC_NAMESPACES,
-    ResourceRef,
-)
-from trimtab_operator.kube.wire import (
-    LOST,
     Page,
+    ResourceRef,
     WatchEvent,
     parse_event,
     parse_page,
@@ -60,7 +58,7 @@ _CHANCE = random.SystemRandom()
 
 
 def backoff(first: float = 0.1, factor: float = 2.0, longest: float = 5.0) -> Iterator[float]:
-    """Seconds to wait before each further attempt: growing, and jittered so that clients don't come back as one."""
+    """Seconds to wait before each further attempt. They grow, and are jittered so that clients don't retry together."""
     ceiling = first
     while True:
         yield _CHANCE.uniform(ceiling / 2, ceiling)
@@ -84,7 +82,7 @@ class Patience:
         self._waits = backoff(longest=2.0)
 
     async def wait(self, at_least: float = 0.0) -> bool:
-        """Wait for the next attempt (`at_least`: what Retry-After asked for); False when that would take too long."""
+        """Wait before the next attempt; False when that would take too long. at_least: seconds, from Retry-After."""
         pause = max(next(self._waits), at_least)
         if self.clock() + pause > self._until:
             return False
@@ -123,7 +121,7 @@ T = TypeVar("T")
 
 
 Observer = Callable[[str, str, float], None]
-"""Told of each request: verb (get, list, watch, create, patch, delete), HTTP status or error word, seconds."""
+"""Called after each request with verb (get, list, watch, create, patch, delete), HTTP status or error word, seconds."""
 
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -140,7 +138,7 @@ _WITHIN = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
 
 class Api:
-    """See the module; made by `connect`. All methods raise `ApiError`."""
+    """The client. `connect` makes it. All methods raise `ApiError`."""
 
     def __init__(self, connection: Connection, *, patience: float = 15.0, observe: Observer | None = None) -> None:
         self._connection = connection
@@ -160,8 +158,8 @@ class Api:
     ) -> AsyncIterator[Api]:
         """Connect by `kubeconfig`, else as the pod's service account, else by the default kubeconfig.
 
-        patience: seconds that one request may spend on waiting between retries. fence: what each write must pass; left
-        out, nothing holds them back. Raises `ConnectionSettingsError`.
+        patience: seconds that one request may wait between retries, in sum. fence: each write must pass it; None: all
+        writes are sent. Raises `ConnectionSettingsError`.
         """
         connection = await Connection.open(kubeconfig, context, fence)
         try:
@@ -175,9 +173,9 @@ class Api:
         return self._connection.host
 
     async def credentials(self) -> dict[str, Any]:
-        """What another client needs to speak to the same server as the same identity, as `kopf.ConnectionInfo` has it.
+        """Server and identity for another client, with the names of `kopf.ConnectionInfo`.
 
-        Read afresh, as tokens rotate: ask again when the server answers 401.
+        They are read again on each call, because tokens rotate. Call it again when the server answers 401.
         """
         return await self._connection.credentials()
 
@@ -193,7 +191,7 @@ class Api:
         field_selector: str = "",
         limit: int = 1000,
     ) -> AsyncIterator[Page]:
-        """All objects, in pages of at most `limit`. `GoneError`: the list changed too much meanwhile; begin again."""
+        """All objects, in pages of at most `limit`. `GoneError`: the list changed too much meanwhile; list again."""
         query = {"labelSelector": label_selector, "fieldSelector": field_selector, "limit": str(limit)}
         token = ""
         while True:
@@ -204,7 +202,7 @@ class Api:
                 return
 
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object; unknown fields are refused. `ConflictError`: its name is taken."""
+        """Create an object. The server refuses unknown fields. `ConflictError`: the name is taken."""
         url = request_url(ref.path(namespace), fieldValidation="Strict")
         return await self._json("create", "POST", url, body=body)
 
@@ -221,9 +219,9 @@ class Api:
     async def delete(
         self, ref: ResourceRef, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> dict[str, Any]:
-        """Delete an object; what it owns goes with it in the background.
+        """Delete an object. The server deletes what it owns in the background.
 
-        uid, resource_version: the object must have them if given, else `ConflictError`.
+        uid, resource_version: the object must have them, if given. `ConflictError`: it has others.
         """
         wanted = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {key: value for key, value in wanted.items() if value}
@@ -242,12 +240,11 @@ class Api:
         silence: float = 90.0,
         opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Changes after `resource_version`; ends after `seconds`. `opened` is called once the server has taken it.
+        """Changes after `resource_version`, for `seconds`. opened: called once the server has accepted the watch.
 
-        A server sends bookmarks when it pleases: about once a minute where its etcd reports progress, else hardly ever.
-        `GoneError`: `resource_version` is too old, list again. `ApiUnavailableError`: the stream broke, or nothing came
-        for `silence` seconds; it may be resumed from the last event. Close the generator (`contextlib.aclosing`) to end
-        the watch early.
+        Bookmarks come about once a minute where etcd reports progress, else rarely. `GoneError`: `resource_version` is
+        too old, list again. `ApiUnavailableError`: the stream broke, or was silent for `silence` seconds; it can be
+        resumed from the last event. Close the generator (`contextlib.aclosing`) to end the watch early.
         """
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(seconds)))}
         url = request_url(ref.path(namespace), resourceVersion=resource_version, labelSelector=label_selector, **query)
@@ -264,11 +261,11 @@ class Api:
             response.close()
 
     async def _json(self, verb: str, method: str, url: str, **request: Any) -> dict[str, Any]:
-        """Send, retry, read the answer, a JSON object."""
+        """Send a request with retries, and parse its answer, a JSON object."""
         return await self._read(verb, method, url, json.loads, **request)
 
     async def _read(self, verb: str, method: str, url: str, parse: Callable[[bytes], T], **request: Any) -> T:
-        """Send, retry, read. Reading belongs to the attempt: an answer that breaks off is asked for again."""
+        """Send a request with retries, and parse its answer. An answer that breaks off is a failed attempt."""
         patience, tried = Patience(self._patience), 0
         while True:
             response = await self._open(verb, method, url, patience=patience, **request)
@@ -294,7 +291,7 @@ class Api:
         within: aiohttp.ClientTimeout = _WITHIN,
         **request: Any,
     ) -> aiohttp.ClientResponse:
-        """The response, once it is a success."""
+        """The first successful response."""
         patience = patience or Patience(self._patience)
         renewed = False
         while True:
@@ -323,4 +320,4 @@ class Api:
 
 
 def _ignore(_verb: str, _code: str, _seconds: float) -> None:
-    """Nobody is told of requests."""
+    """Ignore a request."""

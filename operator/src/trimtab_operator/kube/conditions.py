@@ -1,10 +1,12 @@
-"""Conditions and timestamps as every Kubernetes tool reads them. Pure."""
+"""Conditions and timestamps in the form that all Kubernetes tools read. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+from trimtab_operator.resources.conditions import ConditionType
 
 Condition = dict[str, Any]
 
@@ -15,7 +17,7 @@ def timestamp(epoch: float) -> str:
 
 
 def micro_timestamp(epoch: float) -> str:
-    """The same with microseconds, which a Kubernetes `MicroTime` wants."""
+    """Epoch seconds as RFC 3339 in UTC with microseconds: a Kubernetes `MicroTime`."""
     return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -31,17 +33,17 @@ def epoch(text: str | None) -> float:
 
 def set_condition(  # noqa: PLR0917  the order in which conditions are read
     conditions: Iterable[Mapping[str, Any]],
-    type: str,  # noqa: A002  the field's name in every Kubernetes object
+    type: ConditionType,  # noqa: A002  the field's name in every Kubernetes object
     status: str,
     reason: str,
     message: str,
     generation: int,
     now: float,
 ) -> list[Condition]:
-    """`conditions` with the one of `type` set; the others, and their order, are kept.
+    """`conditions` with the one of `type` set; the others and their order are kept.
 
-    lastTransitionTime changes only when `status` does. A condition that already speaks of a later `generation` is left
-    as it is: the writer looked at an older object. now: epoch seconds.
+    lastTransitionTime changes only when `status` does. A condition of a later `generation` is kept: the writer saw an
+    older object. now: epoch seconds.
     """
     kept = [dict(condition) for condition in conditions]
     at = next((i for i, condition in enumerate(kept) if condition["type"] == type), None)
@@ -50,9 +52,9 @@ def set_condition(  # noqa: PLR0917  the order in which conditions are read
         return kept
     changed = old.get("status") != status
     new = {
-        "type": type,
+        "type": str(type),
         "status": status,
-        "reason": reason,
+        "reason": str(reason),
         "message": message,
         "lastTransitionTime": timestamp(now) if changed else old["lastTransitionTime"],
         "observedGeneration": generation,

@@ -1,7 +1,7 @@
-"""Finds the API server and our identity, and hands out requests that carry it. Wraps `kubernetes.aio`.
+"""Finds the API server and our identity, and sends requests with it. Wraps `kubernetes.aio`.
 
-That package brings kubeconfig files, exec plugins, service-account tokens that rotate, client certificates and proxies.
-Its generated models are left alone: they would cost more time and memory than everything else a store does.
+That package handles kubeconfig files, exec plugins, rotating service-account tokens, client certificates and proxies.
+Its generated models are not used: they would take more time and memory than the rest of a store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class Connection:
-    """An open way to one API server; `open` makes it, `close` ends it."""
+    """An open connection to one API server. `open` makes it, `close` ends it."""
 
     def __init__(self, configuration: Any, kubeconfig: str | None, context: str | None) -> None:
         self._configuration = configuration
@@ -38,7 +38,7 @@ class Connection:
     async def open(cls, kubeconfig: str | None, context: str | None, fence: Fence | None = None) -> Connection:
         """Connect by `kubeconfig` if given, else as the pod's service account, else by the default kubeconfig.
 
-        fence: what each write must pass. Raises `ConnectionSettingsError` when there is none of them, or none of use.
+        fence: each write must pass it. Raises `ConnectionSettingsError` when none of them exists, or none works.
         """
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = 256  # watches hold theirs for minutes; moves must not wait behind them
@@ -58,11 +58,11 @@ class Connection:
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def renew(self) -> None:
-        """Read the credentials again (a token in a kubeconfig, or of an exec plugin, that has expired)."""
+        """Read the credentials again, when a token in a kubeconfig or of an exec plugin has expired."""
         await _load(self._configuration, self._kubeconfig, self._context)
 
     async def credentials(self) -> dict[str, Any]:
-        """Server, TLS files and token, read afresh, by the names of `kopf.ConnectionInfo`."""
+        """Server, TLS files and token, read again, with the names of `kopf.ConnectionInfo`."""
         await self.renew()
         settings, headers = self._configuration, dict[str, str]()
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
@@ -84,7 +84,7 @@ class Connection:
         """Send one request; the caller reads and releases the response. `within`: an `aiohttp.ClientTimeout`."""
         headers = {
             "Accept": "application/json",
-            # the server would compress every page of a list at the cost of both sides' CPU
+            # otherwise the server compresses every page of a list, which costs CPU on both sides
             "Accept-Encoding": "identity",
             "Content-Type": content_type,
             "User-Agent": USER_AGENT,
@@ -99,24 +99,26 @@ class Connection:
 
 
 def default_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The namespace that counts where none is named, as for kubectl: of the pod, of the context, else ``default``.
+    """The default namespace, as in kubectl: of the pod, of the context, else ``default``.
 
-    Raises `ConnectionSettingsError` for a kubeconfig or a context that there is not.
+    Raises `ConnectionSettingsError` for a kubeconfig or a context that does not exist.
     """
     if kubeconfig is None and os.environ.get(_IN_CLUSTER):
         return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() if _OWN_NAMESPACE.is_file() else "default"
     found, current = contexts(kubeconfig)
     name = context or current
     if name not in found:
-        told = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
-        raise ConnectionSettingsError(f"{told}; with --context it may be: {', '.join(found) or 'none, as it has none'}")
+        problem = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
+        raise ConnectionSettingsError(
+            f"{problem}; with --context it may be: {', '.join(found) or 'none, as it has none'}"
+        )
     return found[name] or "default"
 
 
 def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
-    """Namespace of each context by its name (empty where it has none), and the current one's name.
+    """Namespace of each context by the context's name (empty none), and the name of the current context.
 
-    Of several files the first that says something counts, as for kubectl. Raises `ConnectionSettingsError`.
+    Of several files the first that sets a value counts, as in kubectl. Raises `ConnectionSettingsError`.
     """
     path, found, current = _kubeconfig_path(kubeconfig), dict[str, str](), ""
     for part in filter(os.path.isfile, path.split(os.pathsep)):

@@ -1,13 +1,13 @@
-"""What a request to the Kubernetes API can end in, as types a caller can tell apart."""
+"""Errors of requests to the Kubernetes API, as types that a caller can tell apart."""
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """Base: a request that failed.
+    """Base class: a request that failed.
 
-    status: HTTP status, 0 when there was no answer; reason: the API server's own word, such as ``AlreadyExists``;
-    retry_after: seconds the server asked us to wait, 0 if it did not.
+    status: HTTP status, 0 without an answer. reason: the API server's word, such as ``AlreadyExists``.
+    retry_after: seconds that the server asked the client to wait, 0 if it did not.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
@@ -18,7 +18,7 @@ class ApiError(Exception):
 
 
 class NotFoundError(ApiError):
-    """404: there is no such object, or no such kind (yet)."""
+    """404: the object does not exist, or its kind does not exist (yet)."""
 
 
 class ConflictError(ApiError):
@@ -26,11 +26,11 @@ class ConflictError(ApiError):
 
 
 class GoneError(ApiError):
-    """410: the resourceVersion or continue token is older than what the server keeps. List again."""
+    """410: the server no longer has the resourceVersion or continue token. List again."""
 
 
 class RefusedError(ApiError):
-    """Another 4xx: the request itself is wrong or not allowed, and would be so again."""
+    """Another 4xx: the request is invalid or not allowed, and a retry would fail too."""
 
 
 class ApiUnavailableError(ApiError):
@@ -38,17 +38,17 @@ class ApiUnavailableError(ApiError):
 
 
 class FencedError(ApiError):
-    """Held back before it was sent: this process does not lead, so it may not write (`cluster.fence`)."""
+    """A write that was not sent, because this process does not lead (`kube.fence`)."""
 
 
 class ConnectionSettingsError(ApiError):
-    """There is no way to the API server: no kubeconfig and no service account, or one that can't be read."""
+    """No kubeconfig and no service account, or one that can't be read."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
 
 
 def error_for(status: int, reason: str, message: str) -> ApiError:
-    """The error that stands for an HTTP status of 400 or more."""
+    """The error for an HTTP status of 400 or more."""
     fallback = ApiUnavailableError if status == 429 or status >= 500 else RefusedError  # noqa: PLR2004
     return _BY_STATUS.get(status, fallback)(message, status=status, reason=reason)

@@ -1,4 +1,4 @@
-"""`EventPoster`: Kubernetes Events, with repetitions counted instead of posted again. Kopf's own are not aggregated."""
+"""`EventPoster`: posts Kubernetes Events, and counts repetitions instead of posting them. Kopf's Events don't."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Series:
 
 
 class EventPoster:
-    """Posts Events in the name of `controller`. Nothing here fails a caller: what can't be posted is logged.
+    """Posts Events in the name of `controller`. It never raises: an Event that can't be posted is logged.
 
-    aggregate: seconds within which the same (object, reason, message) only raises the count of its first Event.
+    aggregate: seconds within which a repeated (object, reason, message) only raises the count of its first Event.
     now: epoch seconds.
     """
 
@@ -64,8 +64,8 @@ class EventPoster:
     ) -> None:
         """Post one Event about `involved`: an object as the API returns it, or a reference (apiVersion, kind, name).
 
-        type: Normal or Warning; reason: one CamelCase word; action: what was being done. A message beyond 1024
-        bytes is cut.
+        type: Normal or Warning. reason: one CamelCase word. action: the activity that the Event is about. A message
+        beyond 1024 bytes is cut.
         """
         regarding = _reference(involved)
         note = _cut(message)

@@ -1,11 +1,11 @@
-"""`Fence`: the one place where writes leave the process, and where they are stopped once we no longer lead.
+"""`Fence`: stops all writes of a process that no longer leads.
 
-It is a deadline, not a flag: a process that was paused for longer than its Lease lasts must send nothing when it goes
-on, before any task of it had a turn to notice. So each write looks at the clock itself, when its connection is there
-and its first byte is about to be sent. What had already been sent can't be called back: for that there are
-resourceVersions, and the epoch that the API server never lets go back (`resources.bundle`).
+The fence is a deadline, not a flag. A process that was paused for longer than its Lease must send nothing when it
+resumes, even before one of its tasks notices. So each write compares the clock with the deadline, once its connection
+is open and its first byte is about to be sent. A write that was already sent can't be stopped. Two other rules reject
+it: the resourceVersion, and the epoch, which the API server never lets decrease (`resources.bundle`).
 
-The clock is one that also counts the time in which the machine slept, where there is such a clock.
+Where the platform has one, the clock also counts the time in which the machine slept.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing: a standby may use them."""
+"""HTTP methods that change nothing. A standby may use them."""
 
 _CLOSED = float("-inf")
 
 
 def awake_or_not() -> float:
-    """Seconds that never jump, and go on while the machine sleeps."""
+    """Monotonic seconds, which also count while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 @dataclass(slots=True)
 class Fence:
-    """Closed at first. clock: seconds; only what it says counts, not what the event loop has got round to."""
+    """A deadline for writes, closed at first. clock: seconds."""
 
     clock: Callable[[], float] = awake_or_not
     _until: float = field(default=_CLOSED)
 
     @property
     def left(self) -> float:
-        """Seconds until it closes, unless it is extended; 0 when it is closed."""
+        """Seconds until the fence closes, if nothing extends it; 0 when it is closed."""
         return max(0.0, self._until - self.clock())
 
     def extend(self, until: float) -> None:
-        """Let writes out until `until` on its clock."""
+        """Allow writes until `until` (seconds on `clock`)."""
         self._until = until
 
     def close(self) -> None:
-        """Let nothing out any more."""
+        """Stop all writes from now on."""
         self._until = _CLOSED
 
     def check(self, what: str) -> None:
-        """Raise `FencedError` when closed. what: the write, in words."""
+        """Raise `FencedError` when the fence is closed. what: the write, in words."""
         if not self.left:
             raise FencedError(f"{what} was not sent: this process does not lead")
 
     def requests(self) -> type[aiohttp.ClientRequest]:
-        """What an `aiohttp.ClientSession` is to make its requests of (`request_class`), so that each write passes here.
+        """The `request_class` for an `aiohttp.ClientSession` whose writes must pass this fence.
 
-        A write that finds the fence closed ends in `FencedError`.
+        A write ends in `FencedError` when the fence is closed.
         """
         fence = self
 
@@ -74,12 +74,12 @@ class Fence:
             async def write_bytes(
                 self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
             ) -> None:
-                # A turn of the event loop later than `send`; until here nothing has gone out, headers neither.
+                # One iteration of the event loop after `send`. Nothing was sent until here, not even headers.
                 try:
                     fence._pass(self)
                 except FencedError as error:
                     if conn.protocol is not None:
-                        conn.protocol.set_exception(error)  # it reaches whoever waits for the answer
+                        conn.protocol.set_exception(error)  # the caller that awaits the answer gets it
                     conn.close()
                     return
                 await super().write_bytes(writer, conn, content_length)

@@ -1,12 +1,13 @@
-"""`Elector`: which of several equal processes leads, by a Lease in the API server.
+"""`Elector`: elects one leader among equal processes, by a Lease in the API server.
 
-The holder renews it every `retry` seconds. Whoever finds that it has not changed for its whole duration, by a clock of
-his own (no two machines need agree on the time), takes it over. The holder gives up earlier than that: its fence stays
-open for `deadline` seconds from the moment it *asked* for a renewal that was granted, so it closes before anybody else
-can lead. Each write of the Lease carries the resourceVersion it rests on: of two who reach for it, one gets a conflict.
+The holder renews the Lease every `retry` seconds. A candidate takes it over when it has not changed for its whole
+duration, by the candidate's own clock: clocks of machines need not agree. The holder stops earlier. Its fence stays
+open for `deadline` seconds from the moment at which it *sent* a renewal that was granted, so the fence closes before
+another process can lead. Each write of the Lease carries the resourceVersion that was read: of two candidates, one gets
+a conflict.
 
-``leaseTransitions`` counts the leaders, and is at the same time the *epoch* that each of them writes into what it
-decides. It is moved on past any epoch that was ever written elsewhere (`Elector.claim`), should the Lease get lost.
+``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. If the Lease
+was lost, `Elector.claim` raises it above any epoch that was written elsewhere.
 """
 
 from __future__ import annotations
@@ -30,40 +31,40 @@ from trimtab_operator.kube.fence import Fence
 log = logging.getLogger(__name__)
 
 LEASE = "trimtab"
-"""Name of the Lease, unless told otherwise."""
+"""Default name of the Lease."""
 
 DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
-"""Seconds, unless told otherwise: what Kubernetes' own components take. See `Candidacy`."""
+"""Default seconds of a `Candidacy`, the same as Kubernetes' own components use."""
 
 LAST_EPOCH = 2**31 - 1
 """The largest number that ``leaseTransitions`` can be."""
 
 _CHANCE = random.SystemRandom()
 _ATTEMPTS = 3
-"""How many attempts that are not answered fit into the deadline."""
+"""Attempts without an answer that fit into the deadline."""
 
 
 class LeaseLostError(RuntimeError):
-    """This process led and does not any more. Says why; the only thing left to do is to end."""
+    """This process no longer leads; the text says why. The process must end."""
 
 
 class EpochsUsedUpError(RuntimeError):
-    """There is no epoch after the largest one that was seen; says what to do."""
+    """There is no epoch after the largest one that was seen; the text says what to do."""
 
 
 def own_identity() -> str:
-    """The host's name (a pod's is that of the pod) and a random word: a process that starts again is another one."""
+    """The host name (in a pod, its name) and a random suffix: a restarted process has another identity."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """Who wants to lead, and by which rules. Raises `ValueError` for rules by which two could lead at once.
+    """Identity of a candidate, and the times of the Lease. Raises `ValueError` for times with which two could lead.
 
-    name:     of the Lease object; all replicas must agree on it.
+    name:     of the Lease object, the same in all replicas.
     duration: seconds without a renewal after which others may take over.
-    deadline: seconds after which a leader that could not renew stops writing.
-    retry:    seconds between two attempts, at most; each wait is shortened by chance, so that they do not coincide.
+    deadline: seconds after which a leader that could not renew stops its writes.
+    retry:    seconds between two attempts, at most. Each wait is shortened at random, so that replicas don't coincide.
     """
 
     name: str = LEASE
@@ -86,10 +87,10 @@ class Candidacy:
 
 @dataclass(slots=True)
 class Elector:
-    """Campaigns for the Lease, keeps it and gives it back. For one process and one term: who lost does not return.
+    """Campaigns for the Lease, renews it and releases it, for one term. A process that lost it does not campaign again.
 
-    api: has no fence and little patience, as this is what opens the fence.
-    leader: who holds the Lease as far as is known, empty for nobody. epoch: of our own term, 0 before it.
+    api: has no fence, because the elector opens it, and little patience.
+    leader: identity of the last known holder, empty none. epoch: of our own term, 0 before it.
     """
 
     api: Api
@@ -107,22 +108,22 @@ class Elector:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def campaign(self, *, led_before: bool = False) -> None:
-        """Wait until we lead. The fence is open then, and stays so only while `keep` runs.
+        """Wait until we lead. The fence is open then, and stays open only while `keep` runs.
 
-        led_before: whether somebody led this cluster once. Then a Lease that is not there was deleted, perhaps a moment
-        ago and while its holder goes on, who puts it back: it is taken as one that was renewed just now.
+        led_before: whether this cluster ever had a leader. A missing Lease was then deleted, perhaps a moment ago, and
+        its holder may still lead and restore it: the Lease counts as renewed just now.
         """
         if led_before:
             self._free_at = self.fence.clock() + self.candidacy.duration
         while True:
             if await self._try(self._reach):
                 return
-            pause = self._pause() / 2  # the sooner a renewal is seen, the sooner the last one runs out
+            pause = self._pause() / 2  # an earlier read of the last renewal means an earlier takeover
             held_for = self._free_at - self.fence.clock()
             await asyncio.sleep(min(pause, held_for) if held_for > 0 else pause)
 
     async def keep(self) -> None:
-        """Renew for ever. Raises `LeaseLostError`, with the fence closed."""
+        """Renew until the Lease is lost. Raises `LeaseLostError`, with the fence closed."""
         try:
             while True:
                 await asyncio.sleep(min(self._pause(), self.fence.left))
@@ -133,7 +134,7 @@ class Elector:
             self.fence.close()
 
     async def claim(self, epoch: int) -> int:
-        """Make `epoch`, or a larger one, the epoch of our term, before anything is written with it. Returns it.
+        """Raise the epoch of our term to at least `epoch`, before anything is written with it. Returns the epoch.
 
         `keep` must be running. Raises `LeaseLostError`, `EpochsUsedUpError`.
         """
@@ -149,7 +150,7 @@ class Elector:
         return self.epoch
 
     async def release(self) -> None:
-        """Close the fence, and give the Lease back if it is ours, so that another may lead at once."""
+        """Close the fence, and release the Lease if it is ours, so that another replica can lead at once."""
         self.fence.close()
         if self._acquired and await self._try(self._give_back):
             log.info("gave back the Lease %s/%s", self.namespace, self.candidacy.name)
@@ -158,7 +159,7 @@ class Elector:
         return self.candidacy.retry * _CHANCE.uniform(0.5, 1.0)
 
     async def _try(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
-        """One attempt, so bounded that a connection which hangs leaves time for another. What fails is logged."""
+        """Make one attempt, short enough that a hanging connection leaves time for another. Failures are logged."""
         try:
             async with asyncio.timeout(max(self.candidacy.retry, self.candidacy.deadline / _ATTEMPTS)), self._turn:
                 done = await attempt()
@@ -172,7 +173,7 @@ class Elector:
         return False
 
     def _complain(self, text: str) -> None:
-        """Log what went wrong, but not the same over and over."""
+        """Log a failure; a repeated one only at a lower level."""
         level = logging.DEBUG if text == self._complaint else logging.WARNING
         log.log(level, "Lease %s/%s: %s", self.namespace, self.candidacy.name, text)
         self._complaint = text
@@ -183,27 +184,27 @@ class Elector:
             ours = self._look(await self._read())
         except NotFoundError:
             return self._may_take() and await self._create(1)
-        if ours:  # an earlier attempt got it, whose answer was lost
+        if ours:  # an earlier attempt took it, and its answer was lost
             return await self._write({"renewTime": _now()})
         return self._may_take() and await self._write(self._taken(self._transitions + 1))
 
     async def _renew(self) -> bool:
-        """Raises `ApiError`; `LeaseLostError` when somebody else has it."""
+        """Renew the Lease. Raises `ApiError`; `LeaseLostError` when another process holds it."""
         try:
             return await self._write({"renewTime": _now()})
         except NotFoundError:
             return await self._restore()
         except ConflictError:
             if not self._look(await self._read()):
-                raise LeaseLostError(f"the Lease is held by {self.leader or 'nobody'} now") from None
+                raise LeaseLostError(f"the Lease is held by {self.leader or 'no one'} now") from None
             return False
 
     async def _restore(self) -> bool:
-        """Somebody deleted the Lease: put it back before another one takes our place."""
+        """Create the deleted Lease again, before another process takes it."""
         try:
             return await self._create(self.epoch)
         except ConflictError as error:
-            raise LeaseLostError("the Lease was deleted, and somebody else made it anew") from error
+            raise LeaseLostError("the Lease was deleted, and another process created it again") from error
 
     async def _give_back(self) -> bool:
         if not self._look(await self._read()):
@@ -217,7 +218,7 @@ class Elector:
         return await self.api.get(LEASES, self.namespace, self.candidacy.name)
 
     def _look(self, lease: Mapping[str, Any]) -> bool:
-        """Note who holds the Lease and when it was seen to change; whether that is us, and no namesake."""
+        """Note the holder of the Lease, and when it last changed; True if we hold it since our own `acquireTime`."""
         spec, meta = lease.get("spec") or {}, lease["metadata"]
         self.leader, self._transitions = spec.get("holderIdentity") or "", spec.get("leaseTransitions") or 0
         if self._version != meta["resourceVersion"]:
@@ -231,7 +232,7 @@ class Elector:
         return self.fence.clock() >= self._free_at
 
     def _taken(self, epoch: int) -> dict[str, Any]:
-        """The spec of a Lease that we take now."""
+        """The spec of the Lease when we take it."""
         self._acquired = _now()
         return {
             "holderIdentity": self.candidacy.identity,
@@ -252,13 +253,13 @@ class Elector:
         return self._granted(asked, await self.api.create(LEASES, self.namespace, body))
 
     async def _write(self, spec: Mapping[str, Any]) -> bool:
-        """Take or renew. Raises `ApiError`, above all `ConflictError` when somebody wrote it meanwhile."""
+        """Write the Lease as it was last read. Raises `ApiError`; `ConflictError` when it was written since."""
         body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
         asked = self.fence.clock()
         return self._granted(asked, await self.api.patch(LEASES, self.namespace, self.candidacy.name, body))
 
     def _granted(self, asked: float, lease: Mapping[str, Any]) -> bool:
-        """We lead for `deadline` seconds from before we asked: not later than the server began to count."""
+        """Open the fence for `deadline` seconds from `asked`, which is before the server granted the Lease."""
         self._look(lease)
         self.reference = {key: lease[key] for key in ("apiVersion", "kind", "metadata")}
         self.epoch = self._transitions
@@ -276,7 +277,7 @@ async def candidate(
 ) -> AsyncIterator[tuple[Api, Elector]]:
     """A client whose writes pass the fence, and the elector that opens it. Raises `ConnectionSettingsError`.
 
-    The Lease has a connection of its own, so that no amount of other requests holds a renewal up.
+    The Lease has its own connection, so that other requests never delay a renewal.
     """
     fence = Fence()
     async with (

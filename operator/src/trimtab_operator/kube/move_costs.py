@@ -1,4 +1,4 @@
-"""`MoveCosts`: what the latest moves of a topic namespace's bundles cost its clients, as its object remembers it."""
+"""`MoveCosts`: how long the latest moves of a namespace's bundles interrupted its clients. Kept in its object."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from trimtab_operator.kube.conditions import timestamp
 
 @dataclass(frozen=True, slots=True)
 class MoveCosts:
-    """The latest moves that were measured, oldest first; none at all: nothing is known, and nothing is guessed."""
+    """The latest measured moves, oldest first. If there are none, nothing is known."""
 
     latest: tuple[Interruption, ...] = ()
 
     @property
-    def publish_gap(self) -> Summary | None:
-        """How long publishers waited; None where none was measured."""
+    def publish_gap(self) -> CostSummary | None:
+        """Interruption of publishers; None where none was measured."""
         return _summary([cost.publish_gap for cost in self.latest if cost.publish_gap is not None])
 
     @property
-    def reconnect(self) -> Summary | None:
-        """How long it took until all clients were back; None where nothing was measured."""
+    def reconnect(self) -> CostSummary | None:
+        """Time until all clients had reconnected; None where none was measured."""
         return _summary([cost.reconnect for cost in self.latest])
 
     def after(self, cost: Interruption) -> Self:
-        """With one more move, and without the oldest where there are more than `KEPT`."""
+        """With one more move, and at most the latest `KEPT`."""
         return type(self)((*self.latest, cost)[-KEPT:])
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self:
-        """As a TopicNamespace's status (JSON) has them."""
+        """From a TopicNamespace's status (JSON)."""
         found = (status.get("moveCost") or {}).get("latest") or ()
         return cls(tuple(Interruption(cost.get("publishGap"), cost["reconnect"]) for cost in found))
 
     def to_status(self, now: float) -> dict[str, Any]:
-        """The status' field ``moveCost``, whole. now: epoch seconds."""
+        """The whole field ``status.moveCost``. now: epoch seconds."""
         return {
             "publishGap": _written(self.publish_gap),
             "reconnect": _written(self.reconnect),
@@ -51,18 +51,18 @@ class MoveCosts:
 
 
 Measured = Mapping[str, MoveCosts]
-"""What moves cost, by ``tenant/name``."""
+"""Costs of moves, by namespace (``tenant/name``)."""
 
 
 KEPT = 20
-"""Moves that are remembered, the latest."""
+"""Number of latest moves that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """What one move cost, in seconds from when the owner was asked to let go until the last client was back.
+    """Interruption by one move: seconds from the unload request until the last client had reconnected.
 
-    publish_gap: until the last publisher was; None where there was none. reconnect: the last client of any kind.
+    publish_gap: until the last publisher had; None without publishers. reconnect: until the last client had.
     """
 
     publish_gap: float | None
@@ -70,10 +70,10 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """Seconds: the median of the moves that were measured, and the longest of these; moves: how many these were.
+class CostSummary:
+    """Median and longest of the measured moves, in seconds. moves: how many were measured.
 
-    They are a sample: of many that land together most are not measured, so a longer one may have gone unseen.
+    They are a sample: of many moves that land together most are not measured, so a longer one may have been missed.
     """
 
     median: float
@@ -83,25 +83,25 @@ class Summary:
     def __str__(self) -> str:
         of = "one sampled move"
         if self.moves > 1:
-            of = f"median of {self.moves} sampled moves, {told(self.longest)} the longest of these"
-        return f"{told(self.median)} ({of})"
+            of = f"median of {self.moves} sampled moves, {in_seconds(self.longest)} the longest of these"
+        return f"{in_seconds(self.median)} ({of})"
 
 
 NOT_MEASURED = MoveCosts()
-"""Of a namespace none of whose moves was measured yet."""
+"""A namespace without measured moves."""
 
 
-def told(seconds: float) -> str:
+def in_seconds(seconds: float) -> str:
     """``0.13 s``, ``12 s``: two digits that count."""
     digits = max(0, 1 - math.floor(math.log10(seconds))) if seconds > 0 else 0
     return f"{seconds:.{min(digits, 3)}f} s"
 
 
-def _summary(seconds: Sequence[float]) -> Summary | None:
-    return Summary(median(seconds), max(seconds), len(seconds)) if seconds else None
+def _summary(seconds: Sequence[float]) -> CostSummary | None:
+    return CostSummary(median(seconds), max(seconds), len(seconds)) if seconds else None
 
 
-def _written(summary: Summary | None) -> dict[str, Any] | None:
+def _written(summary: CostSummary | None) -> dict[str, Any] | None:
     if summary is None:
         return None
     return {"median": _rounded(summary.median), "longest": _rounded(summary.longest), "moves": summary.moves}

@@ -1,7 +1,7 @@
 """Names of objects, and Pulsar's spelling of a bundle. No other module composes such a name.
 
-A slug is lower case and DNS-safe. Where several originals share one slug (``a-b``/``c`` and ``a``/``b-c``, capitals,
-characters that DNS lacks), a short hash of the original follows. So the name stays one to one.
+A slug is lower case and DNS-safe. Where several originals could share a slug (``a-b``/``c`` and ``a``/``b-c``,
+capitals, characters that DNS lacks), a short hash of the original follows. So each original has its own name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 253
 
 
 PULSAR_FOUND = "trimtab-pulsar-found"
-"""Name of the ConfigMap that keeps what was found of Pulsar's own balancing before it was switched off."""
+"""Name of the ConfigMap with the settings of Pulsar's own balancer from before it was switched off."""
 
 
 _RANGE = len("-0x00000000-0x00000000")
@@ -46,9 +46,9 @@ def parse_pulsar_bundle(text: str) -> tuple[str, str, str, str]:
 
 
 def topic_namespace_name(tenant: str, name: str, *, hashed: bool = False) -> str:
-    """Name that the TopicNamespace object of ``tenant/name`` gets when Trimtab makes it.
+    """Name of the TopicNamespace object that Trimtab creates for ``tenant/name``.
 
-    hashed: with a hash in any case, for when somebody called another object so.
+    hashed: always with a hash, because another object has the plain name.
     """
     return _slug(f"{tenant}/{name}", exact="-" not in tenant and not hashed, longest=LONGEST - _RANGE)
 
@@ -59,38 +59,38 @@ def bundle_name(tenant: str, name: str, lower: str, upper: str) -> str:
 
 
 def split_name(bundle: str, boundaries: tuple[int, ...]) -> str:
-    """Name that the BundleSplit of the Bundle object `bundle` at these hashes gets when Trimtab makes it."""
+    """Name of the BundleSplit that Trimtab creates for the Bundle object `bundle` at these hashes."""
     digest = hashlib.blake2s(",".join(map(str, boundaries)).encode(), digest_size=4).hexdigest()
     return _slug(f"{bundle}-{digest}", exact=True, longest=LONGEST)
 
 
 def memory_name(policy: str) -> str:
-    """Name of the ConfigMap in which the BalancingPolicy object `policy` remembers."""
+    """Name of the ConfigMap with the strategy state of the BalancingPolicy object `policy`."""
     return _slug(f"trimtab-memory-{policy}", exact=True, longest=LONGEST)
 
 
 def proposal_name(policy: str) -> str:
-    """Name of the ConfigMap that holds the whole proposal of the BalancingPolicy object `policy`."""
+    """Name of the ConfigMap with the whole proposal of the BalancingPolicy object `policy`."""
     return _slug(f"trimtab-proposal-{policy}", exact=True, longest=LONGEST)
 
 
 def decisions_name(policy: str) -> str:
-    """Name of the ConfigMap that holds the latest decisions of the BalancingPolicy object `policy`."""
+    """Name of the ConfigMap with the latest decisions of the BalancingPolicy object `policy`."""
     return _slug(f"trimtab-decisions-{policy}", exact=True, longest=LONGEST)
 
 
 def broker_name_of_pod(pod: str) -> str:
-    """Name of the Broker object that stands for a pod: the pod's."""
+    """Name of the Broker object of a pod: the pod's name."""
     return pod
 
 
 def broker_name_of_address(address: str) -> str:
-    """Name of the Broker object of a broker that no pod stands for; address: ``host:webPort``."""
+    """Name of the Broker object of a broker without a pod. address: ``host:webPort``."""
     return _slug(address, exact=True, longest=LONGEST)
 
 
 def _slug(original: str, *, exact: bool, longest: int) -> str:
-    """`original` as a subdomain; with a hash unless `exact` and only its separator (``/`` or ``:``) had to change."""
+    """`original` as a subdomain, with a hash unless `exact` and only its separator (``/`` or ``:``) had to change."""
     plain = re.sub(r"[/:]", "-", original, count=1) if exact else ""
     if len(plain) <= longest and _SUBDOMAIN.fullmatch(plain):
         return plain
@@ -103,16 +103,16 @@ Raw = Mapping[str, Any]
 
 
 def owned_by(topic_namespace: str, uid: str) -> dict[str, Any]:
-    """The owner reference of what goes when a TopicNamespace object goes."""
+    """The owner reference for objects that are deleted with a TopicNamespace object."""
     return {"apiVersion": API_VERSION, "kind": "TopicNamespace", "name": topic_namespace, "uid": uid}
 
 
 def bundle_manifest(  # noqa: PLR0917  what a bundle is, in the order in which one says it
     name: str, topic_namespace: str, uid: str, lower: str, upper: str, spec: Raw, parent: str = ""
 ) -> dict[str, Any]:
-    """A Bundle to create for a range (``0x%08x``) of a TopicNamespace object, which controls it.
+    """The manifest of a Bundle with a range (``0x%08x``) of a TopicNamespace object, which controls it.
 
-    spec: more of its spec. parent: the Bundle that it is being cut out of, empty none.
+    spec: further fields of its spec. parent: the Bundle that is being split into it, empty none.
     """
     meta: dict[str, Any] = {"name": name, "ownerReferences": [{**owned_by(topic_namespace, uid), "controller": True}]}
     if parent:
@@ -123,41 +123,41 @@ def bundle_manifest(  # noqa: PLR0917  what a bundle is, in the order in which o
 
 @dataclass(frozen=True, slots=True)
 class BundleObjects:
-    """Those of one Kubernetes namespace. now: epoch seconds. All methods raise `ApiError`."""
+    """Reads and writes the Bundle objects of one Kubernetes namespace. now: epoch seconds. Methods raise `ApiError`."""
 
     api: Api
     namespace: str
     now: Callable[[], float]
 
     async def get(self, name: str) -> Raw | None:
-        """The object as the API server has it; None: there is none."""
+        """The object as the API server has it; None if it does not exist."""
         try:
             return await self.api.get(BUNDLES, self.namespace, name)
         except NotFoundError:
             return None
 
     async def create(self, manifest: Raw) -> Raw:
-        """Create it. `ConflictError`: its name is taken."""
+        """Create a Bundle. `ConflictError`: its name is taken."""
         return await self.api.create(BUNDLES, self.namespace, manifest)
 
     async def patch(self, bundle: Raw | None, body: dict[str, Any], *, subresource: str = "") -> None:
-        """Merge-patch a bundle if it is still as it was seen. `ConflictError`."""
+        """Merge-patch a bundle if it has not changed since it was read. `ConflictError`: it has."""
         assert bundle is not None
         meta = {**body.get("metadata", {}), "resourceVersion": bundle["metadata"]["resourceVersion"]}
         name = bundle["metadata"]["name"]
         await self.api.patch(BUNDLES, self.namespace, name, {**body, "metadata": meta}, subresource=subresource)
 
     async def delete(self, bundle: Raw | None, *, as_seen: bool = True) -> None:
-        """Delete that very object; `as_seen`: if nobody has changed it. `ConflictError`."""
+        """Delete this object, by its uid. as_seen: only if it has not changed since it was read. `ConflictError`."""
         assert bundle is not None
         meta = bundle["metadata"]
         at = meta["resourceVersion"] if as_seen else ""
         await self.api.delete(BUNDLES, self.namespace, meta["name"], uid=meta["uid"], resource_version=at)
 
     async def release(self, child: Raw) -> None:
-        """Take the parent's name off a child: from now on it is a bundle like any other."""
+        """Remove the parent's name from a child, which is an ordinary bundle from then on."""
         await self.patch(child, {"metadata": {"annotations": {PARENT: None}}})
 
     def assignment(self, owner: str, policy: str, epoch: int, reason: str) -> dict[str, Any]:
-        """Who gives a bundle to `owner`, and why, as of now."""
+        """The `spec.assignment` of a bundle that `policy` assigns to `owner` now."""
         return {"owner": owner, "policy": policy, "epoch": epoch, "reason": reason, "time": timestamp(self.now())}

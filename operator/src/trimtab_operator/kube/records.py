@@ -1,4 +1,4 @@
-"""What the operator keeps of Bundle, BundleSplit and TopicNamespace objects. Cheap: there may be 60,000 bundles."""
+"""Records of Bundle, BundleSplit and TopicNamespace objects. They are small: there may be 60,000 bundles."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUND
 from trimtab_strategies.model import Isolation, NamespacePolicy, Reason
 
 SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
-"""Why a wish only follows an owner that nobody had wished: it moves nothing."""
+"""Reasons of a desired owner that only follows the observed owner: it moves nothing."""
 
 
 WITHDRAWN = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.UNKNOWN_BROKER})
-"""Why a wish was taken back: it asks for the broker that serves the bundle."""
+"""Reasons of a desired owner that was withdrawn: it names the broker that serves the bundle."""
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -32,18 +32,19 @@ class BundleRecord:
 
     name:                of the object; topic_namespace: name of the TopicNamespace object.
     lower, upper:        ``0x%08x``.
-    owner:               the wish (spec); status_owner: who serves it (status); each a Broker's name or empty.
+    owner:               desired owner (spec); status_owner: observed owner (status). Names of Brokers, or empty.
     state:               Free, Assigning, Owned, Releasing or Splitting.
     since:               epoch seconds at which status_owner or state last changed, NaN never.
-    assigned_owner, reason, assigned_at: what the operator last chose, why, and when (epoch seconds); empty, empty, NaN
-                         when a person wrote the first wish. One that a person wrote over another is noted (`ADMIN`).
-    assigned_epoch:      which leader chose or noted it, counted; 0 when a person wrote the first wish.
-    policy:              in whose name it was chosen, empty when a person wrote the wish.
+    assigned_owner, reason, assigned_at: the owner that the operator last chose, why, and when (epoch seconds). Empty,
+                         empty and NaN when a person wrote the first desired owner. One that a person wrote over
+                         another is noted (`ADMIN`).
+    assigned_epoch:      epoch of the leader that chose or noted it; 0 when a person wrote the first desired owner.
+    policy:              the policy that chose it, empty when a person did.
     released:            whether a person asks to end its quarantine.
-    made:                whether it belongs to its TopicNamespace, as those do that no person has made.
-    split:               the BundleSplit that divides it now, empty none.
-    parent:              the Bundle it is being cut out of, empty none.
-    created:             when the object was created, as Kubernetes writes it (RFC 3339, UTC); compares as text.
+    made:                whether its TopicNamespace controls it; a Bundle that a person created has no controller.
+    split:               the BundleSplit that splits it now, empty none.
+    parent:              the Bundle that is being split into it, empty none.
+    created:             creation time of the object, as Kubernetes writes it (RFC 3339, UTC); compares as text.
     """
 
     name: str
@@ -71,17 +72,17 @@ class BundleRecord:
 
     @property
     def owner_pending(self) -> bool:
-        """Whether somebody asked for an owner and the request has not been carried out yet."""
+        """Whether an owner was asked for, and the request has not been carried out yet."""
         return bool(self.owner) and self.generation > self.observed_generation
 
     @property
     def desired_for(self) -> str:
-        """Why the wish stands as it does; empty if somebody else changed the owner, and left the assignment behind."""
+        """Reason of the desired owner; empty if another client changed the owner without the assignment."""
         return self.reason if self.assigned_owner == self.owner else ""
 
     @property
     def merely_seen(self) -> bool:
-        """Whether the wish stands as it does for what is in `SEEN`."""
+        """Whether the reason of the desired owner is one of `SEEN`."""
         return self.desired_for in SEEN
 
     def __eq__(self, other: object) -> bool:
@@ -128,15 +129,15 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
 
 
 FINISHED = frozenset({Phase.COMPLETED, Phase.FAILED})
-"""Phases after which nothing happens any more."""
+"""Phases in which a split has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRecord:
     """One BundleSplit at one resourceVersion.
 
-    created, finished_at: epoch seconds, NaN never. conditions: as its status has them.
-    owned: whether another object owns it, so that it goes when that goes.
+    created, finished_at: epoch seconds, NaN never. conditions: of its status.
+    owned: whether another object owns it, and it is deleted with that object.
     """
 
     name: str
@@ -183,13 +184,13 @@ class TopicNamespaceRecord:
     """One TopicNamespace at one resourceVersion.
 
     name:       of the object; full_name: ``tenant/name`` as Pulsar spells it.
-    policy:     what is asked for its bundles.
-    bundles:    how many it was cut into, 0 while it was not.
-    conditions: as its status has them.
-    asked:      how many bundles it is to begin with.
-    discovered: whether it was made because Pulsar has such a namespace, and follows that.
+    policy:     settings for its bundles.
+    bundles:    number of bundles that it was cut into, 0 while it was not.
+    conditions: of its status.
+    asked:      number of bundles that it starts with.
+    discovered: whether Trimtab created it for a namespace of Pulsar, which it follows.
     going:      whether it is being deleted.
-    move_costs: what the latest moves of its bundles cost.
+    move_costs: of the latest moves of its bundles.
     """
 
     name: str
@@ -213,7 +214,7 @@ class TopicNamespaceRecord:
 
     @property
     def has_bundles(self) -> bool:
-        """Whether it got the bundles it began with, wherever it was cut."""
+        """Whether its first bundles were created, by the operator or by Pulsar."""
         status, reason = self.ready
         return status == "True" or reason in BROKEN_RING
 

@@ -1,8 +1,8 @@
-"""`Store`: our own picture of all objects of one kind, kept up to date by a list and a watch.
+"""`Store`: all objects of one kind in memory, kept current by a list and a watch.
 
-Small on purpose: an object is turned into a record as soon as its page is read, and the raw JSON is dropped, so 60,000
-bundles stay well below 100 MB. After a gap that the server can't bridge (410) everything is listed again and compared,
-so that what was deleted meanwhile is noticed: Kopf's own watching does not do that.
+It needs little memory: each object becomes a record as soon as its page is read, and its JSON is dropped. 60,000
+bundles take well below 100 MB. After a gap that the server can't bridge (410), the store lists everything again and
+compares, so that it notices objects that were deleted meanwhile. Kopf's own watch does not.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ T = TypeVar("T")
 Subscriber = Callable[[T | None, T | None], None]
 
 RESUMES = 5
-"""Failed attempts to resume a watch, one after the other, before everything is listed again."""
+"""Failed attempts in a row to resume a watch, before everything is listed again."""
 
 TURN = 0.01
-"""Seconds of reading objects before the event loop gets its turn."""
+"""Seconds of reading objects before the store yields to the event loop."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a store has been through since it was made."""
+    """Counts of a store's failures since it was made."""
 
     lists: int = 0
     """Complete lists."""
@@ -51,10 +51,10 @@ class Counters:
 
 
 class Store(Generic[T]):
-    """All objects of `ref` in `namespace` that match `label_selector`, each as the record that `convert` makes of it.
+    """All objects of `ref` in `namespace` that match `label_selector`, each converted to a record by `convert`.
 
-    `items` is keyed by object name; by ``namespace/name`` when `namespace` is empty (the whole cluster). Everything
-    here runs in one event loop; records are replaced and never changed, so a copy of `items` may be read in a thread.
+    Keys of `items` are object names, or ``namespace/name`` when `namespace` is empty (the whole cluster). The store
+    runs in one event loop. Records are replaced and never changed, so a thread may read a copy of `items`.
     """
 
     def __init__(
@@ -85,26 +85,26 @@ class Store(Generic[T]):
 
     @property
     def items(self) -> Mapping[str, T]:
-        """The records; a live, read-only view. Incomplete until `synced` is set."""
+        """The records, as a live, read-only view. It is incomplete until `synced` is set."""
         return self._view
 
     def age(self) -> float:
-        """Seconds since the store was last known to be up to date; +inf before the first complete list.
+        """Seconds since the store was last known to be current; +inf before the first complete list.
 
-        Grows to `watch_seconds` when nothing happens. Bookmarks can't be relied on for a quiet kind, so watches are
-        short: that the server takes up another one from where the last ended says that nothing was missed.
+        It grows to `watch_seconds` while nothing changes. A quiet kind may get no bookmarks, so watches are short: when
+        the server accepts the next watch from where the last one ended, nothing was missed.
         """
         return time.monotonic() - self._current_at
 
     def subscribe(self, fn: Subscriber[T]) -> None:
-        """Have `fn(old, new)` called on each change: `old` is None for a new object, `new` is None for a deleted one.
+        """Call `fn(old, new)` on each change: `old` is None for a new object, `new` is None for a deleted one.
 
-        Called in the event loop, so it must be quick. What it raises is logged and goes no further.
+        It runs in the event loop, so it must be quick. Its exceptions are logged and not raised.
         """
         self._subscribers.append(fn)
 
     async def run(self) -> None:
-        """Keep up until cancelled. Failures are logged, counted and tried again, however long they last."""
+        """List and watch until cancelled. Failures are logged, counted and retried without end."""
         waits = backoff(first=0.5, longest=30.0)
         while True:
             try:
@@ -116,11 +116,11 @@ class Store(Generic[T]):
                 log.info("%s: listing again: %s", self.ref.plural, error)
             except ApiError as error:
                 self._failed("listing", error)
-            # after 410 as well: a server that says so at once each time must not be listed in a tight loop
+            # also after 410: a server that always answers 410 must not be listed in a tight loop
             await asyncio.sleep(next(waits))
 
     async def _list(self) -> None:
-        """Read everything and compare: what is not listed any more has been deleted."""
+        """List all objects and compare: a record that is not listed was deleted."""
         seen: set[str] = set()
         version, run = "", 0.0
         async for page in self._api.list(self.ref, self._namespace, self._label_selector):
@@ -138,7 +138,7 @@ class Store(Generic[T]):
         self.synced.set()
 
     async def _follow(self) -> None:
-        """Watch on and on, each time from where the last one ended. Raises `GoneError` when that is not possible."""
+        """Watch again and again, each time from where the last watch ended. Raises `GoneError` if it can't resume."""
         failures, waits = 0, backoff(first=0.2, longest=5.0)
         while failures < RESUMES:
             before = self.counters.events + self.counters.bookmarks
@@ -184,7 +184,7 @@ class Store(Generic[T]):
             self._take(event.object)
 
     def _take(self, raw: dict[str, Any]) -> str:
-        """Put an object's record in place; its key."""
+        """Store the record of an object; returns its key."""
         key = self._key(raw)
         try:
             new = self._convert(raw)

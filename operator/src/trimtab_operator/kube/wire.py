@@ -1,4 +1,4 @@
-"""How the API server's answers look on the wire: pages, watch events, `Status` objects, Retry-After."""
+"""The wire format of the Kubernetes API: paths of kinds, pages, watch events, `Status` objects, Retry-After."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
 from trimtab_operator.kube.errors import ApiError, ApiUnavailableError, error_for
+from trimtab_operator.resources.common import GROUP, VERSION
 
 LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteReadError)
-"""What a connection that fails, or breaks off, raises."""
+"""Errors of a connection that fails or breaks off."""
 
 
 _DECODER = json.JSONDecoder()
@@ -22,8 +24,49 @@ _CUSTOM_RESOURCES = re.compile(r'\{"apiVersion":"[^"\\]*","items":\[')
 _METADATA = '"metadata":'
 
 
+@dataclass(frozen=True, slots=True)
+class ResourceRef:
+    """One kind as the API server addresses it. `group` is empty for the core kinds."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        """An object's `apiVersion`: ``group/version``, or only the version for a core kind."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """URL path of a collection, an object or a subresource. An empty `namespace` means the whole cluster."""
+        root = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        scope = ["namespaces", namespace] if namespace else []
+        parts = [*root, *scope, self.plural, *filter(None, (name, subresource))]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+BUNDLES = ResourceRef(GROUP, VERSION, "bundles", "Bundle")
+BROKERS = ResourceRef(GROUP, VERSION, "brokers", "Broker")
+TOPIC_NAMESPACES = ResourceRef(GROUP, VERSION, "topicnamespaces", "TopicNamespace")
+BUNDLE_SPLITS = ResourceRef(GROUP, VERSION, "bundlesplits", "BundleSplit")
+POLICIES = ResourceRef(GROUP, VERSION, "balancingpolicies", "BalancingPolicy")
+PODS = ResourceRef("", "v1", "pods", "Pod")
+NODES = ResourceRef("", "v1", "nodes", "Node")
+CONFIG_MAPS = ResourceRef("", "v1", "configmaps", "ConfigMap")
+SECRETS = ResourceRef("", "v1", "secrets", "Secret")
+LEASES = ResourceRef("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS = ResourceRef("events.k8s.io", "v1", "events", "Event")
+CUSTOM_RESOURCE_DEFINITIONS = ResourceRef(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"
+)
+
+
 class Page(NamedTuple):
-    """Some of a list's objects, to be read once; the resourceVersion of the whole list; the token of the next page."""
+    """One page of a list.
+
+    items: can be read once. resource_version: of the whole list. token: of the next page, empty on the last one.
+    """
 
     items: Iterable[dict[str, Any]]
     resource_version: str
@@ -33,14 +76,14 @@ class Page(NamedTuple):
 def parse_page(text: bytes) -> Page:
     """A page of a list. Raises `json.JSONDecodeError`.
 
-    The objects of custom resources are parsed one by one as they are read: at once, 2,000 of them would hold up the
-    event loop for longer than it may be, and take more memory than what is kept of all.
+    Custom resources are parsed one by one while `items` is read. Parsing 2,000 at once would block the event loop for
+    too long, and take more memory than all records.
     """
     page = text.decode()
     lazily = _CUSTOM_RESOURCES.match(page), page.rfind(_METADATA)
     if lazily[0] is not None and lazily[1] >= 0:
         meta, end = _DECODER.raw_decode(page, lazily[1] + len(_METADATA))
-        if page[end:].strip() == "}":  # so it is the list's own, and stands after the objects
+        if page[end:].strip() == "}":  # the list's own metadata, after the objects
             return _page(_items(page, lazily[0].end()), meta)
     body = json.loads(page)
     return _page(body["items"], body["metadata"])
@@ -61,25 +104,25 @@ def _items(page: str, at: int) -> Iterator[dict[str, Any]]:
 
 
 class WatchEvent(NamedTuple):
-    """type: ADDED, MODIFIED, DELETED or BOOKMARK (whose object holds nothing but its resourceVersion)."""
+    """type: ADDED, MODIFIED, DELETED or BOOKMARK, whose object has only a resourceVersion."""
 
     type: str
     object: dict[str, Any]
 
     @property
     def resource_version(self) -> str:
-        """Where to go on from after this event."""
+        """The resourceVersion from which a watch resumes after this event."""
         return str(self.object["metadata"]["resourceVersion"])
 
 
 def request_url(path: str, **query: str) -> str:
-    """`path` with those parts of `query` that are not empty."""
+    """`path` with the parts of `query` that are not empty."""
     given = {key: value for key, value in query.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
 
 
 async def read_error(asked: str, response: aiohttp.ClientResponse) -> ApiError:
-    """What went wrong, in the server's own words where it has some (a `Status` object). asked: verb and URL."""
+    """The error of a failed response, with the message of its `Status` object if it has one. asked: verb and URL."""
     try:
         text = await response.text(errors="replace")
     except LOST as error:
@@ -117,7 +160,7 @@ async def stream_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]
 
 
 def parse_event(line: bytes) -> WatchEvent:
-    """One event of a watch. Raises the error that an ERROR event stands for."""
+    """One event of a watch. Raises the error that an ERROR event reports."""
     parsed = json.loads(line)
     event = WatchEvent(parsed["type"], parsed["object"])
     if event.type == "ERROR":

@@ -12,10 +12,11 @@ from typing import Any
 
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import BALANCING, EVACUATIONS, HOUR
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState, PolicyStateStore
+from trimtab_operator.state.strategy_state import PolicyState, PolicyStateStore
 from trimtab_operator.status.publisher import StatusPublisher
 
 CAPPED = BALANCING | EVACUATIONS
@@ -45,7 +46,7 @@ class PolicyMemory:
         if self.state is None:
             try:
                 found = await self.store.load()
-            except ForeignStateError as error:
+            except UnreadableContentError as error:
                 await self.publisher.state_reset(f"begins without memory: {error}")
                 found = PolicyState()
             bundles, cluster = self.cluster.stores.bundles.items.values(), self.cluster

@@ -1,8 +1,8 @@
-"""Carries out an approved proposal: sees what landed, validates the next moves, and writes them.
+"""Carries out an approved proposal: notes which moves landed, validates the next ones, and writes them.
 
-At most `limits.maxMovesInFlight` moves are open at once. Each move is validated when it is written: a table of
-questions, each a function that returns why not, or None. What is refused then is refused for good. The plan rests on a
-load that is gone an hour later.
+At most `limits.maxMovesInFlight` moves are pending at once. Each move is validated when it is written, by a table of
+checks: functions that return why not, or None. A move that is refused then is never tried again, because the load that
+it was planned for changes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from trimtab_strategies.model import HeldBack, Move, Reason
 
 @dataclass(frozen=True, slots=True)
 class ValidationContext:
-    """What a move is judged by.
+    """What a move is validated against.
 
-    brokers: those that the policy looks after. quarantine: names of the bundles that it leaves alone.
+    brokers: those that the policy selects. quarantine: names of quarantined bundles.
     moved_last_hour: moves by the policy, those of this execution included.
-    trusted: what the last measurement said of each broker it knew.
-    closed: names of brokers that take nothing, whatever their spec says.
+    trusted: whether the metrics of each broker were trusted in the last cycle.
+    closed: names of brokers that take no bundles, whatever their spec says.
     """
 
     context: ClusterState
@@ -76,7 +76,7 @@ def _hand(move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | 
 
 def _hour(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
     if scene.moved_last_hour >= (cap := scene.settings.limits.max_moves_per_hour):
-        return Reason.HOUR_CAP, f"limits.maxMovesPerHour is {cap}, and so many were made"
+        return Reason.HOUR_CAP, f"limits.maxMovesPerHour is {cap}, and that many were made"
     return None
 
 
@@ -84,7 +84,7 @@ def _owner(move: Move, record: BundleRecord, scene: ValidationContext) -> Why | 
     if record.owner_pending and record.owner != record.status_owner:
         return Reason.IN_FLIGHT, f"it is on its way to {record.owner}"
     if move.source and move.source not in scene.brokers:
-        return Reason.UNKNOWN_BROKER, f"broker {move.source} is gone, or not the policy's any more"
+        return Reason.UNKNOWN_BROKER, f"broker {move.source} is gone, or no longer selected by the policy"
     if (owner := record.status_owner) != move.source or record.owner not in {"", owner}:
         return Reason.CONFLICT, f"it is on {owner or 'no broker'} now, and not on {move.source or 'none'} any more"
     return None
@@ -94,7 +94,7 @@ def _bundle(move: Move, record: BundleRecord, scene: ValidationContext) -> Why |
     if record.pinned:
         return Reason.PINNED, f"a person pinned it to {record.owner}"
     if record.state == BundleState.SPLITTING:
-        return Reason.SPLITTING, "it is being divided"
+        return Reason.SPLITTING, "it is being split"
     if record.name in scene.quarantine and move.reason not in EVACUATIONS:
         return Reason.QUARANTINED, "it came back from where it was moved to, and is left alone"
     return None
@@ -115,7 +115,7 @@ def _namespace(move: Move, record: BundleRecord, scene: ValidationContext) -> Wh
 def _destination(move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
     broker = scene.brokers.get(move.destination)
     if broker is None:
-        return Reason.UNKNOWN_BROKER, f"broker {move.destination} is gone, or not the policy's any more"
+        return Reason.UNKNOWN_BROKER, f"broker {move.destination} is gone, or no longer selected by the policy"
     if not broker.ready:
         return Reason.NOT_READY, f"broker {move.destination} is not ready"
     if not broker.schedulable:
@@ -123,32 +123,35 @@ def _destination(move: Move, _record: BundleRecord, scene: ValidationContext) ->
     if broker.name in scene.closed:
         return Reason.UNSCHEDULABLE, f"the pod of broker {move.destination} is ending, or its node takes no pods"
     if not scene.trusted.get(move.destination, True):
-        return Reason.UNTRUSTED, f"the metrics of broker {move.destination} can't be believed now"
+        return Reason.UNTRUSTED, f"the metrics of broker {move.destination} are not trusted now"
     return None
 
 
 QUESTIONS: tuple[Question, ...] = (_brake, _hand, _hour, _owner, _bundle, _namespace, _destination)
-"""Asked in this order."""
+"""Checks, in this order."""
 
 
 TRIES = 3
-"""Rounds in which a bundle may be changed by somebody at the very moment it is written; then its move is refused."""
+"""Rounds in which the write of a bundle may conflict with another client. Then its move fails."""
 
 
 @dataclass(slots=True)
 class Executor:
-    """Works off one execution. trusted: what the last measurement said of each broker it knew."""
+    """Carries out one execution."""
 
     context: ClusterState
     execution: Execution
     conflicts: Counter[int] = field(default_factory=Counter)
 
     def follow(self) -> bool:
-        """See which open moves have ended; whether any has."""
+        """Mark the pending moves that have ended; whether one has."""
         return self.execution.follow(self.context.stores.bundles.items)
 
     async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> int:
-        """Ask for the splits, then write as many moves as may be open; how many moves that is. Raises `ApiError`."""
+        """Create the splits, then write as many moves as may be pending. Returns the number of moves.
+
+        trusted: whether the metrics of each broker were trusted in the last cycle. Raises `ApiError`.
+        """
         moved = run.state.moved_last_hour(self.context.now())
         brokers = self.context.brokers_of(run.settings.name)
         closed = self.context.departures(run.settings.name).closed
@@ -162,12 +165,12 @@ class Executor:
             done = await self._write(possible, run)
             written += done
             if done < len(possible):
-                break  # somebody is at work on these bundles: look again next time
-            await asyncio.sleep(0)  # where all is refused nothing else waits, and there may be 10,000
+                break  # other clients are changing these bundles: try again in the next round
+            await asyncio.sleep(0)  # if all are refused nothing else yields, and there may be 10,000
         return written
 
     async def _ask_for_splits(self, run: PolicyRun, scene: ValidationContext) -> int:
-        """How many children are to leave their parent's owner by what was asked: they count as moves."""
+        """Create the splits; returns how many of their children leave the parent's owner, as these count as moves."""
         leaving = 0
         for row in self.execution.waiting_splits():
             name, split = self.execution.name(row), self.execution.proposal.splits[row - len(self._moves)]
@@ -177,7 +180,7 @@ class Executor:
                 self.execution.fail(row, why or HeldBack(name, Reason.CONFLICT, "the bundle was deleted"))
                 continue
             asked = await run.actuator.request_split(record, split)
-            if asked.reason in {None, Reason.CONFLICT}:  # by us before a restart, or by somebody else
+            if asked.reason in {None, Reason.CONFLICT}:  # created by us before a restart, or by another client
                 self.execution.land(row)
                 leaving += sum(owner != split.source for owner in split.destinations)
             else:
@@ -189,7 +192,7 @@ class Executor:
         return self.execution.proposal.moves
 
     def _sift(self, rows: list[int], scene: ValidationContext) -> list[int]:
-        """Of the moves `rows` those to be written; the others are marked as refused, or as under way already."""
+        """Those of `rows` to write; the others are marked as failed, or as written already."""
         possible = list[int]()
         for row in rows:
             move, name = self._moves[row], self.execution.name(row)
@@ -205,12 +208,12 @@ class Executor:
         return possible
 
     def _under_way(self, move: Move, name: str) -> bool:
-        """Whether the bundle is wished on the destination already: by us before a restart, or by somebody else."""
+        """Whether the destination already is the desired owner, by us before a restart or by another client."""
         record = self._record(name)
         return record is not None and record.owner == move.destination
 
     async def _write(self, rows: list[int], run: PolicyRun) -> int:
-        """How many of the moves `rows` were written."""
+        """Write the moves `rows`; returns how many were written."""
 
         async def one(row: int) -> WriteResult:
             move, record = self._moves[row], self._record(self.execution.name(row))

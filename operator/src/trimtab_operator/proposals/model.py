@@ -1,7 +1,7 @@
-"""`Proposal`: one plan, whole, as it is shown, stored and carried out, with its cost to the clients.
+"""`Proposal`: one whole plan as it is shown, stored and carried out, with its cost to clients.
 
-It is a value of plain Python: arrays are rounded into tuples. So what is stored is what was shown, and two proposals
-can be compared. The cost is how many connections and topics the moves interrupt, and for how long recent moves did.
+It is a value of plain Python: arrays are rounded into tuples. So the stored proposal is the shown one, and proposals
+can be compared. The cost is the number of connections and topics that its moves interrupt, and for how long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Self
 import numpy as np
 
 from trimtab_operator.kube.conditions import timestamp
-from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, told
+from trimtab_operator.kube.config_map_store import check_version, reading
+from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, in_seconds
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.policy_status import SHOWN, ProposalState
@@ -27,11 +28,11 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the moves interrupt: producers and consumers, topics; unknown: bundles of which that is not known.
+    """Interruption by moves and splits. connections: producers and consumers. unknown: bundles without known topics.
 
-    seconds: for how long, by the latest moves of each bundle's namespace: the median over the bundles of those medians;
-    worst: the longest of the sampled ones. Both None where nothing was measured, or nobody measures.
-    unmeasured: bundles of namespaces none of whose moves was measured yet; None where nobody measures.
+    seconds: duration, from the latest moves of each bundle's namespace: the median of their medians. worst: the longest
+    sampled one. Both None where nothing was measured, or nothing measures moves.
+    unmeasured: bundles of namespaces without measured moves; None where nothing measures moves.
     """
 
     connections: int
@@ -47,17 +48,17 @@ class Cost:
 
     @property
     def duration(self) -> str:
-        """For how long, in words that go on; empty where nobody measures."""
+        """The duration in words, to append to a sentence; empty where nothing measures moves."""
         if self.seconds is None or self.worst is None:
             return "; for how long is not measured yet" if self.unmeasured else ""
         rest = f", of {counted(self.unmeasured, 'bundle')} not measured yet" if self.unmeasured else ""
-        return f"; publishers for about {told(self.seconds)}, {told(self.worst)} the longest sampled{rest}"
+        return f"; publishers for about {in_seconds(self.seconds)}, {in_seconds(self.worst)} the longest sampled{rest}"
 
 
 def cost(bundles: Sequence[str], load: ClusterLoad | None, measured: Measured | None = None) -> Cost:
-    """What moving or splitting `bundles` interrupts, by the topics and sessions that `load` knows of them.
+    """The cost of moving or splitting `bundles`, by their topics and sessions in `load`.
 
-    measured: what moves cost so far; None where nobody measures that.
+    measured: costs of earlier moves; None where nothing measures moves.
     """
     connections, topics, unknown = _interrupted(bundles, load)
     if measured is None:
@@ -84,23 +85,19 @@ def _interrupted(bundles: Sequence[str], load: ClusterLoad | None) -> tuple[int,
 
 
 Percents = tuple[tuple[float | None, ...], ...]
-"""(brokers, resources) percent of the limit, columns `RESOURCES`; None unknown."""
+"""(brokers, resources) percent of the limit, columns as in `RESOURCES`; None unknown."""
 
 
 _PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "before", "after")
-"""Fields that JSON holds as they are."""
-
-
-class ForeignProposalError(ValueError):
-    """The ConfigMap holds something that is not ours; says how to remedy it."""
+"""Fields that are stored as they are."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """Everything that is offered.
+    """A plan that a person can approve.
 
-    id: eight hex digits of a hash of the policy's generation, the evaluation time and the moves and splits.
-    generation: of the policy that was run. made_at, expires_at: epoch seconds.
+    id: eight hex digits of a hash of the policy's generation, the evaluation time, and the moves and splits.
+    generation: of the policy. made_at, expires_at: epoch seconds.
     moves, splits: with Pulsar's spelling of bundles; names: of their Bundle objects, moves first.
     """
 
@@ -128,10 +125,10 @@ class Proposal:
         expires_after: float = math.inf,
         measured: Measured | None = None,
     ) -> Self:
-        """What `plan`, made from `load`, comes to.
+        """The proposal of `plan`, which was made from `load`.
 
-        names: of the Bundle objects, by Pulsar's spelling. made_at: epoch seconds; expires_after: seconds from then.
-        measured: what moves cost so far; None where nobody measures that.
+        names: of the Bundle objects, by Pulsar's spelling. made_at: epoch seconds. expires_after: seconds from then.
+        measured: costs of earlier moves; None where nothing measures moves.
         """
         touched = plan.bundles
         made = cls(
@@ -151,7 +148,7 @@ class Proposal:
 
     @property
     def digest(self) -> str:
-        """What `id` is made of."""
+        """The value of `id`."""
         moves = [(move.bundle, move.source, move.destination) for move in self.moves]
         splits = [(split.bundle, split.boundaries, split.destinations) for split in self.splits]
         text = json.dumps([self.generation, self.made_at, moves, splits])
@@ -159,21 +156,21 @@ class Proposal:
 
     @property
     def empty(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether the proposal has no moves and no splits."""
         return not self.moves and not self.splits
 
     @cached_property
     def destinations(self) -> frozenset[str]:
-        """Brokers that it gives bundles to."""
+        """Brokers that get bundles."""
         return frozenset(move.destination for move in self.moves)
 
     @cached_property
     def sources(self) -> frozenset[str]:
-        """Brokers that it takes bundles from."""
+        """Brokers that lose bundles."""
         return frozenset(move.source for move in self.moves if move.source)
 
     def to_json(self) -> str:
-        """As stored: the whole of it."""
+        """The whole proposal, as stored."""
         plain = {name: getattr(self, name) for name in _PLAIN}
         value = {
             "version": 1,
@@ -186,11 +183,10 @@ class Proposal:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read back; raises `ForeignProposalError` when it is not what `to_json` wrote."""
-        try:
+        """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
+        with reading("the proposal"):
             value = json.loads(text)
-            if (version := value.pop("version")) != 1:
-                raise ForeignProposalError(f"the proposal has version {version}, this Trimtab reads version 1")
+            check_version("the proposal", value.pop("version"))
             moves = tuple(
                 Move(bundle, source, destination, Reason(reason), math.nan if load is None else load)
                 for bundle, source, destination, reason, load in value.pop("moves")
@@ -198,7 +194,7 @@ class Proposal:
             splits = tuple(_split(split) for split in value.pop("splits"))
             before, after = (tuple(map(tuple, value.pop(key))) for key in ("before", "after"))
             names, brokers, price = (value.pop(key) for key in ("names", "brokers", "cost"))
-            found = cls(
+            return cls(
                 **value,
                 moves=moves,
                 splits=splits,
@@ -208,12 +204,9 @@ class Proposal:
                 after=after,
                 cost=Cost(**price),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ForeignProposalError(f"the proposal is not what Trimtab writes ({error!r:.200})") from error
-        return found
 
     def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
-        """As the policy's status shows it, every field given, so that a merge-patch leaves nothing of an older one."""
+        """The proposal as the policy's status shows it. All fields are set: a merge-patch replaces an older one."""
         offered = state is not None
         ranges = _ranges(self.before, self.after)
         cpu = next((r for r in ranges if r["resource"] == RESOURCES[CPU]), {"before": None, "after": None})

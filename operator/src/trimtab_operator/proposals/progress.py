@@ -1,9 +1,9 @@
-"""`Execution`: how far an approved proposal has come, move by move. Pure bookkeeping over what the bundles say.
+"""`Execution`: progress of an approved proposal, move by move. Pure bookkeeping from the Bundle objects.
 
-Rows are the moves, then the splits; a split has done its part here once its BundleSplit object is made, which tells
-the rest itself. Each row has a mark: it waits, is written, has landed, or has failed. The marks are stored, but the
-bundles are what counts: a move that waits and whose bundle is on its way already (the operator died between writing and
-storing) is taken as written, so that nothing is done twice.
+Rows are the moves, then the splits. The row of a split has landed once its BundleSplit object is created, which has its
+own status. Each row has a mark: waiting, written, landed or failed. The marks are stored, but the bundles decide: a
+waiting move whose bundle is already moving (the operator ended between the write and the store) counts as written, so
+no move is made twice.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from itertools import islice
 from typing import Any, Self
 
 from trimtab_operator.kube.conditions import timestamp
+from trimtab_operator.kube.config_map_store import UnreadableContentError, reading
 from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
-from trimtab_operator.proposals.model import ForeignProposalError, Proposal
+from trimtab_operator.proposals.model import Proposal
 from trimtab_strategies.model import HeldBack, Reason
 
 SHOWN_FAILURES = 20
 
 
 class Mark(StrEnum):
-    """Where one move stands; one character each, as there may be 10,000."""
+    """State of one move: one character, as there may be 10,000 moves."""
 
     WAITING = "."
     WRITTEN = ">"
@@ -35,10 +36,10 @@ class Mark(StrEnum):
 
 @dataclass(slots=True)
 class Execution:
-    """The moves and splits of `proposal`, begun at `started` (epoch seconds).
+    """The moves and splits of `proposal`, started at `started` (epoch seconds).
 
-    marks: one per row. failures: row -> why. finished: epoch seconds at which the last move ended, None before.
-    stopped: nothing more is to be written.
+    marks: one per row. failures: why, by row. finished: epoch seconds at which the last move ended, None before.
+    stopped: no further move is written.
     """
 
     proposal: Proposal
@@ -58,12 +59,12 @@ class Execution:
 
     @property
     def in_flight(self) -> int:
-        """Moves that are written and have not ended."""
+        """Number of moves that are written and have not ended."""
         return len(self._open)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to write or to wait for."""
+        """Whether no move is left to write or to wait for."""
         return not self._open and (self.stopped or not self.counts[Mark.WAITING])
 
     def name(self, row: int) -> str:
@@ -71,7 +72,7 @@ class Execution:
         return self.proposal.names[row]
 
     def waiting(self, count: int) -> list[int]:
-        """The first `count` moves still to be written, in the order of the plan; none once stopped."""
+        """Rows of the first `count` waiting moves, in the order of the plan; none once stopped."""
         if self.stopped:
             return []
         moves = len(self.proposal.moves)
@@ -81,28 +82,28 @@ class Execution:
         return list(islice(rows, count))
 
     def waiting_splits(self) -> list[int]:
-        """The splits still to be asked for; none once stopped."""
+        """Rows of the waiting splits; none once stopped."""
         rows = range(len(self.proposal.moves), len(self.marks))
         return [] if self.stopped else [row for row in rows if self.marks[row] is Mark.WAITING]
 
     def land(self, row: int) -> None:
-        """The bundle is where it was to go, or its split was asked for."""
+        """Mark a move as landed, or a split whose BundleSplit was created."""
         self._open.pop(row, None)
         self._mark(row, Mark.LANDED)
 
     def wrote(self, row: int, resource_version: str = "") -> None:
-        """The move is written; resource_version: of the bundle as it was before, which a store may show for a while."""
+        """Mark a move as written. resource_version: of the bundle before the write, which a store may still show."""
         self._mark(row, Mark.WRITTEN)
         self._open[row] = resource_version
 
     def fail(self, row: int, why: HeldBack) -> None:
-        """The move is not made, or did not land."""
+        """Mark a move as failed: not written, or not landed."""
         self._open.pop(row, None)
         self.failures[row] = why
         self._mark(row, Mark.FAILED)
 
     def follow(self, bundles: Mapping[str, BundleRecord]) -> bool:
-        """See how the open moves stand in `bundles`; whether one of them has ended."""
+        """Mark the pending moves that have ended according to `bundles`; whether one has."""
         before = len(self._open)
         for row, written_on in list(self._open.items()):
             record = bundles.get(self.name(row))
@@ -120,7 +121,7 @@ class Execution:
                 self.land(row)
         else:
             reason = Reason(record.reason) if record.reason in WITHDRAWN else Reason.SUPERSEDED
-            self.fail(row, HeldBack(self.name(row), reason, f"it is wished on {record.owner or 'nobody'} now"))
+            self.fail(row, HeldBack(self.name(row), reason, f"its desired owner is {record.owner or 'none'} now"))
 
     def _mark(self, row: int, mark: Mark) -> None:
         self.counts[self.marks[row]] -= 1
@@ -128,7 +129,7 @@ class Execution:
         self.marks[row] = mark
 
     def to_json(self) -> str:
-        """As stored."""
+        """The progress, as stored."""
         value = {
             "proposal": self.proposal.id,
             "started": self.started,
@@ -141,23 +142,20 @@ class Execution:
 
     @classmethod
     def from_json(cls, text: str, proposal: Proposal) -> Self:
-        """Read back the execution of `proposal`; raises `ForeignProposalError` when it is not what `to_json` wrote."""
-        try:
+        """The execution of `proposal` that `to_json` wrote as `text`. Raises `UnreadableContentError`."""
+        with reading("the progress"):
             value = json.loads(text)
             marks = [Mark(character) for character in value["marks"]]
             failures = {
                 int(row): HeldBack(proposal.names[int(row)], Reason(reason), detail)
                 for row, (reason, detail) in value["failures"].items()
             }
-            found = cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ForeignProposalError(f"the progress is not what Trimtab writes ({error!r:.200})") from error
-        if len(marks) != len(proposal.names):
-            raise ForeignProposalError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
-        return found
+            if len(marks) != len(proposal.names):
+                raise UnreadableContentError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
+            return cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
 
     def shown(self, now: float) -> dict[str, Any]:
-        """As the policy's status shows it; now: epoch seconds."""
+        """The progress as the policy's status shows it. now: epoch seconds."""
         total, landed, failed = len(self.marks), self.counts[Mark.LANDED], self.counts[Mark.FAILED]
         left = self.time_left(now)
         return {
@@ -184,7 +182,7 @@ class Execution:
         }
 
     def time_left(self, now: float) -> float | None:
-        """Seconds that the rest takes at the pace so far; None before the first move ended, and after the last."""
+        """Seconds until the end at the pace so far; None before the first move ended, and after the last."""
         done = self.counts[Mark.LANDED] + self.counts[Mark.FAILED]
         left = self.in_flight if self.stopped else len(self.marks) - done
         if not done or self.ended or now <= self.started:
@@ -193,7 +191,7 @@ class Execution:
 
 
 def in_words(seconds: float) -> str:
-    """A duration as people write it in Kubernetes: ``45s``, ``3m20s``, ``1h05m``."""
+    """A duration in the style of Kubernetes: ``45s``, ``3m20s``, ``1h05m``."""
     whole = max(1, round(seconds))
     hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
     if hours:

@@ -1,8 +1,8 @@
-"""The states of a proposal and what leads from one to another: one table, which the code executes and the docs draw.
+"""The states of a proposal and their transitions: one table, which the code executes and the docs draw.
 
-The words are those of Strimzi's KafkaRebalance. What the table does not have can't happen, or, when a person asked for
-it, is refused with the text of `REFUSALS`. A command may be given twice (the operator may die between doing and
-answering), so each is taken quietly where it leads nowhere new.
+The names are those of Strimzi's KafkaRebalance. A transition that is not in the table can't happen. A command without a
+transition is refused with the text of `REFUSALS`. A command may come twice, because the operator may end between its
+execution and its answer; the second one then changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trimtab_operator.resources.policy_status import ProposalState
 
 
 class Event(StrEnum):
-    """What may happen to a proposal. The member's comment is what the drawing says beside the arrow."""
+    """Events of a proposal. The value is the label of the arrow in the drawing."""
 
     OFFER = "a cycle plans something"
     APPROVE = "approve"
@@ -34,7 +34,7 @@ BECAME = {
     Event.REFRESH: "Refreshed",
     Event.STOP: "Stopped",
 }
-"""What may become of a proposal before it is carried out, in a word."""
+"""Events that are counted in the metric `trimtab_proposals_total`, and their label."""
 
 
 _S = ProposalState
@@ -76,11 +76,11 @@ TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
         _E.STOP: _S.STOPPED,
     },
 }
-"""State -> event -> the state it leads to."""
+"""Next state, by state and event."""
 
 
 COMMANDS: Mapping[str, Event] = {"approve": _E.APPROVE, "refresh": _E.REFRESH, "stop": _E.STOP}
-"""Values of the annotation trimtab.dev/rebalance."""
+"""Values of the annotation ``trimtab.dev/rebalance``."""
 
 
 REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
@@ -90,7 +90,7 @@ REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
     _S.NOT_READY: {_E.APPROVE: "the last proposal has ended, with failures: wait for the next one, or refresh"},
     _S.STOPPED: {_E.APPROVE: "stopped: refresh makes a new proposal, which can then be approved"},
 }
-"""State -> command that has no place in it -> what the person is told."""
+"""Text of the refusal, by state and command."""
 
 
 MEANINGS: Mapping[ProposalState, str] = {
@@ -105,10 +105,10 @@ MEANINGS: Mapping[ProposalState, str] = {
 
 
 def after(state: ProposalState, event: Event) -> ProposalState | None:
-    """Where `event` leads from `state`; None when it has no place there."""
+    """The state after `event` in `state`; None without a transition."""
     return TRANSITIONS[state].get(event)
 
 
 def may(state: ProposalState, event: Event) -> bool:
-    """Whether `event` leads anywhere from `state`."""
+    """Whether `state` has a transition for `event`."""
     return event in TRANSITIONS[state]

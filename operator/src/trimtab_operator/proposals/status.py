@@ -1,4 +1,4 @@
-"""Tells people where a proposal stands: its part of the policy's status, three conditions, Events and metrics."""
+"""Publishes the state of proposals: their part of the policy's status, three conditions, Events and metrics."""
 
 from __future__ import annotations
 
@@ -7,37 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.proposals.commands import Command
 from trimtab_operator.proposals.model import blank
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.proposals.store import Standing
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy_status import ProposalState
-from trimtab_operator.status.conditions import COMMAND_TAKEN, shortened, waits
+from trimtab_operator.status.conditions import shortened, waits
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import HeldBack, Reason
 
-CONDITIONS = ("ProposalReady", "Rebalancing", COMMAND_TAKEN)
-"""The conditions that are told here; the first two exist in mode Approve only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What became of an annotation. word: its value; text: what was done, or why nothing was."""
-
-    word: str
-    text: str
-    refused: bool = False
+_STATES = {
+    PolicyCondition.PROPOSAL_READY: ProposalState.PROPOSAL_READY,
+    PolicyCondition.REBALANCING: ProposalState.REBALANCING,
+}
+"""Conditions of mode Approve, and the state in which each is True."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalPublisher:
-    """Speaks through the policy's `StatusPublisher`."""
+    """Publishes through the policy's `StatusPublisher`."""
 
     publisher: StatusPublisher
 
     async def status(
         self, standing: Standing | None, execution: Execution | None, generation: int, command: Command | None
     ) -> None:
-        """Show where the policy stands, None: its mode is not Approve. generation: of the policy that was read."""
+        """Write the status. standing: None if the mode is not Approve. generation: of the policy that was read."""
         now = self.publisher.context.now()
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +50,8 @@ class ProposalPublisher:
         await self.publisher.status(made)
 
     async def barred(self, refusal: HeldBack, generation: int) -> None:
-        """Take back that a proposal is ready, because of `refusal`. generation: of the policy that was read."""
-        now, kind, text = self.publisher.context.now(), CONDITIONS[0], shortened(refusal.detail)
+        """Set `ProposalReady` to False because of `refusal`. generation: of the policy that was read."""
+        now, kind, text = self.publisher.context.now(), PolicyCondition.PROPOSAL_READY, shortened(refusal.detail)
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
             found = [dict(condition) for condition in previous.get("conditions") or ()]
@@ -66,35 +62,33 @@ class ProposalPublisher:
         await self.publisher.status(made)
 
     async def reached(self, state: ProposalState, message: str) -> None:
-        """The Event of a new state."""
+        """Post the Event of a new state."""
         kind = "Warning" if state is ProposalState.NOT_READY else "Normal"
         await self.publisher.event(kind, str(state), message)
 
     async def refused(self, command: Command) -> None:
-        """The Event of a command that is not carried out."""
-        await self.publisher.event("Warning", "Refused", shortened(command.text))
+        """Post the Event of a refused command."""
+        await self.publisher.event("Warning", ConditionReason.REFUSED, shortened(command.text))
 
     async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
-        """What one round of an execution wrote and could not do: counted all, told those that failed."""
+        """Count the moves that one round wrote or failed, and post Events for those that failed."""
         metrics, policy = self.publisher.context.metrics, self.publisher.policy
         if written:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
             metrics.held_back.labels(policy, str(why.reason)).inc()
-        told = [
-            why for why in failures if why.reason is not Reason.TIMED_OUT
-        ]  # that is told with the flights' outcomes
-        await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in told])
+        failed = [why for why in failures if why.reason is not Reason.TIMED_OUT]  # the outcomes of moves report that
+        await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failed])
 
 
 def _reason(execution: Execution) -> str:
-    """The word that its moves (or, without any, its splits) were planned for."""
+    """The reason of its moves, or of its splits if it has no moves."""
     moves, splits = execution.proposal.moves, execution.proposal.splits
     return str(moves[0].reason if moves else splits[0].reason)
 
 
 def shown(standing: Standing) -> dict[str, Any]:
-    """`standing` as status.proposal has it: what waits, or what was approved last while that is carried out."""
+    """The field ``status.proposal``: the waiting proposal, or the approved one while it is carried out."""
     if (proposal := standing.proposal) is None and standing.state is ProposalState.REBALANCING:
         proposal = standing.kept
     message = shortened(standing.message)
@@ -108,16 +102,17 @@ def conditions(
     generation: int,
     now: float,
 ) -> list[dict[str, Any]]:
-    """`previous` with ours set, or taken away where they have no meaning. now: epoch seconds."""
-    gone = set(CONDITIONS[:2]) if standing is None else set[str]()
-    found = [dict(condition) for condition in previous if condition["type"] not in gone]
+    """The `previous` conditions with those of proposals set, or removed outside mode Approve. now: epoch seconds."""
+    found = [dict(condition) for condition in previous if standing is not None or condition["type"] not in _STATES]
     if standing is not None:
-        for kind, state in zip(CONDITIONS, (ProposalState.PROPOSAL_READY, ProposalState.REBALANCING), strict=False):
+        for kind, state in _STATES.items():
             holds = "True" if standing.state is state else "False"
             message = shortened(standing.message)
             found = set_condition(found, kind, holds, str(standing.state), message, generation, now)
     if command is not None:
-        taken, reason = ("False", "Refused") if command.refused else ("True", "Taken")
-        others = [condition for condition in found if condition["type"] != COMMAND_TAKEN]  # each answer has its time
-        found = set_condition(others, COMMAND_TAKEN, taken, reason, shortened(command.text), generation, now)
+        kind, taken, reason = PolicyCondition.COMMAND_TAKEN, "True", ConditionReason.TAKEN
+        if command.refused:
+            taken, reason = "False", ConditionReason.REFUSED
+        others = [condition for condition in found if condition["type"] != kind]  # each answer has its time
+        found = set_condition(others, kind, taken, reason, shortened(command.text), generation, now)
     return found

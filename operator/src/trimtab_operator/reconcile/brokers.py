@@ -1,6 +1,6 @@
-"""Broker objects: kept in step with the pods that policies select, and told how far a drain is.
+"""Reconciles Broker objects with the pods that policies select, and reports drains.
 
-The moves of a drain are part of the policy's plan. The condition `Drained` says what is left and what keeps it there.
+The moves of a drain are part of the policy's plan. The condition `Drained` says which bundles are left, and why.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import BrokerCondition, ConditionReason
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import selects
@@ -26,7 +27,7 @@ from trimtab_strategies.model import Reason, counted, some
 
 @dataclass(slots=True)
 class Changes:
-    """Broker objects to create, then merge-patches for the status of those and of others, and Brokers to delete."""
+    """Broker objects to create, then merge-patches for the status of Brokers by name, and Brokers to delete."""
 
     create: list[dict[str, Any]] = field(default_factory=list)
     status: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -43,16 +44,16 @@ def discover(
     forgotten: Collection[str] = (),
     ids: Mapping[str, str] | None = None,
 ) -> Changes:
-    """What to change so that every pod matching a selector has a Broker, and every Broker knows whether it is ready.
+    """The changes after which every pod that matches a selector has a Broker, and each Broker's readiness is current.
 
-    policy_of: by name of a broker the policy that looks after it, which its status is to tell. forgotten: names of
-    brokers whose pod has been gone for so long that it won't come back, and that have nothing to do. ids: where a
-    Pulsar cluster stands behind them, that of each broker it lists as active; one that it does not list is not ready.
+    policy_of: by name of a broker, the policy that selects it, for its status. forgotten: names of brokers without
+    bundles whose pod has been gone for so long that it won't return. ids: where Pulsar is linked, the id of each broker
+    that it lists as active; a broker that it does not list is not ready.
 
-    A Broker is named after its pod. One whose pod is gone stays (its settings, such as `schedulable`, outlive a
-    restart) and is not ready. Once it is forgotten it is deleted, if discovery made it and no person has set anything:
-    a cluster that was scaled down would else seem to have lost brokers for ever. One that names no pod was declared by
-    a person, who vouches for it: it is ready.
+    A Broker is named after its pod. A Broker without its pod stays and is not ready: its settings, such as
+    `schedulable`, outlive a restart. Once forgotten it is deleted, if discovery made it and no person has set anything:
+    otherwise a cluster that was scaled down would seem to have lost brokers for ever. A Broker that names no pod was
+    declared by a person, and is always ready.
     """
     by_name = {pod.name: pod for pod in pods}
     wanted = {pod.name for pod in by_name.values() if any(selects(labels, pod) for labels in selectors)}
@@ -73,7 +74,7 @@ def discover(
 def _status(
     broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, str] | None, policy: str, now: float
 ) -> dict[str, Any]:
-    """What is to be merged into the status of a Broker; empty when it says so already."""
+    """The merge-patch for the status of a Broker; empty when the status is current."""
     status: dict[str, Any] = {}
     if ids is not None and (found := ids.get(broker.name, broker.id)) != broker.id:
         status["id"] = found
@@ -101,44 +102,42 @@ def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  it i
     return {"ready": ready} if ready else {"ready": False, "lastSeen": timestamp(now)}
 
 
-DRAINED = "Drained"
-"""Type of the condition."""
-
-
-Told = tuple[str, str, str]
+ConditionValues = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
 
 @dataclass(slots=True)
 class DrainReporter:
-    """Speaks for the brokers of one policy. Says nothing twice."""
+    """Writes the condition `Drained` of one policy's brokers, when it changes."""
 
     context: ClusterState
     publisher: StatusPublisher
 
     async def tell(self, settings: Settings) -> None:
-        """Write the conditions that have changed, and an Event for each broker that is empty now. Raises `ApiError`."""
+        """Write the conditions that have changed, and an Event for each broker that became empty. Raises `ApiError`."""
         departures = self.context.departures(settings.name)
         drained = departures.drained
         for name, broker in self.context.brokers_of(settings.name).items():
             if name in departures.ending:
-                continue  # that its pod is replaced changes nothing about what people want
-            wanted = self._told(name, settings) if name in drained else None
+                continue  # a pod that is replaced does not end the drain that a person asked for
+            wanted = self._condition(name, settings) if name in drained else None
             if wanted != _shown(broker) or (wanted is not None and _outdated(broker)):
                 await self._write(broker, wanted)
 
-    def _told(self, broker: str, settings: Settings) -> Told:
+    def _condition(self, broker: str, settings: Settings) -> ConditionValues:
         bundles, spaces = self.context.stores.bundles.items, self.context.stores.topic_namespaces.items
         served = sorted(self.context.served.get(broker, ()))
         own = [bundles[name] for name in served if name in bundles]
         excluded = {space.name for space in spaces.values() if not space.policy.unload}
-        return told(own, excluded, settings)
+        return drain_condition(own, excluded, settings)
 
-    async def _write(self, broker: BrokerRecord, wanted: Told | None) -> None:
+    async def _write(self, broker: BrokerRecord, wanted: ConditionValues | None) -> None:
         context = self.context
-        kept: list[Any] = [dict(c) for c in broker.conditions if wanted is not None or c["type"] != DRAINED]
+        kept: list[Any] = [
+            dict(c) for c in broker.conditions if wanted is not None or c["type"] != BrokerCondition.DRAINED
+        ]
         if wanted is not None:
-            kept = set_condition(kept, DRAINED, *wanted, broker.generation, context.now())
+            kept = set_condition(kept, BrokerCondition.DRAINED, *wanted, broker.generation, context.now())
         body = {"status": {"conditions": kept}}
         try:
             await context.api.patch(BROKERS, context.namespace, broker.name, body, subresource="status")
@@ -151,8 +150,8 @@ class DrainReporter:
             )
 
 
-def told(own: Sequence[BundleRecord], excluded: set[str], settings: Settings) -> Told:
-    """The condition of a drained broker that serves `own`; excluded: names of TopicNamespaces that are not balanced."""
+def drain_condition(own: Sequence[BundleRecord], excluded: set[str], settings: Settings) -> ConditionValues:
+    """The condition of a drained broker that serves `own`. excluded: names of TopicNamespaces that are not balanced."""
     if not own:
         return "True", str(Reason.DRAINED), "it owns nothing"
     pinned = [bundle.name for bundle in own if bundle.pinned]
@@ -174,22 +173,25 @@ _WHY: Mapping[Reason, str] = {
 
 
 def _hindrance(settings: Settings) -> tuple[str, str]:
-    """What keeps the policy from moving the rest by itself: a reason and a hint."""
+    """Why the policy does not move the rest by itself: a reason and a hint."""
     if settings.paused:
         return str(Reason.PAUSED), f"policy {settings.name} is paused"
     if settings.mode is Mode.DRY_RUN:
         return str(Reason.DRY_RUN), f"policy {settings.name} is in mode DryRun: it only shows what would move"
     if settings.mode is Mode.APPROVE:
         return str(Reason.NOT_APPROVED), f"policy {settings.name} is in mode Approve: its proposal waits for a person"
-    return "Draining", ""
+    return str(ConditionReason.DRAINING), ""
 
 
-def _shown(broker: BrokerRecord) -> Told | None:
-    """The condition as it is in the broker's status."""
-    found = next((c for c in broker.conditions if c["type"] == DRAINED), None)
+def _shown(broker: BrokerRecord) -> ConditionValues | None:
+    """The condition in the broker's status, None without one."""
+    found = next((c for c in broker.conditions if c["type"] == BrokerCondition.DRAINED), None)
     return None if found is None else (found["status"], found["reason"], found["message"])
 
 
 def _outdated(broker: BrokerRecord) -> bool:
-    """Whether the condition speaks of the Broker as it was before an edit; `kubectl wait` does not believe it then."""
-    return any(c["type"] == DRAINED and c.get("observedGeneration", 0) < broker.generation for c in broker.conditions)
+    """Whether the condition is of an older generation of the Broker, which `kubectl wait` ignores."""
+    return any(
+        c["type"] == BrokerCondition.DRAINED and c.get("observedGeneration", 0) < broker.generation
+        for c in broker.conditions
+    )

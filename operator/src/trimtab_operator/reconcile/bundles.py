@@ -1,4 +1,4 @@
-"""Carries out upkeep: follows moves until they end, repairs wishes, and finds owners for bundles that have none."""
+"""Reconciles bundles: follows moves until they end, repairs desired owners, and assigns unassigned bundles."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from trimtab_strategies.model import HeldBack, Reason
 log = logging.getLogger(__name__)
 
 ASSIGN_WITHIN = 5.0
-"""Seconds that homeless bundles wait for their cluster to be measured; then they get owners without."""
+"""Seconds that unassigned bundles wait until the cluster is measured. Then they get owners without its load."""
 
 MANY = 2_000
-"""Bundles from which on upkeep is worked out off the event loop: it takes some 2 ms per thousand."""
+"""Number of bundles from which repairs are computed in a thread: they take some 2 ms per thousand."""
 
 RETRY_UNASSIGNED = 10.0
-"""Seconds before the same homeless bundles are tried again after no broker could take them."""
+"""Seconds before the same unassigned bundles are tried again after no broker could take them."""
 
 APPEARS_WITHIN = 10.0
-"""Seconds for which bundles that make way for a restart wait for the pod that has just restarted to count as a broker.
-A StatefulSet ends the next pod as soon as that one is ready; anywhere else they would have to move once more."""
+"""Seconds that bundles of a restarting broker wait until the pod that restarted before it counts as a broker.
+A StatefulSet ends the next pod as soon as that one is ready. On any other broker the bundles would move twice."""
 
 
 @dataclass(slots=True)
 class BundleReconciler:
-    """Upkeep for one policy."""
+    """Reconciles the bundles of one policy."""
 
     context: ClusterState
     _tried: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class BundleReconciler:
     _waits_until: float = inf
 
     async def reconcile(self, run: PolicyRun, publisher: StatusPublisher) -> None:
-        """One round. Raises `ApiError` only for what concerns the whole round; a bundle's conflict is its own."""
+        """Run one round. Raises `ApiError` only for errors of the whole round, not for conflicts of a bundle."""
         settings, now, pending_moves = run.settings, self.context.clock(), self.context.pending_moves
 
         def mine(bundle: str) -> bool:
@@ -72,7 +72,7 @@ class BundleReconciler:
         await self._note(work.notes, run.actuator)
         done = await self._write(work, run.actuator)
         done += await self._assign(work, run)
-        await publisher.upkeep(work, done)
+        await publisher.repairs(work, done)
 
     def _lost(self, settings: Settings, now: float) -> frozenset[str]:
         brokers = self.context.stores.brokers.items
@@ -89,7 +89,7 @@ class BundleReconciler:
     async def _brake(
         self, work: BundleRepairs, lost: frozenset[str], settings: Settings, publisher: StatusPublisher
     ) -> None:
-        """When too many brokers are gone at once, the picture is more likely wrong than they: leave their bundles."""
+        """Leave the bundles of lost brokers when too many are lost at once: the snapshot is then probably wrong."""
         brokers = self.context.brokers_of(settings.name)
         gone = sum(name in lost for name in brokers)
         mass = mass_failure(gone, len(brokers), settings.limits)
@@ -101,11 +101,11 @@ class BundleReconciler:
         self._mass = mass
 
     async def _note(self, notes: Sequence[BundleRecord], actuator: Actuator) -> None:
-        """Note that people wished these owners; what can't be written is tried again in the next round."""
+        """Note that people chose these desired owners. Failed writes are tried again in the next round."""
         noted = await at_most(WRITERS, lambda bundle: actuator.set_owner(bundle, bundle.owner, Reason.ADMIN), notes)
         for written in noted:
             if written.reason is not None:
-                log.info("bundle %s: not noted as wished by a person yet: %s", written.bundle, written.detail)
+                log.info("bundle %s: not yet noted as chosen by a person: %s", written.bundle, written.detail)
 
     async def _write(self, work: BundleRepairs, actuator: Actuator) -> list[WriteResult]:
         frees = await at_most(WRITERS, actuator.free, work.frees)
@@ -118,7 +118,7 @@ class BundleReconciler:
 
     async def _assign(self, work: BundleRepairs, run: PolicyRun) -> list[WriteResult]:
         freed, spaces = {bundle.name for bundle in work.frees}, self.context.stores.topic_namespaces.items
-        # a bundle whose TopicNamespace is gone is about to go, too: nobody knows by which name it would be measured
+        # a bundle without its TopicNamespace will be deleted too, and the name by which it is measured is unknown
         unassigned = [(b, why) for b, why in work.unassigned if b.name not in freed and b.topic_namespace in spaces]
         unassigned = await self._with_a_place(unassigned)
         if self._appearing(run.settings.name):
@@ -136,13 +136,13 @@ class BundleReconciler:
         return done
 
     async def _with_a_place(self, unassigned: list[tuple[BundleRecord, Reason]]) -> list[tuple[BundleRecord, Reason]]:
-        """Those of them that have their hashes to themselves: an owner for one that overlaps would be a second one."""
+        """Those that overlap no other bundle: an owner of an overlapping one would be a second owner of its hashes."""
         rings = self.context.rings
         await rings.examined({bundle.topic_namespace for bundle, _ in unassigned})
         return [(bundle, why) for bundle, why in unassigned if not rings.overlaps(bundle)]
 
     def _appearing(self, policy: str) -> bool:
-        """Whether a pod that has restarted is ready, and is about to count as a broker, but does not yet."""
+        """Whether a restarted pod is ready, but does not count as a broker yet."""
         brokers, now = self.context.brokers_of(policy), self.context.clock()
         if all(brokers[name].ready for name in self.context.departures(policy).rollout.restarted):
             self._waits_until = inf
@@ -151,22 +151,22 @@ class BundleReconciler:
         return now < self._waits_until
 
     async def _look(self, run: PolicyRun) -> Snapshot:
-        """The cluster as measured; when that fails, for whatever cause, as the resources describe it."""
+        """The cluster as measured, or as the resources describe it when the measurement fails."""
         if self.context.engine.is_set():
             try:
                 async with asyncio.timeout(ASSIGN_WITHIN):
                     return await observe(self.context, run)
             except (SourceUnavailableError, TimeoutError) as error:
-                log.info("policy %s: finds owners without load: %s", run.settings.name, error or "no answer in time")
+                log.info("policy %s: assigns owners without load: %s", run.settings.name, error or "no answer in time")
             except Exception:
-                log.exception("policy %s: finds owners without load", run.settings.name)
+                log.exception("policy %s: assigns owners without load", run.settings.name)
         return await unmeasured_snapshot(self.context, run)
 
 
 async def _worked_out(
     bundles: list[BundleRecord], found: Callable[[list[BundleRecord]], BundleRepairs]
 ) -> BundleRepairs:
-    """The upkeep of `bundles` in the order of their names, as `found` has it."""
+    """The repairs of `bundles`, in the order of their names. found: computes them."""
 
     def in_order() -> BundleRepairs:
         return found(sorted(bundles, key=lambda bundle: bundle.name))

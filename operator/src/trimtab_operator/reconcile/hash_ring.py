@@ -1,12 +1,12 @@
-"""Tells people when the Bundles of a TopicNamespace do not make up its hash ring: its condition `Ready`, and Events.
+"""Reports Bundles that do not cover the hash ring of their TopicNamespace: condition `Ready`, and Events.
 
-Of namespaces that the operator has cut, once the fault has lasted for `SETTLES`: not while they are cut or deleted, and
-not while a Pulsar cluster is linked, which has the ring itself.
+It reports namespaces that the operator has cut, once a fault has lasted for `SETTLES`. It does not while they are being
+cut or deleted, nor while a Pulsar cluster is linked, which keeps the ring itself.
 
-| found | told |
+| found | reported |
 |---|---|
 | no bundle has a range of hashes | `Ready=False`, reason `Gap`, and the range |
-| bundles overlap | `Ready=False`, reason `Overlap`, and who gets no owner |
+| bundles overlap | `Ready=False`, reason `Overlap`, and the bundles that get no owner |
 | bundles of a TopicNamespace that does not exist | an Event on one of them: there is no condition to write |
 """
 
@@ -22,6 +22,7 @@ from trimtab_operator.kube.conditions import set_condition
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.reconcile.namespaces import write_conditions
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, Readiness
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.hash_rings import NO_BUNDLES, Ring
@@ -31,14 +32,14 @@ from trimtab_strategies.model import counted, some
 log = logging.getLogger(__name__)
 
 SETTLES = 5.0
-"""Seconds for which a fault must have lasted: while a split ends, hashes may have no bundle for a moment."""
+"""Seconds that a fault must last. When a split ends, hashes may have no bundle for a moment."""
 
 _SHOWN = 3
 _WATCHED = BROKEN_RING | {Readiness.CUT}
 
 
 class Fault(StrEnum):
-    """What may be wrong with a hash ring, as the metric `trimtab_hash_ring_faults` has it."""
+    """Faults of a hash ring: values of the label `kind` of the metric `trimtab_hash_ring_faults`."""
 
     GAP = "Gap"
     OVERLAP = "Overlap"
@@ -47,12 +48,12 @@ class Fault(StrEnum):
 
 @dataclass(slots=True)
 class RingStatus:
-    """Compares the rings of one Kubernetes namespace with what was told of them."""
+    """Compares the rings of one Kubernetes namespace with their reported conditions."""
 
     context: ClusterState
     _since: dict[str, float] = field(default_factory=dict)
-    _broken: set[str] = field(init=False)  # TopicNamespaces that were told so
-    _strays: frozenset[str] = frozenset()  # unknown TopicNamespaces that were told
+    _broken: set[str] = field(init=False)  # TopicNamespaces reported as broken
+    _strays: frozenset[str] = frozenset()  # reported names of unknown TopicNamespaces
 
     def __post_init__(self) -> None:
         spaces = self.context.stores.topic_namespaces
@@ -65,8 +66,8 @@ class RingStatus:
         elif (gone := new or old) is not None:
             self._broken.discard(gone.name)
 
-    async def look(self) -> None:
-        """Look once, and write what is news. Raises `ApiUnavailableError`."""
+    async def check(self) -> None:
+        """Check all rings once, and write what has changed. Raises `ApiUnavailableError`."""
         if self.context.link.linked:
             self._since.clear()
             self._count({}, {})
@@ -77,17 +78,17 @@ class RingStatus:
         rings = {name: ring for name, ring in rings.items() if name in lasting}
         strays = {name: found for name, found in strays.items() if name in lasting}
         self._count(rings, strays)
-        await self._tell_rings(rings)
-        await self._tell_strays(strays)
+        await self._report_rings(rings)
+        await self._report_strays(strays)
 
     def _faulty(self) -> dict[str, Ring]:
-        """The rings that are not whole, of the namespaces that are watched."""
+        """The rings with faults, of watched namespaces."""
         spaces, rings = self.context.stores.topic_namespaces.items, self.context.rings
         found = {**dict.fromkeys(spaces.keys() - rings.spaces, NO_BUNDLES), **rings.faulty}
         return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
 
     def _stray(self) -> dict[str, list[BundleRecord]]:
-        """Bundles by the name of their TopicNamespace, which does not exist; without those that go with it."""
+        """Bundles by their TopicNamespace, if it does not exist; without those that it owns, which are deleted too."""
         rings, spaces = self.context.rings, self.context.stores.topic_namespaces.items
         unknown = {
             name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()
@@ -105,26 +106,26 @@ class RingStatus:
         gauge.labels(str(Fault.OVERLAP)).set(sum(len(ring.overlaps) for ring in rings.values()))
         gauge.labels(str(Fault.UNKNOWN)).set(sum(map(len, strays.values())))
 
-    async def _tell_rings(self, rings: Mapping[str, Ring]) -> None:
+    async def _report_rings(self, rings: Mapping[str, Ring]) -> None:
         spaces = self.context.stores.topic_namespaces.items
         whole = self._broken - self._since.keys()
         found = [spaces[name] for name in sorted({*rings, *whole}) if name in spaces]
         for record in filter(_watched, found):
             ring = rings.get(record.name, Ring(len(self.context.rings.members(record.name))))
-            told = _ready(ring)
-            if told != _says(record):
-                await self._tell(record, told)
+            values = _ready(ring)
+            if values != _reported(record):
+                await self._report(record, values)
 
-    async def _tell(self, record: TopicNamespaceRecord, told: tuple[str, str, str]) -> None:
-        status, reason, message = told
+    async def _report(self, record: TopicNamespaceRecord, values: tuple[str, str, str]) -> None:
+        status, reason, message = values
         now = self.context.now()
-        conditions = set_condition(record.conditions, "Ready", *told, record.generation, now)
+        conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *values, record.generation, now)
         if await write_conditions(self.context, record, conditions) and record.ready != (status, reason):
             kind = "Normal" if status == "True" else "Warning"
             log.warning("topic namespace %s: %s", record.name, message)
             await self._event("TopicNamespace", record.name, record.uid, (kind, reason, message))
 
-    async def _tell_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
+    async def _report_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
         """One Event for each unknown TopicNamespace, however many bundles name it."""
         for space in sorted(strays.keys() - self._strays):
             names = [bundle.name for bundle in strays[space]]
@@ -134,9 +135,9 @@ class RingStatus:
             await self._event("Bundle", names[0], "", ("Warning", "UnknownTopicNamespace", text))
         self._strays = frozenset(strays)
 
-    async def _event(self, kind: str, name: str, uid: str, told: tuple[str, str, str]) -> None:
+    async def _event(self, kind: str, name: str, uid: str, event: tuple[str, str, str]) -> None:
         involved: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
-        await self.context.events.post({**involved, "namespace": self.context.namespace}, *told, action="Watch")
+        await self.context.events.post({**involved, "namespace": self.context.namespace}, *event, action="Watch")
 
 
 def _watched(record: TopicNamespaceRecord) -> bool:
@@ -162,6 +163,8 @@ def _overlaps(ring: Ring) -> str:
     return f"{pairs}: each first one gets no owner; delete it"
 
 
-def _says(record: TopicNamespaceRecord) -> tuple[str, str, str]:
-    message = next((str(c.get("message", "")) for c in record.conditions if c["type"] == "Ready"), "")
+def _reported(record: TopicNamespaceRecord) -> tuple[str, str, str]:
+    message = next(
+        (str(c.get("message", "")) for c in record.conditions if c["type"] == TopicNamespaceCondition.READY), ""
+    )
     return (*record.ready, message)

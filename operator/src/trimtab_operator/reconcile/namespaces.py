@@ -1,7 +1,7 @@
-"""TopicNamespace objects: the first bundles at Pulsar's default boundaries, and the condition `Valid`.
+"""Reconciles TopicNamespaces: creates the first bundles at Pulsar's default boundaries, and sets the condition `Valid`.
 
-The CRD can't refuse what depends on the brokers or on regular expressions. So the condition says it, also while no
-policy runs. A cycle goes on all the same and lists it among what was held back.
+The CRD can't validate isolation, which depends on the brokers and on regular expressions. So the condition reports it,
+also while no policy runs. A cycle still runs, and lists the namespace among what it held back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trimtab_operator.kube.naming import bundle_manifest, bundle_name
 from trimtab_operator.kube.records import TopicNamespaceRecord
 from trimtab_operator.observe.topology import policies
 from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.conditions import ConditionReason, TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, MIRRORED, Readiness, TopicNamespaceSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
@@ -30,7 +31,7 @@ from trimtab_strategies.model import NamespacePolicy, Reason
 
 
 def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping[str, Any]]:
-    """Manifests of the bundles of the TopicNamespace object `name`, owned by it (so they go when it goes)."""
+    """Manifests of the bundles of the TopicNamespace object `name`, which owns them, so they are deleted with it."""
     edges = [f"0x{edge:08x}" for edge in default_boundaries(spec.bundles)]
     return [
         bundle_manifest(bundle_name(spec.tenant, spec.name, lower, upper), name, uid, lower, upper, {})
@@ -39,12 +40,11 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
 
 
 async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None:
-    """Create the bundles of a TopicNamespace object and say so in its status.
+    """Create the first bundles of a TopicNamespace object, and write its status.
 
-    Done once: bundles are only split later, so a namespace that was cut before is never cut again, and a cut that was
-    interrupted goes on with the bundles that are missing. Where another object speaks of the same namespace, its
-    bundles are left alone. A Pulsar cluster cuts its namespaces by itself: then there is nothing to do here. Raises
-    `ApiError` (Kopf then tries again).
+    Later only splits change the bundles, so a namespace is cut once. A cut that was interrupted continues with the
+    missing bundles. Where another object names the same namespace, its bundles are left alone. With a linked Pulsar
+    cluster there is nothing to do: it cuts its namespaces itself. Raises `ApiError` (Kopf then tries again).
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
     if context.link.linked or _settled(meta, status):
@@ -63,23 +63,23 @@ async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     body = {
         "bundles": 0 if others else len(bundles),
         "observedGeneration": generation,
-        "conditions": set_condition(before, "Ready", *ready, generation, context.now()),
+        "conditions": set_condition(before, TopicNamespaceCondition.READY, *ready, generation, context.now()),
     }
     await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
 
 
 def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Whether it was cut before, or follows a namespace that Pulsar has or had."""
-    ready = [c for c in status.get("conditions") or [] if c["type"] == "Ready"]
+    """Whether a TopicNamespace was cut before, or follows a namespace that Pulsar has or had."""
+    ready = [c for c in status.get("conditions") or [] if c["type"] == TopicNamespaceCondition.READY]
     mirrored = any(c["reason"] in MIRRORED for c in ready) or (meta.get("labels") or {}).get(DISCOVERED) == "true"
     return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)
 
 
 async def _holder(context: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:
-    """Create a Bundle, unless it exists; the TopicNamespace object that it belongs to."""
+    """Create a Bundle, unless it exists; returns the TopicNamespace object that it belongs to."""
     try:
         found = await context.api.create(BUNDLES, namespace, manifest)
-    except ConflictError:  # an earlier attempt came this far, or two objects speak of one namespace
+    except ConflictError:  # an earlier attempt created it, or two objects name one namespace
         found = await context.api.get(BUNDLES, namespace, manifest["metadata"]["name"])
     return str(found["spec"]["topicNamespace"])
 
@@ -87,39 +87,39 @@ async def _holder(context: ClusterState, namespace: str, manifest: Mapping[str, 
 log = logging.getLogger(__name__)
 
 
-VALID = "Valid"
-"""Type of the condition."""
-
-
 def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Condition] | None:
-    """The conditions of a TopicNamespace with `problem` (empty: none); None when they say so already.
+    """The conditions of a TopicNamespace with `problem` (empty: none); None when they are current.
 
-    One that never had a problem gets no condition. now: epoch seconds.
+    A namespace that never had a problem gets no condition. now: epoch seconds.
     """
-    before = next((c for c in record.conditions if c["type"] == VALID), None)
+    before = next((c for c in record.conditions if c["type"] == TopicNamespaceCondition.VALID), None)
     if before is None and not problem:
         return None
-    told = ("False", str(Reason.INVALID_POLICY), shortened(problem)) if problem else ("True", VALID, "")
-    if before is not None and _says(before) == (*told, record.generation):
+    values = (
+        ("False", str(Reason.INVALID_POLICY), shortened(problem))
+        if problem
+        else ("True", str(ConditionReason.VALID), "")
+    )
+    if before is not None and _values(before) == (*values, record.generation):
         return None
-    return set_condition(record.conditions, VALID, *told, record.generation, now)
+    return set_condition(record.conditions, TopicNamespaceCondition.VALID, *values, record.generation, now)
 
 
-def _says(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
+def _values(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
     words = (condition["status"], condition["reason"], condition.get("message", ""))
     return (*words, condition.get("observedGeneration", 0))
 
 
 @dataclass(slots=True)
 class Examiner:
-    """Examines the TopicNamespaces of one Kubernetes namespace, anew only when they or the brokers are others."""
+    """Validates the isolation of one Kubernetes namespace's TopicNamespaces, when they or the brokers change."""
 
     context: ClusterState
     _seen: tuple[tuple[str, ...], dict[str, NamespacePolicy]] | None = None
     _problems: Mapping[str, str] = field(default_factory=dict)
 
     async def examine(self) -> None:
-        """Examine once, and write what is news. Raises `ApiError`."""
+        """Validate once, and write what has changed. Raises `ApiError`."""
         records = list(self.context.stores.topic_namespaces.items.values())
         await self._look(records)
         for record in records:
@@ -135,7 +135,7 @@ class Examiner:
 
 
 async def write_conditions(context: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:
-    """Write them; False when somebody changed the object, or it is refused: the next look tries again.
+    """Write them; False when the object has changed or the write is refused: the next round tries again.
 
     Raises `ApiUnavailableError`.
     """
@@ -143,9 +143,9 @@ async def write_conditions(context: ClusterState, record: TopicNamespaceRecord, 
     try:
         await context.api.patch(TOPIC_NAMESPACES, context.namespace, record.name, body, subresource="status")
     except (ConflictError, NotFoundError) as error:
-        log.info("topic namespace %s changed before it was told: %s", record.name, error)
-    except RefusedError as error:  # its own trouble, and not that of the others
-        log.warning("topic namespace %s can't be told: %s", record.name, error)
+        log.info("topic namespace %s changed before its condition was written: %s", record.name, error)
+    except RefusedError as error:  # concerns this object only
+        log.warning("topic namespace %s: its condition can't be written: %s", record.name, error)
     else:
         return True
     return False

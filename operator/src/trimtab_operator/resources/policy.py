@@ -18,7 +18,7 @@ from trimtab_operator.resources.common import (
     cel,
     seconds,
 )
-from trimtab_operator.resources.policy_status import Approval, Progress, Proposal
+from trimtab_operator.resources.policy_status import Approval, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
@@ -247,7 +247,7 @@ class BalancingPolicyStatus(Status):
     was written to the history."""
     last_cycle: LastCycle | None = None
     """The last cycle."""
-    proposal: Proposal | None = None
+    proposal: ProposalStatus | None = None
     """What it proposed."""
     progress: Progress | None = None
     """How far the proposal that was approved last has come."""

@@ -98,7 +98,7 @@ class ProposedSplit(Status):
     """An owner for each child, ascending by range; empty when all stay."""
 
 
-class Cost(Status):
+class ProposalCost(Status):
     """What the moves interrupt: clients of a moved bundle's topics connect again."""
 
     connections: Annotated[int, Field(ge=0)]
@@ -116,7 +116,7 @@ class Cost(Status):
     """Moved bundles of namespaces none of whose moves was measured yet; absent where nobody measures it."""
 
 
-class Proposal(Status):
+class ProposalStatus(Status):
     """What the last cycle would do (DryRun), proposes (Approve) or did (Auto)."""
 
     state: ProposalState | None = None
@@ -145,7 +145,7 @@ class Proposal(Status):
     """The same for each resource that is known."""
     brokers: Annotated[list[BrokerChange], Field(max_length=SHOWN)] = Field(default_factory=list)
     """The 50 brokers whose CPU changes most, those first."""
-    cost: Cost | None = None
+    cost: ProposalCost | None = None
     """What the moves interrupt."""
 
 

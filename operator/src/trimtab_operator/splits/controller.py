@@ -1,7 +1,7 @@
-"""Splits of policies and people: validated, carried out, counted and deleted after their time to live.
+"""Carries out the BundleSplits of policies and people: validates, executes, counts and deletes them.
 
-All state of a split is in its status and in the Bundle objects. So a new leader goes on after a crash. The status that
-names the children is written before the bundle is touched.
+All state of a split is in its status and in the Bundle objects, so a new leader continues after a crash. The status
+that names the children is written before the bundle is touched.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import ConditionReason, SplitCondition
 from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress
-from trimtab_operator.splits.validation import Around, NotYetError, SplitRefusedError, order_of, surroundings_of
+from trimtab_operator.splits.validation import Around, InvalidSplitError, NotYetError, order_of, surroundings_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
 from trimtab_strategies.model import Decision, Memory, Reason, Split
@@ -39,7 +40,7 @@ from trimtab_strategies.model import Decision, Memory, Reason, Split
 
 @dataclass(slots=True)
 class BundleCounts:
-    """Counts along, so that a change costs the same whether a cluster has ten bundles or 60,000."""
+    """Counts bundles per TopicNamespace as they change: the cost of a change does not depend on their number."""
 
     context: ClusterState
     _counts: Counter[str] = field(init=False)
@@ -62,7 +63,7 @@ class BundleCounts:
         self._news.add(space)
 
     async def tell(self) -> None:
-        """Write the numbers that are others by now. One that is being cut for the first time says so itself.
+        """Write the numbers that have changed. A namespace that gets its first bundles writes its own number.
 
         Raises `ApiError`.
         """
@@ -78,14 +79,14 @@ class BundleCounts:
 
 
 async def request(splits: Sequence[Split], seen: Snapshot, actuator: Actuator) -> list[WriteResult]:
-    """Ask for each of a plan's splits; what became of that, in their order."""
+    """Create a BundleSplit for each split of a plan; the results, in their order."""
     return await at_most(WRITERS, lambda split: actuator.request_split(seen.records[split.bundle], split), splits)
 
 
 def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) -> Memory:
-    """What the strategies remember; the splitter what it knew `before`, if none of its splits was asked for.
+    """Memory of the strategies after `decision`; that of the splitter as `before`, if none of its splits was created.
 
-    Else a policy in DryRun would spend hits and budgets on splits that nobody makes.
+    Otherwise a policy in DryRun would use up hits and budgets on splits that are never made.
     """
     spent = not asked or any(answer.reason is None for answer in asked)
     return decision.memory if spent else replace(decision.memory, splitter=before.splitter)
@@ -94,12 +95,12 @@ def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) ->
 log = logging.getLogger(__name__)
 
 
-LOOK_EVERY = 2.0
+ROUND_EVERY = 2.0
 """Seconds between two rounds when nothing changed."""
 
 
 SPLIT_WITHIN = 60.0
-"""Seconds after which a split goes back, where no policy says `limits.moveTimeout`."""
+"""Seconds after which a split goes back, where no policy sets `limits.moveTimeout`."""
 
 
 WAIT_FOR = 300.0
@@ -107,7 +108,7 @@ WAIT_FOR = 300.0
 
 
 TELL_AFTER = 3.0
-"""Seconds of waiting after which the status says for what."""
+"""Seconds of waiting after which the status says what the split waits for."""
 
 
 AT_ONCE = 8
@@ -127,13 +128,13 @@ class SplitController:
         self._counts = BundleCounts(self.context)
 
     async def run(self) -> None:
-        """Round after round, as soon as something changes, until cancelled."""
+        """Run rounds until cancelled, each as soon as something changes."""
         wake = self.context.splitting.wake
         while True:
             if not self.context.stores.stale():
                 await self.round()
             try:
-                async with asyncio.timeout(LOOK_EVERY):
+                async with asyncio.timeout(ROUND_EVERY):
                     await wake.wait()
             except TimeoutError:
                 continue
@@ -141,7 +142,7 @@ class SplitController:
                 wake.clear()
 
     async def round(self) -> None:
-        """Look after every split once. What goes wrong with one is logged, and does not hold up the others."""
+        """Handle every split once. An error in one is logged, and does not delay the others."""
         records = sorted(self.context.stores.splits.items.values(), key=lambda record: (record.created, record.name))
         self._since = {uid: since for uid, since in self._since.items() if uid in {r.uid for r in records}}
         await at_most(AT_ONCE, self._safely, records)
@@ -149,19 +150,19 @@ class SplitController:
             await self._tidy_up()
             await self._counts.tell()
         except ApiError as error:
-            log.warning("what splits left behind: %s", error)
+            log.warning("leftovers of splits: %s", error)
 
     async def _safely(self, record: SplitRecord) -> None:
         try:
-            await self._look_after(record)
+            await self._handle(record)
         except (ConflictError, NotFoundError) as error:
             log.info("split %s changed meanwhile: %s", record.name, error)
         except ApiError as error:
             log.warning("split %s: %s", record.name, error)
         except Exception:
-            log.exception("split %s: this look failed, the next one starts afresh", record.name)
+            log.exception("split %s: this round failed, the next one starts again", record.name)
 
-    async def _look_after(self, record: SplitRecord) -> None:
+    async def _handle(self, record: SplitRecord) -> None:
         if record.finished:
             await self._expire(record)
             return
@@ -179,12 +180,12 @@ class SplitController:
     # -- from Pending to Splitting --
 
     async def _accept(self, record: SplitRecord) -> SplitRecord | None:
-        """The record once it is accepted; None while it waits, or when it is refused."""
+        """The record once the split is accepted; None while it waits, or when it is refused."""
         parent = await self._bundle(record.spec.bundle)
         surroundings = surroundings_of(self.context, parent)
         try:
             order = order_of(record, parent, surroundings)
-        except SplitRefusedError as error:
+        except InvalidSplitError as error:
             await self._refuse(record, error.reason, str(error))
             return None
         except NotYetError as error:
@@ -197,16 +198,16 @@ class SplitController:
         if record.spec.request is not None or age > WAIT_FOR:
             await self._refuse(record, Reason.IN_FLIGHT, why)
         elif record.status.message != why:
-            conditions = self._conditions(record, "Accepted", "Unknown", Reason.IN_FLIGHT, why)
+            conditions = self._conditions(record, SplitCondition.ACCEPTED, "Unknown", Reason.IN_FLIGHT, why)
             word = str(Reason.IN_FLIGHT)
             await self._write(record, phase=Phase.PENDING, reason=word, message=why, conditions=conditions)
 
     async def _refuse(self, record: SplitRecord, reason: Reason, text: str) -> None:
-        conditions = self._conditions(record, "Accepted", "False", reason, text)
+        conditions = self._conditions(record, SplitCondition.ACCEPTED, "False", reason, text)
         await self._finish(replace(record, conditions=tuple(conditions)), Phase.FAILED, reason, text)
 
     async def _owned(self, record: SplitRecord, surroundings: Around) -> SplitRecord:
-        """The record with its TopicNamespace as owner: its bundle is gone in the end, and it is to stay for a while."""
+        """The record with its TopicNamespace as owner, not its bundle: the bundle is deleted before the split is."""
         space = surroundings.space
         if record.owned or space is None or not space.uid:
             return record
@@ -230,9 +231,9 @@ class SplitController:
             topicNamespace=order.topic_namespace,
             children=children,
             startedAt=timestamp(self.context.now()),
-            conditions=self._conditions(record, "Accepted", "True", "Accepted", text),
+            conditions=self._conditions(record, SplitCondition.ACCEPTED, "True", ConditionReason.ACCEPTED, text),
         )
-        log.info("split %s: dividing %s %s", record.name, order.bundle, text)
+        log.info("split %s: splitting %s %s", record.name, order.bundle, text)
         return begun
 
     # -- from Splitting to the end --
@@ -244,15 +245,17 @@ class SplitController:
         progress = await self.divider.advance(self._order(record), give_up)
         if progress.done:
             names = ", ".join(child.bundle for child in record.status.children[:3])
-            await self._finish(record, Phase.COMPLETED, "Completed", f"{len(record.status.children)} children: {names}")
+            await self._finish(
+                record, Phase.COMPLETED, ConditionReason.COMPLETED, f"{len(record.status.children)} children: {names}"
+            )
         elif progress.undone:
             reason = progress.reason or (Reason.TIMED_OUT if late else Reason.SUPERSEDED)
             await self._finish(record, Phase.FAILED, reason, progress.text)
         elif waited > TELL_AFTER:
-            await self._tell_waiting(record, progress)
+            await self._report_waiting(record, progress)
 
     def _order(self, record: SplitRecord) -> SplitOrder:
-        """What an accepted split orders, from its status. A child whose new broker is gone by now stays."""
+        """The order of an accepted split, from its status. A child whose new broker is gone stays with its source."""
         request, status = record.spec.request, record.status
         ready = {name for name, broker in self.context.stores.brokers.items.items() if broker.ready}
         return SplitOrder(
@@ -269,12 +272,12 @@ class SplitController:
             reason=asked_for(record),
         )
 
-    async def _tell_waiting(self, record: SplitRecord, progress: SplitProgress) -> None:
+    async def _report_waiting(self, record: SplitRecord, progress: SplitProgress) -> None:
         if progress.text and shortened(progress.text) != record.status.message:
             await self._write(record, message=shortened(progress.text))
 
     def _within(self) -> float:
-        """Seconds that a split gets: what the policies give a move."""
+        """Seconds until a split times out: the longest time-out that a policy has for a move."""
         return max(
             (settings.move_timeout for settings in self.context.policies.settings.values()), default=SPLIT_WITHIN
         )
@@ -282,7 +285,7 @@ class SplitController:
     async def _finish(self, record: SplitRecord, phase: Phase, reason: str, text: str) -> None:
         completed = phase is Phase.COMPLETED
         text = shortened(text)
-        conditions = self._conditions(record, "Complete", "True" if completed else "False", reason, text)
+        conditions = self._conditions(record, SplitCondition.COMPLETE, "True" if completed else "False", reason, text)
         finished = timestamp(self.context.now())
         word = asked_for(record) if completed else str(reason)
         await self._write(record, phase=phase, reason=word, message=text, finishedAt=finished, conditions=conditions)
@@ -299,13 +302,13 @@ class SplitController:
         await self.context.events.post(involved, kind, str(reason), f"{record.spec.bundle}: {text}", action="Split")
 
     def _conditions(
-        self, record: SplitRecord, kind: str, status: str, reason: str, text: str
+        self, record: SplitRecord, kind: SplitCondition, status: str, reason: str, text: str
     ) -> list[Mapping[str, Any]]:
         now = self.context.now()
         return [*set_condition(record.conditions, kind, status, str(reason), shortened(text), record.generation, now)]
 
     async def _write(self, record: SplitRecord, **status: Any) -> SplitRecord:
-        """The record after a merge into its status. `ConflictError`: it is another one by now."""
+        """Merge into the status of a split; returns its new record. `ConflictError`: it has changed."""
         context = self.context
         body = {
             "metadata": {"resourceVersion": record.resource_version},
@@ -321,10 +324,10 @@ class SplitController:
         except NotFoundError:
             return None
 
-    # -- what nobody looks after any more --
+    # -- leftovers --
 
     async def _tidy_up(self) -> None:
-        """Go back where the BundleSplit was deleted in the middle, or release what it left. Raises `ApiError`."""
+        """Go back where a BundleSplit was deleted halfway, or release the children it left. Raises `ApiError`."""
         divided, bundles = self.context.splitting, self.context.stores.bundles.items
         for bundle, split in list(divided.parents.items()):
             if bundle in bundles and await self._gone(split):
@@ -336,7 +339,7 @@ class SplitController:
                 await self.context.api.patch(BUNDLES, self.context.namespace, child, body)
 
     async def _gone(self, split: str) -> bool:
-        """Whether there is no such split, or it has ended; asked of the API server, as a store may be late."""
+        """Whether a split does not exist or has ended, by the API server, as a store may be out of date."""
         found = self.context.stores.splits.items.get(split)
         if found is not None and not found.finished:
             return False
@@ -355,6 +358,6 @@ class SplitController:
 
 
 def asked_for(record: SplitRecord) -> str:
-    """Why a bundle is divided, in one word: what the policy said, or `Admin` where a person asked."""
+    """Reason of a split: that of the policy, or `Admin` where a person asked."""
     request = record.spec.request
     return request.reason if request else str(Reason.ADMIN)

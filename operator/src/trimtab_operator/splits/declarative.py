@@ -1,7 +1,7 @@
-"""Dividing a bundle with the `Declarative` actuator: one step of `splits.steps` after the other, on Bundle objects.
+"""Splits bundles with the `Declarative` actuator: the steps of `splits.steps`, on Bundle objects.
 
-Every look is at the API server itself, and every write to an object that others may change carries what was seen of it,
-so a bundle that somebody moved, deleted or pinned meanwhile is looked at again before anything more is done.
+Every read goes to the API server itself. Every write to an object that others may change carries the resourceVersion
+that was read. So a bundle that was moved, deleted or pinned meanwhile is read again before the next step.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from trimtab_operator.splits.steps import (
 from trimtab_strategies.model import Reason
 
 MOST_STEPS = 32
-"""Steps made at one go; somebody who changes the bundle all the time does not hold up the other splits."""
+"""Steps in one round, so that a bundle that changes all the time does not delay the other splits."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclarativeSplitExecutor:
-    """Divides bundles of one Kubernetes namespace. now: epoch seconds."""
+    """Splits bundles of one Kubernetes namespace. now: epoch seconds."""
 
     api: Api
     namespace: str
@@ -45,9 +45,9 @@ class DeclarativeSplitExecutor:
         return BundleObjects(self.api, self.namespace, self.now)
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
+        """Do all steps that are possible now. Another call continues. Raises `ApiError`.
 
-        give_up: why to go back if the parent still exists; empty: not to.
+        give_up: why to go back if the parent still exists; empty: go on.
         """
         why = ""
         for _ in range(MOST_STEPS):
@@ -58,7 +58,7 @@ class DeclarativeSplitExecutor:
             try:
                 await self._take(step, order, seen)
             except ConflictError as error:
-                why = str(error)  # somebody else was faster: look again
+                why = str(error)  # another client was faster: read again
             except NotFoundError as error:
                 if step is SplitStep.CREATE:
                     return SplitProgress(undone=True, text=f"TopicNamespace {order.topic_namespace} is gone: {error}")
@@ -69,7 +69,7 @@ class DeclarativeSplitExecutor:
         children = await asyncio.gather(*(self._objects.get(child.bundle) for child in order.children))
         return SplitObservation(
             await self._objects.get(order.bundle), children
-        )  # after the children: what is deleted is what had them
+        )  # after the children: if it exists now, it existed when they were read
 
     async def _take(self, step: SplitStep, order: SplitOrder, seen: SplitObservation) -> None:
         steps: dict[SplitStep, Callable[[SplitOrder, SplitObservation], Awaitable[None]]] = {

@@ -1,7 +1,7 @@
-"""Splits that a Pulsar cluster carries out by its admin REST API.
+"""Splits that a Pulsar cluster carries out, by its admin REST API.
 
-Each look is at Pulsar and at the API server, and each write carries what was seen, so whoever takes a split up after a
-crash, or while the mirror writes the same objects, goes on with what is left (`splits.pulsar_steps`).
+Each round reads Pulsar and the API server, and each write carries the resourceVersion that was read. So a process that
+resumes a split after a crash, or while the sync writes the same objects, does the rest (`splits.pulsar_steps`).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from trimtab_strategies.model import Reason, counted
 log = logging.getLogger(__name__)
 
 MOST_STEPS = 32
-"""Steps made at one go."""
+"""Steps in one round."""
 READ_AGAIN = (0.1, 0.2, 0.4, 0.8, 1.5)
-"""Seconds before each look at boundaries or owners after a cut. Measured: both are right after some 100 ms."""
+"""Seconds before each read of boundaries or owners after a cut. Measured: both are correct after some 100 ms."""
 
 
-class _RefusedError(Exception):
-    """Pulsar won't cut the bundle, however often it is asked."""
+class _CannotSplitError(Exception):
+    """Pulsar refuses to cut the bundle, and would refuse again."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -56,7 +56,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """The namespace of the bundle: the object's name and uid, and Pulsar's words for it."""
+    """The namespace of the bundle: name and uid of its object, and its tenant and name in Pulsar."""
 
     name: str
     uid: str
@@ -78,7 +78,7 @@ class _Space:
 
 @dataclass(frozen=True, slots=True)
 class PulsarSplitExecutor:
-    """Divides bundles of the cluster behind `admin`."""
+    """Splits bundles of the cluster behind `admin`."""
 
     context: ClusterState
     admin: Admin
@@ -88,9 +88,9 @@ class PulsarSplitExecutor:
         return BundleObjects(self.context.api, self.context.namespace, self.context.now)
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """Do what can be done now. Raises `ApiError`; asked again, it goes on from where it was.
+        """Do all steps that are possible now. Another call continues. Raises `ApiError`.
 
-        give_up: why to go back if Pulsar has not divided the bundle yet; empty: not to.
+        give_up: why to go back if Pulsar has not cut the bundle yet; empty: go on.
         """
         reason, why = None, ""
         try:
@@ -109,18 +109,18 @@ class PulsarSplitExecutor:
                         reason=reason,
                     )
                 await self._take(step, order, space, seen)
-            except _RefusedError as error:
+            except _CannotSplitError as error:
                 reason, give_up = error.reason, str(error)
             except (ConflictError, NotFoundError) as error:
-                why = str(error)  # somebody else was faster: look again
+                why = str(error)  # another client was faster: read again
             except StaleBundleError as error:
                 why = str(error)
-                await asyncio.sleep(READ_AGAIN[1])  # the boundaries that were read are old
+                await asyncio.sleep(READ_AGAIN[1])  # the boundaries that were read are out of date
             except PulsarError as error:
                 return SplitProgress(text=str(error))
         return SplitProgress(text=why)
 
-    # -- looking --
+    # -- reading --
 
     async def _space(self, order: SplitOrder) -> _Space:
         raw = await self.context.api.get(TOPIC_NAMESPACES, self.context.namespace, order.topic_namespace)
@@ -128,7 +128,7 @@ class PulsarSplitExecutor:
         return _Space(meta["name"], meta["uid"], spec["tenant"], spec["name"])
 
     def _whole(self, order: SplitOrder) -> tuple[int, int]:
-        """The range of the bundle that is divided; from its parts once it is gone."""
+        """The range of the parent; from its children once it is gone."""
         record = self.context.stores.bundles.items.get(order.bundle)
         ends = (order.children[0].lower, order.children[-1].upper) if record is None else (record.lower, record.upper)
         return int(ends[0], 16), int(ends[1], 16)
@@ -143,20 +143,20 @@ class PulsarSplitExecutor:
             edges = ()
         ranges = list(pairwise(edges)) if len(edges) > 2 else []  # noqa: PLR2004  whole: no children
         children = await self._children(space, ranges)
-        parent = await self._objects.get(order.bundle)  # last: what is deleted is what had them
+        parent = await self._objects.get(order.bundle)  # last: if it exists now, it existed when the children were read
         if not ranges and gone(parent):
             children = await self._children(space, ordered(order))
         return PulsarSplitObservation(whole, parent, edges, children)
 
     async def _children(self, space: _Space, ranges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Raw]:
-        """The objects that there are of bundles with these ranges."""
+        """The existing objects of bundles with these ranges."""
         found = await asyncio.gather(*(self._objects.get(space.object(*part)) for part in ranges))
         return {part: raw for part, raw in zip(ranges, found, strict=True) if raw is not None}
 
     async def _owners(
         self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
     ) -> Mapping[tuple[int, int], str]:
-        """Name of the Broker that serves each child, where one is seen to. The owner of the whole is asked first."""
+        """Name of the Broker that serves each child, where one is found. The owner of the parent is asked first."""
         ids = self.context.link.ids or {}
         names = {broker: name for name, broker in ids.items()}
         asked = [ids[name] for name in sorted(ids, key=lambda name: name != order.source)]
@@ -164,7 +164,7 @@ class PulsarSplitExecutor:
         found = await owners_of(self.admin, parts, asked)
         return {parts[bundle]: names[owner] for bundle, owner in found.items() if owner in names}
 
-    # -- doing --
+    # -- steps --
 
     async def _take(
         self, step: PulsarSplitStep, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
@@ -191,44 +191,44 @@ class PulsarSplitExecutor:
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
     async def _topics(self, bundle: str) -> list[int]:
-        """Positions of its loaded topics. Raises `_RefusedError` for fewer than Pulsar divides."""
+        """Positions of the bundle's loaded topics. Raises `_CannotSplitError` for fewer than Pulsar splits."""
         positions = list((await self.admin.topic_positions(bundle)).values())
         if len(positions) < FEW:
             text = (
-                f"{bundle} has {counted(len(positions), 'loaded topic')}, and Pulsar divides none with fewer than {FEW}"
+                f"{bundle} has {counted(len(positions), 'loaded topic')}, and Pulsar splits none with fewer than {FEW}"
             )
-            raise _RefusedError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
+            raise _CannotSplitError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
         return positions
 
     async def _cut(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
-        """Have Pulsar cut the first part that is not as ordered, at all positions or else at one."""
+        """Have Pulsar cut the first part that is not as ordered, at all positions, or at one if it refuses that."""
         (lower, upper), positions = next(iter(cuts(order, seen).items()))
         bundle = space.bundle(lower, upper)
         topics = await self._topics(bundle)
-        log.info("split %s: has Pulsar divide %s at %s", order.split, bundle, ", ".join(map(hex, positions)))
+        log.info("split %s: has Pulsar split %s at %s", order.split, bundle, ", ".join(map(hex, positions)))
         try:
             await self._ask(space, seen, bundle, positions)
         except SplitRefusedError as error:
             if len(positions) == 1:
-                raise _RefusedError(Reason.INVALID_SPLIT, str(error)) from error
+                raise _CannotSplitError(Reason.INVALID_SPLIT, str(error)) from error
             one = one_of(positions, lower, upper, topics)  # the extensible load manager takes one at a time
             try:
                 await self._ask(space, seen, bundle, [one])
             except SplitRefusedError as second:
-                raise _RefusedError(Reason.INVALID_SPLIT, str(second)) from second
+                raise _CannotSplitError(Reason.INVALID_SPLIT, str(second)) from second
 
     async def _ask(self, space: _Space, seen: PulsarSplitObservation, bundle: str, positions: list[int]) -> None:
-        """Raises `_RefusedError` when Pulsar has said yes, and the boundaries are as before."""
+        """Send the request. Raises `_CannotSplitError` when Pulsar accepted it, and the boundaries are as before."""
         await self.admin.split(bundle, positions)
         for pause in READ_AGAIN:
             if within(await self.admin.boundaries(space.full), *seen.whole) != seen.edges:
                 return
             await asyncio.sleep(pause)
-        text = f"Pulsar took the split of {bundle}, and its boundaries are as before: it may have lost topics meanwhile"
-        raise _RefusedError(Reason.INVALID_SPLIT, text)
+        text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
+        raise _CannotSplitError(Reason.INVALID_SPLIT, text)
 
     async def _create(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
-        """An object for each bundle that Pulsar has, with the owner that Pulsar gave it."""
+        """Create an object for each bundle that Pulsar has, with its owner in Pulsar."""
         owners = await self._owners(order, space, seen)
         for pause in READ_AGAIN:
             if len(owners) == len(seen.ranges):
@@ -254,7 +254,7 @@ class PulsarSplitExecutor:
         return await self._objects.create(manifest)
 
     async def _confirm(self, child: Raw, owner: str) -> None:
-        """Say who serves a child, as Pulsar does."""
+        """Write the owner of a child, as Pulsar has it."""
         status = {
             "owner": owner,
             "state": str(BundleState.OWNED if owner else BundleState.FREE),
@@ -282,9 +282,9 @@ class PulsarSplitExecutor:
 
 @dataclass(frozen=True, slots=True)
 class ChosenSplitExecutor:
-    """Has Pulsar divide where it is linked, else the brokers that watch the objects.
+    """Chooses the executor: Pulsar where it is linked, else the brokers that watch the objects.
 
-    admin: the client that is open now, None there is none.
+    admin: the open client, None if there is none.
     """
 
     context: ClusterState
@@ -292,9 +292,10 @@ class ChosenSplitExecutor:
     otherwise: SplitExecutor
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """As the divider that it chooses."""
+        """Call `advance` of the chosen executor."""
         if not self.context.link.linked:
             return await self.otherwise.advance(order, give_up)
         if (admin := self.admin()) is None or self.context.link.ids is None:
-            return SplitProgress(text=f"Pulsar can't be asked: {self.context.link.problem or 'it was not seen yet'}")
+            problem = self.context.link.problem or "no request was sent to it yet"
+            return SplitProgress(text=f"Pulsar can't be asked: {problem}")
         return await PulsarSplitExecutor(self.context, admin).advance(order, give_up)

@@ -1,12 +1,12 @@
-"""The steps of a split that Pulsar carries out, each found by looking at Pulsar's boundaries and at the objects. Pure.
+"""Steps of a split that Pulsar carries out. Each follows from Pulsar's boundaries and the Bundle objects. Pure.
 
 forwards    lock the parent -> have Pulsar cut it -> create the children -> delete the parent -> release the children
-            -> wish those elsewhere that should go elsewhere -> done
+            -> set the desired owner of children that should move -> done
 backwards   (only while Pulsar has not cut) unlock the parent -> undone
 
-Pulsar merges nothing: once it has cut, only forwards is left, also where it cut elsewhere than was ordered (somebody
-else was faster, or it refused a part). The objects then follow what Pulsar has, and the split ends as not done. The
-mirror creates and deletes the same objects for the same reason, so each of them may be there, or gone, at any step.
+Pulsar can't merge bundles. Once it has cut, the split only goes forwards, even if Pulsar cut at other positions than
+ordered (another client was faster, or Pulsar refused a part). The objects then follow Pulsar's bundles, and the split
+ends as failed. The sync with Pulsar creates and deletes the same objects, so each may exist or not at any step.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from trimtab_operator.splits.steps import Child, Raw, SplitOrder, owner_of, owne
 from trimtab_strategies.model import Reason, some
 
 FEW = 2
-"""Loaded topics that a bundle must have; Pulsar divides none that has fewer."""
+"""Loaded topics that a bundle must have. Pulsar splits no bundle with fewer."""
 
 
 class PulsarSplitStep(StrEnum):
-    """What is to be done next."""
+    """The next step of a split."""
 
     LOCK = "lock the parent"
     CUT = "have Pulsar cut it"
@@ -41,11 +41,11 @@ class PulsarSplitStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PulsarSplitObservation:
-    """All there is now. whole: range of the parent. parent: its object, None there is none.
+    """The bundles of Pulsar and the Bundle objects now. whole: range of the parent. parent: its object, None if gone.
 
-    edges: those that Pulsar has from one end of the parent to the other, both among them; empty: it has no bundle
-    there, or one that reaches beyond. children: objects, by the range between two edges, of those that there are; where
-    Pulsar has no edge inside and the parent is gone, by the ranges that were ordered.
+    edges: Pulsar's boundaries from one end of the parent to the other, both included; empty: Pulsar has no bundle
+    there, or one that reaches beyond. children: existing objects by the range between two edges; by the ordered ranges
+    where Pulsar has no edge inside and the parent is gone.
     """
 
     whole: tuple[int, int]
@@ -60,32 +60,32 @@ class PulsarSplitObservation:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The bundles that Pulsar has in the place of the parent."""
+        """Ranges of the bundles that Pulsar has in place of the parent."""
         return list(pairwise(self.edges))
 
 
 def wanted(order: SplitOrder, whole: tuple[int, int]) -> tuple[int, ...]:
-    """All edges that are to be there in the end."""
+    """All edges after the split."""
     return tuple(sorted({*whole, *(int(child.lower, 16) for child in order.children)}))
 
 
 def ordered(order: SplitOrder) -> list[tuple[int, int]]:
-    """The ranges that are to be there in the end."""
+    """The ranges of the bundles after the split."""
     return [(int(child.lower, 16), int(child.upper, 16)) for child in order.children]
 
 
 def gone(parent: Raw | None) -> bool:
-    """Whether there is no such object, or one that somebody has deleted and a finalizer holds."""
+    """Whether the object does not exist, or is being deleted (a finalizer may hold it)."""
     return parent is None or bool(parent["metadata"].get("deletionTimestamp"))
 
 
 def within(boundaries: Sequence[int], lower: int, upper: int) -> tuple[int, ...]:
-    """The edges from `lower` to `upper` of a ring's; empty when one of these is no edge."""
+    """The edges of a ring from `lower` to `upper`; empty when one of these is no edge."""
     return tuple(b for b in boundaries if lower <= b <= upper) if {lower, upper} <= set(boundaries) else ()
 
 
 def next_step(order: SplitOrder, seen: PulsarSplitObservation, give_up: str = "") -> tuple[PulsarSplitStep, str]:
-    """What is to be done next, and why it has to wait or go back. give_up: why it should, empty: it should not."""
+    """The next step, and why the split has to wait or go back. give_up: why it should go back, empty: it should not."""
     if not seen.edges:
         return _backwards(order, seen), f"Pulsar has no bundle of exactly the range of {order.bundle}"
     if not seen.cut:
@@ -97,29 +97,29 @@ def next_step(order: SplitOrder, seen: PulsarSplitObservation, give_up: str = ""
 
 def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple[PulsarSplitStep, str]:
     if seen.parent is None or gone(seen.parent):
-        if seen.children and not give_up:  # the broker that answered has not heard of the split yet
+        if seen.children and not give_up:  # the broker that answered does not know of the split yet
             return PulsarSplitStep.WAIT, f"Pulsar's boundaries of {order.bundle} are older than its children"
-        return PulsarSplitStep.UNDONE, f"{order.bundle} was deleted before Pulsar divided it"
+        return PulsarSplitStep.UNDONE, f"{order.bundle} was deleted before Pulsar split it"
     if why := _overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
-        return PulsarSplitStep.CUT, ""  # a wish that came after the lock is for where it is, and nobody else ends it
+        return PulsarSplitStep.CUT, ""  # a later request for its own broker is ended by no one else
     return (
-        (PulsarSplitStep.WAIT, f"{order.bundle} has an open wish")
+        (PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner")
         if owner_pending(seen.parent)
         else (PulsarSplitStep.LOCK, "")
     )
 
 
 def _overtaken(order: SplitOrder, parent: Raw) -> str:
-    """Why the bundle is not this split's any more, as long as Pulsar has not cut it."""
+    """Why the bundle no longer belongs to this split, while Pulsar has not cut it."""
     owner = owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
-        return f"{order.bundle} is divided by {other}"
+        return f"{order.bundle} is being split by {other}"
     if owner != order.source:
-        return f"{order.bundle} went from {order.source} to {owner or 'nobody'}"
-    if owner_pending(parent) and (wished := parent["spec"].get("owner") or "") != order.source:
-        return f"somebody wishes {order.bundle} on {wished or 'nobody'}"
+        return f"{order.bundle} went from {order.source} to {owner or 'no broker'}"
+    if owner_pending(parent) and (desired := parent["spec"].get("owner") or "") != order.source:
+        return f"{order.bundle} is to move to {desired or 'no broker'}"
     return ""
 
 
@@ -129,13 +129,13 @@ def _backwards(order: SplitOrder, seen: PulsarSplitObservation) -> PulsarSplitSt
 
 
 def _to_cut(order: SplitOrder, seen: PulsarSplitObservation) -> list[int]:
-    """Positions that are left to cut; none when Pulsar has cut anywhere else than was ordered."""
+    """Positions that are left to cut; none when Pulsar has cut at another position than ordered."""
     edges = set(wanted(order, seen.whole))
     return sorted(edges - set(seen.edges)) if set(seen.edges) <= edges else []
 
 
 def _cut(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple[PulsarSplitStep, str]:
-    """Once Pulsar has cut: the objects follow, whatever came of it."""
+    """The next step once Pulsar has cut: the objects follow its bundles."""
     if any(found not in seen.children or untold(seen.children[found]) for found in seen.ranges):
         return PulsarSplitStep.CREATE, ""
     if seen.parent is not None:
@@ -151,20 +151,20 @@ def _cut(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple
 
 
 def untold(child: Raw) -> bool:
-    """Whether it was created here, and who made it died before it said who owns it."""
+    """Whether a child was created here, by a process that ended before it wrote the owner."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
     return reason == Reason.SPLITTING and not child.get("status", {}).get("observedGeneration")
 
 
 def cuts(order: SplitOrder, seen: PulsarSplitObservation) -> dict[tuple[int, int], list[int]]:
-    """What Pulsar is still to cut: by range of a bundle that it has, the positions inside."""
+    """Positions that Pulsar still has to cut, by the range of its bundle."""
     left = _to_cut(order, seen)
     found = {(lower, upper): [p for p in left if lower < p < upper] for lower, upper in seen.ranges}
     return {key: positions for key, positions in found.items() if positions}
 
 
 def one_of(positions: Sequence[int], lower: int, upper: int, topics: Iterable[int]) -> int:
-    """Which position to cut first where only one is taken at a time.
+    """The position to cut first, where Pulsar accepts only one at a time.
 
     Both parts that come of it can be cut further, if that is needed and possible: that takes two topics.
     """
@@ -180,7 +180,7 @@ def one_of(positions: Sequence[int], lower: int, upper: int, topics: Iterable[in
 
 
 def to_move(order: SplitOrder, seen: PulsarSplitObservation) -> list[tuple[Child, Raw]]:
-    """The children that should go elsewhere, and that nobody has asked to go anywhere yet."""
+    """The children that should move, and whose desired owner no client has changed yet."""
     found = []
     for child in order.children:
         raw = seen.children.get((int(child.lower, 16), int(child.upper, 16)))
@@ -190,6 +190,6 @@ def to_move(order: SplitOrder, seen: PulsarSplitObservation) -> list[tuple[Child
 
 
 def _as_created(child: Raw) -> bool:
-    """Whether its wish is still the one it was created with, here or by the mirror."""
+    """Whether its desired owner is the one it was created with, here or by the sync with Pulsar."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
     return reason in SEEN | {Reason.SPLITTING, None} and not owner_pending(child)

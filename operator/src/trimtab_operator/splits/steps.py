@@ -1,13 +1,13 @@
-"""The steps of a split on Bundle objects, each found by looking at what there is: nothing else has to be remembered.
+"""Steps of a split on Bundle objects. Each follows from the objects alone, so no other state is kept. Pure.
 
 forwards    lock the parent -> create the children -> (its owner takes them) -> delete the parent
             -> release the children -> move those that should go elsewhere -> done
 backwards   remove the children -> unlock the parent -> undone
 
-It is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned, and all
-children have an owner before the parent goes. While the parent exists it may be gone back to, whatever was done before;
-once it is gone, there is only forwards. So whoever takes a split up after a crash does what is left, in either
-direction, and at any moment each hash belongs to exactly one bundle that is served: the parent, or then one child.
+It is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
+children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
+is gone, a split only goes forwards. So a process that resumes a split after a crash does the rest, in either direction.
+At any moment each hash belongs to exactly one served bundle: the parent, later one child.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from trimtab_strategies.model import Reason
 
 
 class SplitExecutor(Protocol):
-    """Carries splits out, whoever asked for them."""
+    """Carries out the splits of policies and people."""
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """Do what can be done of `order` now; asked again, after a crash too, it goes on from where it was.
+        """Do all steps of `order` that are possible now. Another call continues, also after a crash.
 
-        give_up: why to go back if that is possible still; empty: not to. Raises `ApiError`.
+        give_up: why to go back if that is still possible; empty: go on. Raises `ApiError`.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SplitProgress:
-    """How far a split has come: done; or undone, so that the parent is as it was; or neither, and what it waits for.
+    """How far a split is: done, undone (the parent is as before), or neither; text then says what it waits for.
 
-    reason: why it is undone, where there is a word for it.
+    reason: why it is undone, None without a reason of the vocabulary.
     """
 
     done: bool = False
@@ -49,7 +49,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A bundle to be cut out. lower, upper: ``0x%08x``; destination: who has it in the end, empty whoever had all."""
+    """A bundle to create. lower, upper: ``0x%08x``. destination: its broker after the split, empty the parent's."""
 
     bundle: str
     lower: str
@@ -59,11 +59,11 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class SplitOrder:
-    """What a split is to do.
+    """The order of a split.
 
     split:     name of the BundleSplit. bundle: of the parent. topic_namespace: of the TopicNamespace object.
-    source:    the broker that owned the parent when it began; the children are its at first.
-    policy, epoch, reason: written into the assignments of children that go elsewhere.
+    source:    the broker that owned the parent at the start, and owns the children at first.
+    policy, epoch, reason: written into the assignments of children that move to another broker.
     """
 
     split: str
@@ -77,7 +77,7 @@ class SplitOrder:
 
 
 class SplitStep(StrEnum):
-    """What is to be done next."""
+    """The next step of a split."""
 
     LOCK = "lock the parent"
     CREATE = "create the children"
@@ -93,22 +93,22 @@ class SplitStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SplitObservation:
-    """The objects as they are now; None: there is none. children: in the order of the split's."""
+    """The objects as they are now, None for one that does not exist. children: in the order of the split's children."""
 
     parent: Raw | None
     children: Sequence[Raw | None]
 
 
 def next_step(order: SplitOrder, seen: SplitObservation, give_up: str = "") -> tuple[SplitStep, str]:
-    """What is to be done next, and why it has to wait or go back. give_up: why it should, empty: it should not."""
+    """The next step, and why the split has to wait or go back. give_up: why it should go back, empty: it should not."""
     if seen.parent is None:
         return _without_parent(order, seen)
-    if seen.parent["metadata"].get("deletionTimestamp"):  # a finalizer holds it; there is no way back any more
+    if seen.parent["metadata"].get("deletionTimestamp"):  # a finalizer holds it; the split can't go back
         return (SplitStep.CREATE, "") if None in seen.children else (SplitStep.WAIT, f"{order.bundle} is being deleted")
     if why := overtaken(order, seen.parent, seen) or give_up:
         return _backwards(order, seen.parent, seen), why
     if owner_pending(seen.parent):
-        return SplitStep.WAIT, f"{order.bundle} has an open wish"
+        return SplitStep.WAIT, f"{order.bundle} has a pending owner"
     if not split_of(seen.parent):
         return SplitStep.LOCK, ""
     return _before_parent_goes(order, seen)
@@ -145,25 +145,25 @@ def _backwards(order: SplitOrder, parent: Raw, seen: SplitObservation) -> SplitS
 
 
 def overtaken(order: SplitOrder, parent: Raw, seen: SplitObservation) -> str:
-    """Why the parent, or a child's name, is no longer this split's; empty if it is."""
-    wished, owner = parent["spec"].get("owner") or "", owner_of(parent)
+    """Why the parent, or a child's name, no longer belongs to this split; empty if it does."""
+    desired, owner = parent["spec"].get("owner") or "", owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
-        return f"{order.bundle} is divided by {other}"
+        return f"{order.bundle} is being split by {other}"
     if owner != order.source:
-        return f"{order.bundle} went from {order.source} to {owner or 'nobody'}"
-    if owner_pending(parent) and wished != order.source:
-        return f"somebody wishes {order.bundle} on {wished}"
+        return f"{order.bundle} went from {order.source} to {owner or 'no broker'}"
+    if owner_pending(parent) and desired != order.source:
+        return f"{order.bundle} is to move to {desired}"
     for child in (raw for raw in seen.children if raw is not None):
         name, elsewhere = child["metadata"]["name"], child["spec"].get("owner") or order.source
         if parent_of(child) != order.bundle:
             return f"{name} exists already, and was not cut out of {order.bundle}"
         if elsewhere != order.source:
-            return f"somebody wishes {name} on {elsewhere} before {order.bundle} is gone"
+            return f"{name} is to move to {elsewhere} before {order.bundle} is gone"
     return ""
 
 
 def to_move(order: SplitOrder, seen: SplitObservation) -> list[tuple[Child, Raw]]:
-    """The children that should go elsewhere and were not asked to yet, by anybody."""
+    """The children that should move, and whose desired owner no client has changed yet."""
     return [
         (child, raw)
         for child, raw in zip(order.children, seen.children, strict=True)
@@ -181,27 +181,27 @@ def _taken(child: Raw, source: str) -> bool:
 
 
 def owner_of(bundle: Raw) -> str:
-    """Who serves it, empty nobody."""
+    """The broker that serves a bundle, empty none."""
     return (bundle.get("status") or {}).get("owner") or ""
 
 
 def split_of(bundle: Raw) -> str:
-    """The split that has locked it, empty none."""
+    """The split that has locked a bundle, empty none."""
     return (bundle.get("status") or {}).get("split") or ""
 
 
 def parent_of(bundle: Raw) -> str:
-    """The bundle that it is being cut out of, empty none."""
+    """The parent that is being split into a bundle, empty none."""
     return (bundle["metadata"].get("annotations") or {}).get(PARENT) or ""
 
 
 def owner_pending(bundle: Raw) -> bool:
-    """Whether somebody wished it an owner, and that was not carried out yet."""
+    """Whether a bundle has a desired owner that was not carried out yet."""
     observed = (bundle.get("status") or {}).get("observedGeneration") or 0
     return bool(bundle["spec"].get("owner")) and bundle["metadata"]["generation"] > observed
 
 
 def unlocked_state(parent: Raw) -> str:
-    """The state of a parent that is no longer divided: what its broker wrote, if it did."""
+    """The state of a parent after its split ended: what its broker wrote, if it did."""
     state = (parent.get("status") or {}).get("state") or str(BundleState.FREE)
     return str(BundleState.OWNED) if state == BundleState.SPLITTING else str(state)

@@ -1,4 +1,4 @@
-"""From a BundleSplit to its order: whether the bundle can be split as asked, where, and into which children."""
+"""Validates a BundleSplit and makes its order: whether the bundle can be split, where, and into which children."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trimtab_strategies.usage import MEBIBYTE
 
 
 def surroundings_of(context: ClusterState, parent: Raw | None) -> Around:
-    """The surroundings of a bundle that is to be divided (None: there is none)."""
+    """What a split of the bundle `parent` is validated against. parent: None if it does not exist."""
     stores = context.stores
     space = stores.topic_namespaces.items.get(parent["spec"]["topicNamespace"]) if parent is not None else None
     rules = split_rules(context)
@@ -50,15 +50,15 @@ def split_rules(context: ClusterState) -> list[SplitLimits]:
 
 
 def bundles_of(context: ClusterState, space: str) -> int:
-    """How many bundles a TopicNamespace object has, and will have once the splits under way are done."""
+    """Number of bundles of a TopicNamespace object once all running splits are done."""
     bundles = context.rings.members(space)
     now = sum(not unborn(b, bundles) for b in bundles.values())
     begun = [r for r in context.stores.splits.items.values() if r.begun and r.status.topic_namespace == space]
     return now + sum(len(r.status.children) - 1 for r in begun if r.spec.bundle in bundles)
 
 
-class SplitRefusedError(ValueError):
-    """A split that can't be done; `reason` is a word for machines, the text says what to do instead."""
+class InvalidSplitError(ValueError):
+    """A split that can't be done. reason: for status and metrics. The text says what to do instead."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -66,17 +66,17 @@ class SplitRefusedError(ValueError):
 
 
 class NotYetError(ValueError):
-    """A split that has to wait; the text says for what."""
+    """A split that has to wait. The text says for what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a split is judged by.
+    """What a split is validated against.
 
-    space:   the bundle's TopicNamespace, None there is none. count: its bundles, splits under way counted as done.
-    most:    bundles that a namespace may have, by the policies' split rules; None there is no limit.
+    space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles, running splits counted as done.
+    most:    bundles that a namespace may have, by the policies' split rules; None without a limit.
     limits:  of one bundle, by which `flow_or_qps_equally_divide` fills children.
-    bundles, brokers: names of those that exist. topics: those that each policy has seen.
+    bundles, brokers: names of those that exist. topics: those that each policy has measured.
     """
 
     space: TopicNamespaceRecord | None
@@ -89,15 +89,15 @@ class Around:
 
 
 def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrder:
-    """What a split orders, once `parent` (None: there is none) can be divided.
+    """The order of a split of `parent` (None: it does not exist).
 
-    Raises `SplitRefusedError`; `NotYetError` while somebody else is about the bundle.
+    Raises `InvalidSplitError`; `NotYetError` while the bundle is moving.
     """
     if parent is None:
-        raise SplitRefusedError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
+        raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
     if (space := around.space) is None:
         text = f"TopicNamespace {parent['spec']['topicNamespace']} of the bundle does not exist: create it first"
-        raise SplitRefusedError(Reason.UNKNOWN_BUNDLE, text)
+        raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, text)
     _check_free(split, parent, around)
     ranges = _ranges(split, parent, space, around)
     _check_room(split, len(ranges), space, around)
@@ -109,7 +109,7 @@ def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrd
     )
     if taken := [child.bundle for child in cut if child.bundle in around.bundles]:
         text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
-        raise SplitRefusedError(Reason.CONFLICT, text)
+        raise InvalidSplitError(Reason.CONFLICT, text)
     return SplitOrder(
         split=split.name,
         bundle=split.spec.bundle,
@@ -120,27 +120,27 @@ def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrd
 
 
 def _check_free(split: SplitRecord, parent: Raw, around: Around) -> None:
-    """Raise unless the bundle is nobody else's business."""
+    """Raise unless the bundle is confirmed by its owner, not pinned, and not in another split."""
     name, request, owner = split.spec.bundle, split.spec.request, owner_of(parent)
     if (other := split_of(parent)) not in {"", split.name}:
-        raise SplitRefusedError(Reason.SPLITTING, f"{name} is divided by {other}: wait for its children")
+        raise InvalidSplitError(Reason.SPLITTING, f"{name} is being split by {other}: wait for its children")
     if parent_of(parent) in around.bundles:
-        raise SplitRefusedError(Reason.SPLITTING, f"{name} is only being cut out of {parent_of(parent)}: wait")
+        raise InvalidSplitError(Reason.SPLITTING, f"{name} is still a part of {parent_of(parent)}: wait")
     if request is not None and parent["spec"].get("pinned"):
-        raise SplitRefusedError(Reason.PINNED, f"{name} is pinned: only a person may have it divided")
+        raise InvalidSplitError(Reason.PINNED, f"{name} is pinned: only a person may split it")
     if request is not None and request.source and owner != request.source:
-        text = f"{name} went from {request.source} to {owner or 'nobody'} since that was decided"
-        raise SplitRefusedError(Reason.SUPERSEDED, text)
+        text = f"{name} went from {request.source} to {owner or 'no broker'} since that was decided"
+        raise InvalidSplitError(Reason.SUPERSEDED, text)
     if not owner or owner_pending(parent):
-        text = f"{name} has {'an open wish' if owner else 'no owner'}"
-        raise NotYetError(f"{text}: it can be divided once a broker has confirmed it")
+        text = f"{name} has {'a pending owner' if owner else 'no owner'}"
+        raise NotYetError(f"{text}: it can be split once a broker has confirmed it")
 
 
 def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around: Around) -> list[tuple[str, str]]:
     texts = parent["spec"]["range"]["lower"], parent["spec"]["range"]["upper"]
     lower, upper = (int(text, 16) for text in texts)
     if not can_split(lower, upper):
-        raise SplitRefusedError(Reason.TOO_NARROW, f"{split.spec.bundle} is a single hash wide")
+        raise InvalidSplitError(Reason.TOO_NARROW, f"{split.spec.bundle} is a single hash wide")
     tenant, name = space.full_name.split("/")
     full = pulsar_bundle(tenant, name, *texts)
     try:
@@ -148,7 +148,7 @@ def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around
         found = _boundaries(split.spec, lower, upper, inside, around.limits)
         ranges = children(lower, upper, found)
     except InvalidBoundaryError as error:
-        raise SplitRefusedError(Reason.INVALID_SPLIT, str(error)) from error
+        raise InvalidSplitError(Reason.INVALID_SPLIT, str(error)) from error
     return [(f"0x{left:08x}", f"0x{right:08x}") for left, right in ranges]
 
 
@@ -162,14 +162,14 @@ def _boundaries(
         return [int(boundary) for boundary in range_equally_divide(lower, upper)]
     if inside is None:
         text = (
-            f"{spec.algorithm} needs the bundle's topics, and no policy has seen those: name boundaries, or use"
+            f"{spec.algorithm} needs the bundle's topics, and no policy has measured those: name boundaries, or use"
             f" {Algorithm.RANGE}"
         )
-        raise SplitRefusedError(Reason.NO_LOAD_DATA, text)
+        raise InvalidSplitError(Reason.NO_LOAD_DATA, text)
     found = _among_topics(spec.algorithm, given, (lower, upper), inside, limits)
     if found is None or not len(found):
         text = f"{spec.algorithm} finds no boundary among its {len(inside.places)} topics"
-        raise SplitRefusedError(Reason.TOO_FEW_TOPICS, text)
+        raise InvalidSplitError(Reason.TOO_FEW_TOPICS, text)
     return [int(boundary) for boundary in found]
 
 
@@ -194,7 +194,7 @@ def _check_room(split: SplitRecord, count: int, space: TopicNamespaceRecord, aro
     after = around.count - 1 + count
     if around.most is not None and after > around.most:
         text = f"{space.full_name} would have {after} bundles, and may have {around.most} (maxBundles of a split rule)"
-        raise SplitRefusedError(Reason.MAX_BUNDLES, f"{text}: {split.spec.bundle} stays whole")
+        raise InvalidSplitError(Reason.MAX_BUNDLES, f"{text}: {split.spec.bundle} stays whole")
 
 
 def _destinations(split: SplitRecord, count: int, around: Around) -> list[str]:
@@ -203,8 +203,8 @@ def _destinations(split: SplitRecord, count: int, around: Around) -> list[str]:
         return [""] * count
     if len(given) != count:
         text = f"{len(given)} destinations for {count} children: name one for each, or none at all"
-        raise SplitRefusedError(Reason.INVALID_SPLIT, text)
+        raise InvalidSplitError(Reason.INVALID_SPLIT, text)
     if unknown := [name for name in given if name and name not in around.brokers]:
         text = f"destinations: no Broker object is called {unknown[0]}"
-        raise SplitRefusedError(Reason.UNKNOWN_BROKER, text)
+        raise InvalidSplitError(Reason.UNKNOWN_BROKER, text)
     return given

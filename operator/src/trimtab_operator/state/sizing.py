@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_strategies.model import RESOURCES, ClusterLoad, Reason
 from trimtab_strategies.usage import MOVING
-
-RIGHT_SIZED = "RightSized"
-"""Type of the condition."""
 
 HISTORY = 0.8
 """Ratio of the old average that one decision keeps."""
@@ -80,7 +78,7 @@ class Sizing:
         """Status, reason and message of the condition."""
         used = f"{self.resource} is used by {self.usage:.0%} over all {self.brokers} brokers"
         if self.said is None:
-            return "True", RIGHT_SIZED, f"{used}, about as much as aimed at"
+            return "True", ConditionReason.RIGHT_SIZED, f"{used}, about as much as aimed at"
         return "False", str(self.said), f"{used}: {self.advised} brokers would be about right (spec.advice)"
 
 
@@ -120,14 +118,14 @@ def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now
     The figures are those of its first report, so the status of an idle cluster does not change.
     """
     if sizing is UNASKED:
-        return [condition for condition in conditions if condition["type"] != RIGHT_SIZED]
+        return [condition for condition in conditions if condition["type"] != PolicyCondition.RIGHT_SIZED]
     if not sizing.sure:
         return conditions
-    before: Mapping[str, Any] = next((c for c in conditions if c["type"] == RIGHT_SIZED), {})
+    before: Mapping[str, Any] = next((c for c in conditions if c["type"] == PolicyCondition.RIGHT_SIZED), {})
     status, reason, message = sizing.condition
     if before.get("reason") == reason and _advice(before["message"]) == _advice(message):
         message = before["message"]
-    return set_condition(conditions, RIGHT_SIZED, status, reason, message, generation, now)
+    return set_condition(conditions, PolicyCondition.RIGHT_SIZED, status, reason, message, generation, now)
 
 
 def _advice(message: str) -> str:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple, Self
 
-from trimtab_operator.kube.client import CONFIG_MAPS, Api, ConflictError, NotFoundError
+from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.config_map_store import ConfigMapStore, PolicyOwner, StoredFormat, check_version, reading
 from trimtab_operator.kube.naming import memory_name
-from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.competing_balancer import NO_COMPETITION, Competition
 from trimtab_operator.state.ownership_changes import HOUR
 from trimtab_strategies.model import Memory
@@ -35,10 +35,6 @@ class StrategyNames(NamedTuple):
 
 NO_STRATEGIES = StrategyNames()
 """Of unknown strategies."""
-
-
-class ForeignStateError(ValueError):
-    """The ConfigMap holds something that Trimtab did not write; the text names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +99,25 @@ class PolicyState:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read back; raises `ForeignStateError` when it is not what `to_json` wrote."""
-        try:
+        """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
+        with reading("memory"):
             value = json.loads(text)
-            version = value["version"]
+            check_version("memory", value["version"])
             memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
             moves = tuple((float(t), int(n)) for t, n in value["moves"])
             of = StrategyNames(*value.get("of", NO_STRATEGIES))
             quarantine = {str(name): float(until) for name, until in value.get("quarantine", {}).items()}
             undone, until, retreats = value.get("fight", ((), 0.0, 0))
             competition = Competition(tuple(map(float, undone)), float(until), int(retreats))
-            found = cls(memory, moves, int(value["epoch"]), of, quarantine, competition)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ForeignStateError(f"memory is not what Trimtab writes ({error!r}); delete the ConfigMap") from error
-        if version != 1:
-            raise ForeignStateError(f"memory has version {version}, this Trimtab reads version 1")
-        return found
+            return cls(memory, moves, int(value["epoch"]), of, quarantine, competition)
+
+
+STATE_FORMAT: StoredFormat[PolicyState] = StoredFormat(
+    encode=lambda state, _: {_KEY: state.to_json()},
+    decode=lambda texts: PolicyState.from_json(texts.get(_KEY, "")),
+    inherit=lambda state: PolicyState(epoch=state.epoch),
+    epoch=lambda state: state.epoch,
+)
 
 
 @dataclass(slots=True)
@@ -133,81 +132,30 @@ class PolicyStateStore:
     policy: str
     uid: str
     clock: Callable[[], float] = time.monotonic
-    _written: str = ""
-    _version: str = ""
+    _store: ConfigMapStore[PolicyState] = field(init=False)
     _written_at: float = -inf
 
-    @property
-    def name(self) -> str:
-        """Name of the ConfigMap."""
-        return memory_name(self.policy)
+    def __post_init__(self) -> None:
+        owner, name = PolicyOwner(self.policy, self.uid), memory_name(self.policy)
+        self._store = ConfigMapStore(self.api, self.namespace, name, STATE_FORMAT, owner)
 
     async def load(self) -> PolicyState:
-        """The state as stored last, or an empty one. Raises `ForeignStateError`, `ApiError`."""
-        try:
-            found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
-        except NotFoundError:
-            return PolicyState()
-        self._written, self._version = (found.get("data") or {}).get(_KEY, ""), found["metadata"]["resourceVersion"]
-        remembered = PolicyState.from_json(self._written)
-        if self._of_another(found):  # of a deleted policy of the same name; it is about to be deleted, too
-            self._written = ""
-            return PolicyState(epoch=remembered.epoch)
-        return remembered
+        """The state that was stored last, or an empty one. Raises `UnreadableContentError`, `ApiError`."""
+        return await self._store.load() or PolicyState()
 
-    def _of_another(self, config_map: Mapping[str, Any]) -> bool:
-        owners = config_map["metadata"].get("ownerReferences") or ()
-        return bool(owners) and self.uid not in {owner["uid"] for owner in owners}
-
-    async def save(self, remembered: PolicyState) -> None:
-        """Store the state, unless it is unchanged, or only averages drifted a little since it was stored recently.
+    async def save(self, state: PolicyState) -> None:
+        """Store `state`, unless it is stored already, or only averages drifted a little since a recent write.
 
         Raises `ApiError`: `ConflictError` when a later leader wrote it.
         """
-        text, now = remembered.to_json(), self.clock()
-        lately = now - self._written_at < STORE_EVERY
-        if text == self._written or (lately and drifted(json.loads(self._written), json.loads(text))):
-            return
-        try:
-            stored = await self._store(text)
-        except ConflictError:
-            await self._read_again(remembered.epoch)
-            stored = await self._store(text)
-        self._written, self._version = text, stored["metadata"]["resourceVersion"]
+        now, stored = self.clock(), self._store.stored
+        if stored is not None:
+            before, after = stored.to_json(), state.to_json()
+            lately = now - self._written_at < STORE_EVERY
+            if before == after or (lately and drifted(json.loads(before), json.loads(after))):
+                return
+        await self._store.save(state)
         self._written_at = now
-
-    async def _store(self, text: str) -> Mapping[str, Any]:
-        """Write, if the ConfigMap is as it was read last; else raise `ConflictError`."""
-        meta = {"resourceVersion": self._version, "ownerReferences": [self._owner()]}
-        body = {"metadata": meta, "data": {_KEY: text}}
-        try:
-            if self._version:
-                return await self.api.patch(CONFIG_MAPS, self.namespace, self.name, body)
-        except NotFoundError:
-            self._version = ""
-        return await self.api.create(CONFIG_MAPS, self.namespace, self._manifest(text))
-
-    async def _read_again(self, epoch: int) -> None:
-        """Another client wrote it: that is overwritten, unless it was a later leader. Raises `ApiError`."""
-        found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
-        try:
-            theirs = PolicyState.from_json((found.get("data") or {}).get(_KEY, "")).epoch
-        except ForeignStateError:
-            theirs = 0
-        if theirs > epoch:
-            raise ConflictError(f"{self.name} was written by a later leader, of epoch {theirs}; ours is {epoch}")
-        self._version = found["metadata"]["resourceVersion"]
-
-    def _manifest(self, text: str) -> Mapping[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": self.name, "ownerReferences": [self._owner()]},
-            "data": {_KEY: text},
-        }
-
-    def _owner(self) -> Mapping[str, str]:
-        return {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "name": self.policy, "uid": self.uid}
 
 
 STORE_EVERY = 600.0

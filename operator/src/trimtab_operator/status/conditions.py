@@ -1,7 +1,6 @@
 """The status of a policy after a cycle: its conditions, its columns, and whether an Event is due. Pure.
 
-One place for all conditions of a policy: `Valid`, `DataTrusted`, `Balanced`, `Acting`, `Ready`, `Led`, `Linked`,
-`HistoryWritable`, and the one about Pulsar's own balancer. Messages end with the command that answers why.
+All condition types and reasons are in `resources.conditions`. Messages end with the command that explains them.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import numpy as np
 from trimtab_operator.kube.conditions import Condition, epoch, set_condition, timestamp
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
-from trimtab_operator.state.sizing import RIGHT_SIZED, sized
+from trimtab_operator.state.sizing import sized
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -34,18 +34,20 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 
 def led(context: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
-    """`conditions` of a policy at `generation`, with the one that says who leads, if anybody is elected."""
+    """`conditions` of a policy at `generation`, with `Led` if there is an elected leader."""
     if not context.process.leader:
         return [dict(condition) for condition in conditions]
     text = f"{context.process.leader} leads, epoch {context.process.epoch}"
-    return set_condition(conditions, "Led", "True", "Elected", text, generation, context.now())
+    return set_condition(
+        conditions, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, context.now()
+    )
 
 
 def where_to_ask(plan: Plan | None, namespace: str) -> str:
-    """``; why: trimtab explain broker NAME -n NAMESPACE`` of the broker that matters most; empty where there is none.
+    """``; why: trimtab explain broker NAME -n NAMESPACE`` of the most important broker; empty without brokers.
 
-    namespace: Kubernetes' one, in which the policy lives.
-    That is the one which the first move leaves (or joins, if nobody had the bundle), else the most used one.
+    That is the source of the first move (its destination, if the bundle had no owner), else the most used broker.
+    namespace: the Kubernetes namespace of the policy.
     """
     if plan is None or not plan.brokers:
         return ""
@@ -58,45 +60,39 @@ def where_to_ask(plan: Plan | None, namespace: str) -> str:
     return f"; why: trimtab explain broker {name} -n {namespace}"
 
 
-LINKED = "Linked"
-"""Type of the condition, and its reason when it holds."""
-
-
 def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
-    """`conditions` of a policy at `generation` with the one on the link, or without it where no Pulsar is linked."""
+    """`conditions` of a policy at `generation` with `Linked`, or without it where no Pulsar cluster is linked."""
     if link.spec is None:
-        return [dict(condition) for condition in conditions if condition["type"] != LINKED]
+        return [dict(condition) for condition in conditions if condition["type"] != PolicyCondition.LINKED]
     if not link.problem:
-        status, reason, text = "True", LINKED, f"Pulsar answers at {link.spec.admin_url}"
+        status, reason, text = "True", str(ConditionReason.LINKED), f"Pulsar answers at {link.spec.admin_url}"
     elif link.problem == NOT_ASKED:
-        status, reason, text = "Unknown", "NotAsked", link.problem
+        status, reason, text = "Unknown", str(ConditionReason.NOT_ASKED), link.problem
     else:
         text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth))))
         status, reason = "False", str(Reason.SOURCE_UNAVAILABLE)
-    return set_condition(conditions, LINKED, status, reason, shortened(text), generation, now)
-
-
-PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
-"""Type of the condition, and its reason when it holds."""
+    return set_condition(conditions, PolicyCondition.LINKED, status, reason, shortened(text), generation, now)
 
 
 def pulsar_balancer_active(link: PulsarLink) -> str:
-    """Why nothing may be balanced as somebody else may do so, in words; empty when it may."""
+    """Why nothing may move while Pulsar's own balancer may be on, in words; empty when moves are allowed."""
     return "" if not link.linked or link.hand.held else link.hand.text
 
 
 def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation: int, now: float) -> list[Condition]:
-    """`conditions` of a policy at `generation` with the one on the wheel, or without it where no Pulsar is linked."""
+    """`conditions` of a policy at `generation` with the one about Pulsar's own balancer, if Pulsar is linked."""
     if not link.linked:
-        return [dict(condition) for condition in conditions if condition["type"] != PULSAR_BALANCER_DISABLED]
+        return [dict(condition) for condition in conditions if condition["type"] != _BALANCER_DISABLED]
     status = {True: "True", False: "False", None: "Unknown"}[link.hand.held]
-    reason = {True: PULSAR_BALANCER_DISABLED, False: str(Reason.PULSAR_BALANCER_ACTIVE), None: "NotVerified"}[
-        link.hand.held
-    ]
-    return set_condition(
-        conditions, PULSAR_BALANCER_DISABLED, status, reason, shortened(link.hand.text), generation, now
-    )
+    reason = {
+        True: ConditionReason.PULSAR_BALANCER_DISABLED,
+        False: Reason.PULSAR_BALANCER_ACTIVE,
+        None: ConditionReason.NOT_VERIFIED,
+    }[link.hand.held]
+    return set_condition(conditions, _BALANCER_DISABLED, status, reason, shortened(link.hand.text), generation, now)
 
+
+_BALANCER_DISABLED = PolicyCondition.PULSAR_BALANCER_DISABLED
 
 _LONGEST = 1024
 """Characters of a condition's message."""
@@ -105,18 +101,8 @@ _NAMED = 5
 """Brokers that a message names."""
 
 
-HISTORY_WRITABLE = "HistoryWritable"
-"""Type of the condition that says whether the last cycle was written to the history."""
-
-NOT_WRITTEN = "NotWritten"
-"""Its reason when it was not."""
-
-COMMAND_TAKEN = "CommandTaken"
-"""Type of the condition that says what became of the last annotation."""
-
-
 ANSWERED_FOR = 3600.0
-"""Seconds for which that is shown."""
+"""Seconds for which `CommandTaken` is shown."""
 
 
 DATA_REASONS = frozenset(
@@ -128,13 +114,13 @@ DATA_REASONS = frozenset(
         Reason.SOURCE_UNAVAILABLE,
     },
 )
-"""Refusals that speak of the data and not of the cluster."""
+"""Reasons of refusals that are about the data and not about the cluster."""
 
 
 def cpu_range(plan: Plan | None, load: ClusterLoad | None = None, *, after: bool = False) -> tuple[float, float] | None:
-    """Percent of the least and the most used broker, or None when none was measured.
+    """CPU percent of the least and the most used broker, or None when none was measured.
 
-    load: the snapshot that was planned for; brokers that it does not trust have no part in the range.
+    load: the snapshot of the plan; untrusted brokers are left out.
     """
     if plan is None or not len(plan.brokers):
         return None
@@ -144,9 +130,9 @@ def cpu_range(plan: Plan | None, load: ClusterLoad | None = None, *, after: bool
 
 
 def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: int) -> dict[str, Any]:
-    """Merge-patch that turns the `previous` status of the policy into the one after `result`.
+    """Merge-patch from the `previous` status of the policy to the one after `result`.
 
-    in_flight: open moves.
+    in_flight: number of pending moves.
     """
     before = previous.get("lastCycle") or {}
     status = {
@@ -163,7 +149,7 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
 def landed_status(previous: Mapping[str, Any], in_flight: int, planned: int, landed: Collection[str]) -> dict[str, Any]:
     """Merge-patch of the `previous` status of a policy between two cycles, as moves land.
 
-    in_flight: open moves. planned: moves of the last plan. landed: Bundles of those that have landed.
+    in_flight: number of pending moves. planned: moves of the last plan. landed: Bundles whose moves have landed.
     """
     status: dict[str, Any] = {"conditions": previous.get("conditions") or [], "inFlight": in_flight}
     proposal = previous.get("proposal")
@@ -174,7 +160,7 @@ def landed_status(previous: Mapping[str, Any], in_flight: int, planned: int, lan
 
 
 def waits(status: Mapping[str, Any]) -> bool:
-    """Whether the proposal in a policy's status is one of mode Approve, which no cycle may replace by itself."""
+    """Whether the proposal in a policy's status is one of mode Approve, which cycles don't replace."""
     return bool((status.get("proposal") or {}).get("state"))
 
 
@@ -192,18 +178,23 @@ def _last_cycle(result: CycleResult, before: Mapping[str, Any]) -> dict[str, Any
 
 
 def _instead_of(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge-patch that leaves nothing of `before`: keys that are gone are null."""
+    """A merge-patch that replaces `before` with `now`: keys that are gone are null."""
     return {**dict.fromkeys(before or {}), **now}
 
 
 def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """`Valid`, `DataTrusted`, `Balanced`, `Acting` and `Ready`, their sum, merged into the `previous` conditions.
+    """The `previous` conditions with `Valid`, `DataTrusted`, `Balanced`, `Acting` and their summary `Ready` set.
 
-    Also `HistoryWritable`, which stays as it was after a cycle that had nothing to write.
+    `HistoryWritable` is set unless the cycle had nothing to write.
     """
-    found = [("Valid", *_valid(result)), ("DataTrusted", *_data(result)), ("Balanced", *_balanced(result))]
-    found += [("Acting", *_acting(result)), ("Ready", *_ready(result))]
-    found += [] if result.unwritten is None else [(HISTORY_WRITABLE, *_history(result.unwritten))]
+    found = [
+        (PolicyCondition.VALID, *_valid(result)),
+        (PolicyCondition.DATA_TRUSTED, *_data(result)),
+        (PolicyCondition.BALANCED, *_balanced(result)),
+        (PolicyCondition.ACTING, *_acting(result)),
+        (PolicyCondition.READY, *_ready(result)),
+    ]
+    found += [] if result.unwritten is None else [(PolicyCondition.HISTORY_WRITABLE, *_history(result.unwritten))]
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
         merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
@@ -211,14 +202,14 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
 
 
 def shortened(message: str) -> str:
-    """What a person reads of it; the API server would refuse the whole status for a message past 32 KiB."""
+    """`message` cut to a readable length. The API server refuses a status with a message past 32 KiB."""
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 3]}..."
 
 
 def _valid(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None and result.refusal.reason in {Reason.INVALID_POLICY, Reason.UNKNOWN_BROKER}:
         return "False", str(result.refusal.reason), result.refusal.detail
-    return "True", "Valid", "the policy can be run as written"
+    return "True", ConditionReason.VALID, "the policy can be run as written"
 
 
 def _data(result: CycleResult) -> tuple[str, str, str]:
@@ -232,16 +223,16 @@ def _data(result: CycleResult) -> tuple[str, str, str]:
     if result.load is None:
         return "Unknown", str(result.outcome), "nothing was measured in this cycle"
     if untrusted := _doubted(result.load):
-        until = "neither shed nor receive until their metrics can be believed"
+        until = "neither shed nor receive until their metrics are trusted again"
         return "False", str(Reason.UNTRUSTED), f"{untrusted}: {until}"
     if result.load.quality.partial:
         return "False", str(Reason.PARTIAL_DATA), quality_text(result.load)
     odd = "".join(f"; {note}" for note in result.load.quality.notes)
-    return "True", "Trusted", f"{len(result.load.brokers)} brokers measured{odd}"
+    return "True", ConditionReason.TRUSTED, f"{len(result.load.brokers)} brokers measured{odd}"
 
 
 def _doubted(load: ClusterLoad) -> str:
-    """The first brokers that are not trusted, each with what is wrong with its data; empty when all are."""
+    """The first untrusted brokers, each with the doubt about its data; empty when all are trusted."""
     doubts, brokers = load.quality.doubts, load.brokers
     names = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
     shown = [f"{name} ({doubts[name].text})" if name in doubts else name for name in names[:_NAMED]]
@@ -249,7 +240,7 @@ def _doubted(load: ClusterLoad) -> str:
 
 
 def quality_text(load: ClusterLoad) -> str:
-    """What was missing from a picture, in one line."""
+    """What was missing from a snapshot, in one line."""
     parts = [f"{where}: {error}" for where, error in load.quality.failed] + list(load.quality.warnings)
     return "; ".join(parts)[:1024] or "the source answered in part"
 
@@ -272,7 +263,7 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
-    """Which brokers the range of CPU leaves out, as nothing that is believed says what they use; mostly empty."""
+    """The brokers that the range of CPU leaves out, as their usage is not known; mostly empty."""
     known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
     names = [name for name, measured in zip(plan.brokers, known, strict=True) if not measured]
     return f"; that of {some(names, _NAMED)} is unknown" if names else ""
@@ -282,22 +273,26 @@ def _acting(result: CycleResult) -> tuple[str, str, str]:
     held = result.refusal or result.restraint
     if held is not None:
         return "False", str(held.reason), held.detail
-    return "True", "Acting", "plans are carried out, within limits"
+    return "True", ConditionReason.ACTING, "plans are carried out, within limits"
 
 
 def _history(unwritten: str) -> tuple[str, str, str]:
     if not unwritten:
-        return "True", "Written", "each cycle is written to the history"
+        return "True", ConditionReason.WRITTEN, "each cycle is written to the history"
     goes_on = "averages go on in memory until the operator ends"
-    return "False", NOT_WRITTEN, f"{unwritten}; {goes_on}; free or mount the volume, or keep less (--keep, --keep-size)"
+    return (
+        "False",
+        ConditionReason.NOT_WRITTEN,
+        f"{unwritten}; {goes_on}; free or mount the volume, or keep less (--keep, --keep-size)",
+    )
 
 
 def _ready(result: CycleResult) -> tuple[str, str, str]:
     if result.refusal is not None:
         return "False", str(result.refusal.reason), result.refusal.detail
     split = f", {len(result.split)} to be split" if result.split else ""
-    told = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
-    return "True", "Cycled", f"{told}{where_to_ask(result.plan, result.namespace)}"
+    text = f"last cycle: {result.outcome}, {len(result.moved)} moved{split}"
+    return "True", ConditionReason.CYCLED, f"{text}{where_to_ask(result.plan, result.namespace)}"
 
 
 _FORMER = frozenset({"OneHand", "Contested"})
@@ -305,31 +300,41 @@ _FORMER = frozenset({"OneHand", "Contested"})
 
 
 def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
-    """`conditions` without those of former types, and what became of an annotation more than an hour ago.
+    """`conditions` without those of former types, and without a `CommandTaken` that is more than an hour old.
 
     now: epoch seconds.
     """
 
     def old(condition: Mapping[str, Any]) -> bool:
-        told = epoch(condition.get("lastTransitionTime"))
-        return condition["type"] in _FORMER or (condition["type"] == COMMAND_TAKEN and now - told > ANSWERED_FOR)
+        since, kind = epoch(condition.get("lastTransitionTime")), condition["type"]
+        return kind in _FORMER or (kind == PolicyCondition.COMMAND_TAKEN and now - since > ANSWERED_FOR)
 
     return [dict(condition) for condition in conditions if not old(condition)]
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The conditions that deserve an Event: what went wrong, or changed its reason, or came right again.
+    """The conditions that deserve an Event: they became False, changed their reason, or became True again.
 
-    `Ready` repeats the others, so it is told only when it alone changed. What is fine from the start is not news.
+    `Ready` repeats the others, so it counts only when it alone changed. A condition that starts as True gets no Event.
     """
     before = {c["type"]: (c["status"], c["reason"]) for c in previous}
     fine = ("True", "")
-    changed = [c for c in now if c["type"] in _TOLD and _news(before.get(c["type"], fine), c)]
-    others = {c["reason"] for c in changed if c["type"] != "Ready"}
-    return [c for c in changed if c["type"] != "Ready" or not others]
+    changed = [c for c in now if c["type"] in _WITH_EVENTS and _news(before.get(c["type"], fine), c)]
+    others = {c["reason"] for c in changed if c["type"] != PolicyCondition.READY}
+    return [c for c in changed if c["type"] != PolicyCondition.READY or not others]
 
 
-_TOLD = frozenset({"Valid", "DataTrusted", "Ready", "Linked", PULSAR_BALANCER_DISABLED, RIGHT_SIZED, HISTORY_WRITABLE})
+_WITH_EVENTS = frozenset(
+    {
+        PolicyCondition.VALID,
+        PolicyCondition.DATA_TRUSTED,
+        PolicyCondition.READY,
+        PolicyCondition.LINKED,
+        _BALANCER_DISABLED,
+        PolicyCondition.RIGHT_SIZED,
+        PolicyCondition.HISTORY_WRITABLE,
+    }
+)
 
 
 def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
@@ -340,7 +345,7 @@ def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
 
 
 def broker_load(usage: FloatArray) -> dict[str, float | None]:
-    """The summary of a broker's load for its status, of its usage (5,) in percent; None where unknown."""
+    """A broker's load for its status. usage: (5,) percent. None: unknown."""
     columns = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
     return {name: _known(usage[column]) for name, column in columns.items()}
 

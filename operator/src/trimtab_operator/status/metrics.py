@@ -1,4 +1,4 @@
-"""What metrics say of one policy: its cycles, the load and trust of its brokers, what it waits for."""
+"""`PolicyMetrics`: metrics of one policy's cycles, of the load and trust of its brokers, and of its proposal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad, 
 from trimtab_strategies.model.cluster_load import FloatArray
 
 ACTING = "Acting"
-"""State of a policy that carries its plans out."""
+"""Value of the label `state` for a policy that carries out its plans."""
 
 
 TRUSTED = "Trusted"
-"""What the data of a broker is that can be believed."""
+"""Value of the label `data` for a broker whose metrics are trusted."""
 
 
 PROPOSAL_ENDS = ("Offered", "Approved", "Expired", "Superseded", "Refreshed", "Stopped")
@@ -38,14 +38,14 @@ _BY_OTHERS = (ChangeKind.EXTERNAL, ChangeKind.REVERTED, ChangeKind.OVERWRITTEN)
 
 @dataclass(slots=True)
 class PolicyMetrics:
-    """Keeps the metrics of `policy`. What is not known any more is not shown any more: an alert would never end."""
+    """Sets the metrics of `policy`. A value that is no longer known is removed: an alert on it would never end."""
 
     context: ClusterState
     policy: str
     _shown: dict[Gauge, frozenset[tuple[str, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing is left of an earlier policy of the name; counters begin at 0, or `increase` misses the first one."""
+        """Remove values of an earlier policy of the name. Start counters at 0, or `increase` misses the first step."""
         metrics = self.context.metrics
         metrics.forget_policy(self.policy)
         for ending in _ENDINGS:
@@ -59,7 +59,7 @@ class PolicyMetrics:
         metrics.prediction_error.labels(self.policy)
 
     def cycle(self, result: CycleResult) -> None:
-        """Take note of what one cycle saw and did."""
+        """Record one cycle."""
         metrics, policy = self.context.metrics, self.policy
         metrics.cycles.labels(policy, str(result.outcome)).inc()
         for phase, value in result.seconds.items():
@@ -82,9 +82,9 @@ class PolicyMetrics:
             self._show(metrics.hits, {(kind,): float(most) for kind, most in result.hits.items()})
 
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
-        """What the brokers `names` carry that are believed: the others' figures may say anything, also 0.
+        """Record the usage of the trusted brokers of `names`. The figures of the others may be anything, even 0.
 
-        usage: (n, 5) percent, NaN unknown; load: the picture it is from, with the same rows.
+        usage: (n, 5) percent, NaN unknown. load: the snapshot of the usage, with the same rows.
         """
         usage = trusted_only(usage, load)
         of_resources = (
@@ -103,18 +103,18 @@ class PolicyMetrics:
             self._show(self.context.metrics.message_rate, known(of_directions))
 
     def predicted(self, errors: Iterable[float]) -> None:
-        """Take note of how far (points of CPU) brokers are from what a decision expected of its moves."""
+        """Record prediction errors: points of CPU between the expected and the measured usage of brokers."""
         for error in errors:
             self.context.metrics.prediction_error.labels(self.policy).observe(abs(error) / 100)
 
     def proposal(self, state: ProposalState | None, expires: float | None) -> None:
-        """Show where the policy's proposal stands, None: its mode is not Approve. expires: epoch seconds."""
+        """Record the state of the policy's proposal; None: its mode is not Approve. expires: epoch seconds."""
         metrics = self.context.metrics
         self._show(metrics.proposal_state, {} if state is None else {(str(state),): 1.0})
         self._show(metrics.proposal_expires, {} if expires is None else {(): expires})
 
     def became(self, what: str) -> None:
-        """Count what happened to a proposal: one of `PROPOSAL_ENDS`."""
+        """Count what became of a proposal: one of `PROPOSAL_ENDS`."""
         self.context.metrics.proposals.labels(self.policy, what).inc()
 
     def _state(self, result: CycleResult) -> None:
@@ -148,7 +148,7 @@ class PolicyMetrics:
         self._show(metrics.weight_error, {(name,): weight.error for name, weight in weights.items()})
 
     def _show(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Show of this policy these alone. values: by the labels that follow the policy's name."""
+        """Set these values of the policy, and remove its others. values: by the labels after the policy's name."""
         for gone in self._shown.get(gauge, frozenset()) - values.keys():
             gauge.remove(self.policy, *gone)
         for labels, value in values.items():
@@ -157,7 +157,7 @@ class PolicyMetrics:
 
 
 def hit_counts(memory: Memory) -> dict[str, float]:
-    """The most cycles in a row by kind, of what the strategies remember that count them: see `Metrics.hits`."""
+    """The highest hit count by kind, from the memory of strategies that count: see `Metrics.hits`."""
     of_brokers, shedding, splitting = (
         memory.shedder.get("brokers", {}),
         memory.shedder.get("hits"),
@@ -173,7 +173,7 @@ def hit_counts(memory: Memory) -> dict[str, float]:
 
 
 def known(values: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
-    """Those of `values` that are numbers."""
+    """The `values` that are not NaN."""
     return {labels: float(value) for labels, value in values if np.isfinite(value)}
 
 

@@ -1,6 +1,6 @@
-"""Tells people and machines what happened: policy and broker status, Kubernetes Events, metrics, the log.
+"""`StatusPublisher`: writes policy and broker status, Kubernetes Events, metrics and the log.
 
-One Event when a cycle moved something or a condition changed, one per failed move; none when idle.
+It posts one Event when a cycle moved something or a condition changed, one per failed move, and none when idle.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from trimtab_strategies.usage import measured_percent
 log = logging.getLogger(__name__)
 
 _NAMED = 5
-"""Bundles named in Events of one kind; the rest is a number."""
+"""Bundles that Events of one kind name. The rest is a number."""
 
 _TRIES = 4
-"""Attempts at the policy's status when somebody edits the policy at the same time."""
+"""Attempts to write the policy's status while the policy is being edited."""
 
 PACE = 2.0
-"""Seconds between two writes of how many moves are in flight; that all have landed is written at once."""
+"""Seconds between two writes of the number of pending moves. When all have landed, it is written at once."""
 
 
 @dataclass(slots=True)
 class StatusPublisher:
-    """Speaks for one policy."""
+    """Publishes for one policy."""
 
     context: ClusterState
     policy: str
     uid: str
     meter: PolicyMetrics = field(init=False)
-    _told_waiting: frozenset[tuple[str, str]] = frozenset()
+    _reported_waiting: frozenset[tuple[str, str]] = frozenset()
     _in_flight: int | None = None
-    _told_landed: frozenset[str] = frozenset()
-    _told_at: float = 0.0
+    _reported_landed: frozenset[str] = frozenset()
+    _reported_at: float = 0.0
     _planned: int = 0
     _destinations: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,22 +84,22 @@ class StatusPublisher:
         self._planned = 0 if result.plan is None else len(result.plan.moves)
         self._destinations = {result.names.get(move.bundle, move.bundle): move.destination for move in result.moved}
         await self._status_and_events(lambda previous: policy_status(result, previous, in_flight))
-        self._in_flight, self._told_landed, self._told_at = in_flight, frozenset(), self.context.clock()
+        self._in_flight, self._reported_landed, self._reported_at = in_flight, frozenset(), self.context.clock()
 
     async def landings(self) -> None:
-        """Keep the numbers of moves up to date between two cycles, and brokers' bundles. Raises `ApiError`."""
+        """Update the number of pending moves and the brokers' bundles between two cycles. Raises `ApiError`."""
         in_flight, clock = self.context.in_flight(self.policy), self.context.clock()
-        landed = self._told_landed | self._landed()
-        same = (in_flight, landed) == (self._in_flight, self._told_landed)
-        if self._in_flight is None or same or (in_flight and clock - self._told_at < PACE):
+        landed = self._reported_landed | self._landed()
+        same = (in_flight, landed) == (self._in_flight, self._reported_landed)
+        if self._in_flight is None or same or (in_flight and clock - self._reported_at < PACE):
             return
         await self._status_and_events(lambda previous: landed_status(previous, in_flight, self._planned, landed))
-        self._in_flight, self._told_landed, self._told_at = in_flight, landed, clock
+        self._in_flight, self._reported_landed, self._reported_at = in_flight, landed, clock
         if not in_flight:
             await self.counts()
 
     def _landed(self) -> frozenset[str]:
-        """The Bundles of the last plan's moves that their destinations serve by now."""
+        """The Bundles of the last plan that their destinations already serve."""
         bundles, planned = self.context.stores.bundles.items, self._destinations.items()
         return frozenset(name for name, to in planned if name in bundles and bundles[name].status_owner == to)
 
@@ -124,11 +124,11 @@ class StatusPublisher:
         return []
 
     async def _write_status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
-        """`ConflictError`: somebody edited the policy meanwhile."""
+        """Write the status once. `ConflictError`: the policy was edited meanwhile."""
         context = self.context
         policy = await context.api.get(POLICIES, context.namespace, self.policy)
         if policy["metadata"]["uid"] != self.uid:
-            return []  # a new policy of the same name, which speaks for itself
+            return []  # a new policy of the same name, which has its own loop
         previous = policy.get("status") or {}
         status = make(previous)
         generation = policy["metadata"]["generation"]
@@ -145,10 +145,10 @@ class StatusPublisher:
             shown = some(
                 split, _NAMED, "; ", lambda s: f"{result.names.get(s.bundle, s.bundle)} into {len(s.boundaries) + 1}"
             )
-            text = f"divides {counted(len(split), 'bundle')}: {shown}"
+            text = f"splits {counted(len(split), 'bundle')}: {shown}"
             await self.event("Normal", str(split[0].reason), text)
         failed = [w for w in result.split_requests if w.reason is not None] if result.restraint is None else []
-        await self.failures([(str(w.reason), f"{w.bundle}: not divided: {w.detail}") for w in failed])
+        await self.failures([(str(w.reason), f"{w.bundle}: not split: {w.detail}") for w in failed])
 
     async def _moved(self, result: CycleResult) -> None:
         if moved := result.moved:
@@ -161,16 +161,16 @@ class StatusPublisher:
         await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
     async def failures(self, failures: Sequence[tuple[str, str]]) -> None:
-        """One Event for each (reason, text), but only a number for those that are more than a person would read."""
+        """Post one Event for each (reason, text); of more than `_NAMED` with one reason, only their number."""
         for reason, text in failures[:_NAMED]:
             await self.event("Warning", reason, text)
         for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
             await self.event("Warning", reason, f"and {counted(count, 'more bundle')}")
 
     async def brokers(self, load: ClusterLoad, seconds: float, *, paused: bool = False) -> None:
-        """The brokers' load between two decisions, which took so many seconds to measure. Raises `ApiError`.
+        """Write the brokers' load between two decisions. seconds: duration of its measurement. Raises `ApiError`.
 
-        paused: whether the policy is; its metrics then speak of no load.
+        paused: whether the policy is paused; its metrics then show no load.
         """
         self.context.metrics.cycle_seconds.labels("brokers").observe(seconds)
         usage = measured_percent(load.brokers.usage, load.brokers.limit)
@@ -179,7 +179,7 @@ class StatusPublisher:
         await self._broker_statuses(load.brokers.names, trusted_only(usage, load))
 
     async def counts(self) -> None:
-        """How many bundles each broker of the policy serves, where its status has another number. Raises `ApiError`."""
+        """Write the number of bundles of each broker whose status has another number. Raises `ApiError`."""
         for name, record in self.context.brokers_of(self.policy).items():
             if (count := len(self.context.served.get(name, ()))) != record.bundles:
                 await self._patch_broker(name, {"status": {"bundles": count}})
@@ -187,7 +187,7 @@ class StatusPublisher:
     async def _broker_statuses(
         self, names: Sequence[str], usage: FloatArray, weights: Mapping[str, BrokerWeight] | None = None
     ) -> None:
-        """usage: (n, 5) percent, NaN unknown. weights: by name, None where nothing was found out about them."""
+        """Write the status of `names`. usage: (n, 5) percent, NaN unknown. weights: by name, None: not computed."""
         for row, name in enumerate(names):
             if (record := self.context.stores.brokers.items.get(name)) is None:
                 continue
@@ -203,22 +203,22 @@ class StatusPublisher:
         try:
             await self.context.api.patch(BROKERS, self.context.namespace, name, body, subresource="status")
         except NotFoundError:
-            log.info("broker %s went away before its status could be written", name)
+            log.info("broker %s was deleted before its status could be written", name)
 
     async def outcomes(self, outcomes: Iterable[MoveOutcome]) -> None:
-        """How moves ended: counted all, told those that failed."""
+        """Count how moves ended, and post an Event for each that failed."""
         late = list[tuple[str, str]]()
         for outcome in outcomes:
             pending = outcome.pending
             self.context.metrics.moves.labels(self.policy, "", str(outcome.reason)).inc()
             log.info("bundle %s -> %s: %s", pending.bundle, pending.destination, outcome.reason)
             if outcome.reason is Reason.TIMED_OUT:
-                what = f"did not confirm the move from {pending.source or 'nobody'}"
+                what = f"did not confirm the move from {pending.source or 'no broker'}"
                 late.append((str(outcome.reason), f"{pending.bundle}: {pending.destination} {what}"))
         await self.failures(late)
 
-    async def upkeep(self, work: BundleRepairs, done: Sequence[WriteResult]) -> None:
-        """What upkeep did: one Event for the round, naming how many bundles each reason concerned."""
+    async def repairs(self, work: BundleRepairs, done: Sequence[WriteResult]) -> None:
+        """Post one Event for a round of reconciliation, with the number of bundles for each reason."""
         reasons = Counter(str(why) for _, why in work.unassigned)
         reasons.update(str(desired.reason) for desired in work.desired_owners)
         written = sum(w.reason is None for w in done)
@@ -235,7 +235,7 @@ class StatusPublisher:
             await self._waiting([(str(w.reason), w.detail) for w in failed if w.reason is not Reason.CONFLICT])
 
     async def _unknown_brokers(self, work: BundleRepairs, written: Collection[str]) -> None:
-        """One Event on each Bundle whose desired owner does not exist, up to as many as a person would read."""
+        """Post an Event on each Bundle whose desired owner does not exist, on at most `_NAMED`."""
         unknown = [
             (bundle, f"it stays on {desired.owner}" if desired.owner else "it keeps having no owner")
             for desired in work.desired_owners
@@ -259,22 +259,22 @@ class StatusPublisher:
             await self.context.events.post(bundle, "Warning", reason, text, action="Assign")
 
     async def _waiting(self, failures: Sequence[tuple[str, str]]) -> None:
-        """Bundles that nobody takes, told once and not at each attempt."""
-        if (news := frozenset(failures)) - self._told_waiting:
+        """Post Events for unassigned bundles that no broker takes: once, and not at each attempt."""
+        if (news := frozenset(failures)) - self._reported_waiting:
             await self.failures(failures)
-        self._told_waiting = news
+        self._reported_waiting = news
 
     async def brake(self, text: str) -> None:
-        """The mass-failure brake took hold."""
+        """Report that the mass-failure brake stops all moves of lost brokers' bundles."""
         await self.event("Warning", str(Reason.MASS_FAILURE), text)
 
     async def state_reset(self, text: str) -> None:
-        """What the policy remembers could not be read, or not be stored."""
+        """Report that the strategy state could not be read or stored."""
         log.warning("policy %s: %s", self.policy, text)
         await self.event("Warning", str(Reason.INTERNAL_ERROR), text)
 
     async def event(self, kind: str, reason: str, message: str) -> None:
-        """An Event about the policy; kind: ``Normal`` or ``Warning``."""
+        """Post an Event about the policy. kind: ``Normal`` or ``Warning``."""
         involved = {
             "apiVersion": API_VERSION,
             "kind": "BalancingPolicy",
@@ -286,7 +286,7 @@ class StatusPublisher:
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:
-    """A point or more away from what the status shows, so that an idle cluster writes nothing."""
+    """Whether load or count differs from the status by a point or more: an idle cluster writes nothing."""
     return count != record.bundles or any(_differs(record.load.get(key), load[key]) for key in load)
 
 

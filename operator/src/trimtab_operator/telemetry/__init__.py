@@ -1,5 +1,5 @@
-"""What the operator tells about itself: Prometheus metrics, and the HTTP page that serves them beside its health."""
+"""Telemetry of the operator: Prometheus metrics, and the HTTP server for metrics and health."""
 
 
 class AddressInUseError(OSError):
-    """The page can't be served at the address asked for; the text names it and the fix."""
+    """The HTTP server can't listen on its address. The text names the address and the fix."""

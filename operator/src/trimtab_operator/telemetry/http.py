@@ -1,4 +1,4 @@
-"""The HTTP page: ``/metrics``, ``/healthz`` (the event loop turns) and ``/readyz`` (decisions could be made)."""
+"""The HTTP server: ``/metrics``, ``/healthz`` (the event loop runs) and ``/readyz`` (decisions are possible)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Readiness = Callable[[], tuple[bool, str]]
 
 @asynccontextmanager
 async def serve(host: str, port: int, metrics: Metrics, ready: Readiness) -> AsyncIterator[int]:
-    """Serve the page while the block runs; gives the port (which one, if `port` is 0).
+    """Serve while the block runs; yields the port, which the system chooses if `port` is 0.
 
-    Raises `AddressInUseError` when the address can't be had.
+    Raises `AddressInUseError`.
     """
     runner = web.AppRunner(_app(metrics, ready), access_log=None)
     await runner.setup()

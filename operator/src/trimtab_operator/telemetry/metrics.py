@@ -1,6 +1,6 @@
-"""`Metrics`: all that is measured of the operator. One object per process, passed along; there is no global registry.
+"""`Metrics`: all metrics of the operator. One object per process is passed along; there is no global registry.
 
-No metric carries a label per bundle: at 60,000 bundles that would cost more than the operator itself.
+No metric has a label per bundle: at 60,000 bundles that would cost more than the operator itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _DELAY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Described(NamedTuple):
-    """What the reference says of one metric: its name as Prometheus shows it, its type, its labels, and the text."""
+class DescribedMetric(NamedTuple):
+    """A metric in the reference: its name in Prometheus, its type, its labels, and its help text."""
 
     name: str
     type: str
@@ -34,14 +34,16 @@ class Described(NamedTuple):
 
 
 _PROCESS = (
-    Described("process_cpu_seconds_total", "counter", (), "Processor time of the operator's process, without Spark's."),
-    Described("process_max_fds", "gauge", (), "File descriptors that the process may have open."),
-    Described("process_open_fds", "gauge", (), "File descriptors that it has open."),
-    Described("process_resident_memory_bytes", "gauge", (), "Memory of the operator's process, without Spark's."),
-    Described("process_start_time_seconds", "gauge", (), "When the process began (epoch seconds)."),
-    Described("process_virtual_memory_bytes", "gauge", (), "Its address space."),
+    DescribedMetric(
+        "process_cpu_seconds_total", "counter", (), "Processor time of the operator's process, without Spark's."
+    ),
+    DescribedMetric("process_max_fds", "gauge", (), "File descriptors that the process may have open."),
+    DescribedMetric("process_open_fds", "gauge", (), "File descriptors that it has open."),
+    DescribedMetric("process_resident_memory_bytes", "gauge", (), "Memory of the operator's process, without Spark's."),
+    DescribedMetric("process_start_time_seconds", "gauge", (), "When the process began (epoch seconds)."),
+    DescribedMetric("process_virtual_memory_bytes", "gauge", (), "Its address space."),
 )
-"""What every client of Prometheus shows under these names."""
+"""Metrics that every client library of Prometheus has."""
 
 
 class Metrics:
@@ -49,7 +51,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
-        self.described: list[Described] = []
+        self.described: list[DescribedMetric] = []
         self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
         self._of_brokers()
         self._of_policies()
@@ -59,18 +61,18 @@ class Metrics:
         self._of_the_process()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        self.described.append(Described(f"trimtab_{name}", "counter", labels, text))
+        self.described.append(DescribedMetric(f"trimtab_{name}", "counter", labels, text))
         return Counter(f"trimtab_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        self.described.append(Described(f"trimtab_{name}", "gauge", labels, text))
+        self.described.append(DescribedMetric(f"trimtab_{name}", "gauge", labels, text))
         made = Gauge(f"trimtab_{name}", text, labels, registry=self.registry)
         if "policy" in labels:
             self._by_policy.append((made, labels))
         return made
 
     def _histogram(self, name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-        self.described.append(Described(f"trimtab_{name}", "histogram", label, text))
+        self.described.append(DescribedMetric(f"trimtab_{name}", "histogram", label, text))
         return Histogram(f"trimtab_{name}", text, label, registry=self.registry, buckets=buckets)
 
     def _of_brokers(self) -> None:
@@ -86,17 +88,17 @@ class Metrics:
         )
         self.target_weight = self._gauge(
             "broker_target_weight",
-            "What a broker is to carry, 1: as much as an average one without a fixed weight, by policy and broker.",
+            "Target weight of a broker, 1: that of an average one without a fixed weight, by policy and broker.",
             *("policy", "broker"),
         )
         self.score = self._gauge(
             "broker_score",
-            "Part of the load, 0-1, that a broker was found good for, by policy and broker.",
+            "Share of the load, 0-1, that a broker can carry as measured, by policy and broker.",
             *("policy", "broker"),
         )
         self.weight_error = self._gauge(
             "broker_weight_error_ratio",
-            "What a broker carries above its target (below: negative), of that target, by policy and broker.",
+            "Load of a broker above its target (below: negative), relative to the target, by policy and broker.",
             *("policy", "broker"),
         )
         self.cpu_range = self._gauge(
@@ -109,7 +111,7 @@ class Metrics:
             "sample_age_seconds", "Age of the newest sample of the broker whose is oldest, by policy.", "policy"
         )
         self.unmeasured = self._gauge(
-            "bundles_unmeasured", "Bundles of whose load nothing is known, which stay where they are.", "policy"
+            "bundles_unmeasured", "Bundles without a measured load, which stay where they are.", "policy"
         )
         self.dropped_samples = self._counter("dropped_samples_total", "Samples not used, by reason.", "reason")
 
@@ -121,11 +123,11 @@ class Metrics:
         )
         self.balanced = self._gauge(
             "balanced",
-            "1 when the last cycle found nothing to move, 0 when something should, whether or not it may.",
+            "1 when the last cycle found nothing to move, 0 when bundles should move, whether or not they may.",
             "policy",
         )
         self.last_cycle = self._gauge(
-            "last_cycle_timestamp_seconds", "When the last cycle began, or was refused (epoch seconds).", "policy"
+            "last_cycle_timestamp_seconds", "When the last cycle started, or was refused (epoch seconds).", "policy"
         )
         self.interval = self._gauge("cycle_interval_seconds", "The policy's interval.", "policy")
         self.history_writable = self._gauge(
@@ -135,8 +137,8 @@ class Metrics:
         )
         self.hits = self._gauge(
             "hit_count",
-            "Most cycles in a row, by kind: a broker was apart (low, high), there was cause to act (cause), a bundle "
-            "was too large (split).",
+            "Highest hit count, by kind: cycles in a row in which a broker was apart (low, high), the policy had cause "
+            "to act (cause), or a bundle was too large (split).",
             *("policy", "kind"),
         )
         self.cycle_seconds = self._histogram(
@@ -147,7 +149,7 @@ class Metrics:
         )
         self.prediction_error = self._histogram(
             "prediction_error_ratio",
-            "CPU of a broker after moves against what was expected, 0-1 either way; without those moved again since.",
+            "Measured less predicted CPU of a broker after moves, absolute, 0-1; without brokers that changed since.",
             *(("policy",), _ERROR_BUCKETS),
         )
 
@@ -167,28 +169,28 @@ class Metrics:
             *("policy", "kind"),
         )
         self.quarantined = self._gauge(
-            "quarantined_bundles", "Bundles left alone as they flapped, by policy.", "policy"
+            "quarantined_bundles", "Bundles that are not moved because they flapped, by policy.", "policy"
         )
         self.ring_faults = self._gauge(
             "hash_ring_faults",
             "By kind: TopicNamespaces with a Gap; Bundles that Overlap, or whose TopicNamespace is Unknown.",
             "kind",
         )
-        self.in_flight = self._gauge("moves_in_flight", "Moves written that have not landed, by policy.", "policy")
+        self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not ended, by policy.", "policy")
         self.move_interruption = self._histogram(
-            "move_interruption_seconds", "Until a moved bundle's publishers were back; a sample.", (), _MOVE_BUCKETS
+            "move_interruption_seconds", "Time until a bundle's publishers reconnect; a sample.", (), _MOVE_BUCKETS
         )
 
     def _of_proposals(self) -> None:
         self.proposal_state = self._gauge(
             "proposal_state",
-            "Always 1; state: where the proposal of a policy in mode Approve stands.",
+            "Always 1; state: state of the proposal of a policy in mode Approve.",
             "policy",
             "state",
         )
         self.proposal_expires = self._gauge(
             "proposal_expires_timestamp_seconds",
-            "When the proposal that waits can't be approved any more (epoch seconds); none: none waits.",
+            "When the waiting proposal expires (epoch seconds); absent: none waits.",
             "policy",
         )
         self.proposals = self._counter(
@@ -202,31 +204,31 @@ class Metrics:
             "pulsar_own_balancing_off", "1 while Trimtab has switched off Pulsar's own shedding or automatic split."
         )
         self.own_balancing_undone = self._counter(
-            "pulsar_own_balancing_undone_total", "Times that somebody switched on again what Trimtab had switched off."
+            "pulsar_own_balancing_undone_total", "Times that Pulsar's own balancer was switched on again."
         )
         self.mirror_seconds = self._gauge(
             "pulsar_mirror_seconds",
-            "What one look at a Pulsar cluster takes: owners (all brokers once), namespaces (all of them once).",
+            "Duration of one sync with a Pulsar cluster: owners (all brokers once), namespaces (all of them once).",
             "part",
         )
         self.mirror_writes = self._counter(
             "pulsar_mirror_writes_total",
-            "Writes to objects so that they say what Pulsar says, by kind and verb.",
+            "Writes to objects to bring them in line with Pulsar, by kind and verb.",
             *("kind", "verb"),
         )
         self.pulsar_requests = self._counter(
             "pulsar_requests_total",
-            "Requests to Pulsar's admin REST, by call and status (error: no answer).",
+            "Requests to Pulsar's admin REST API, by call and status (error: no answer).",
             *("call", "code"),
         )
         self.pulsar_request_seconds = self._histogram(
             "pulsar_request_seconds",
-            "Duration of those requests, each hop of a redirect by itself.",
+            "Duration of requests to Pulsar's admin REST API, each hop of a redirect separately.",
             ("call",),
             _REQUEST_BUCKETS,
         )
         self.pulsar_budget_wait = self._counter(
-            "pulsar_budget_wait_seconds_total", "Time that looks at Pulsar waited for spec.pulsar.requestsPerSecond."
+            "pulsar_budget_wait_seconds_total", "Time that requests waited because of spec.pulsar.requestsPerSecond."
         )
         self.pulsar_unloads = self._counter(
             "pulsar_unloads_total",
@@ -234,7 +236,7 @@ class Metrics:
             "result",
         )
         self.pulsar_landing_seconds = self._histogram(
-            "pulsar_landing_seconds", "From an unload's request to the new owner's being seen.", (), _REQUEST_BUCKETS
+            "pulsar_landing_seconds", "From the request of an unload until the new owner is seen.", (), _REQUEST_BUCKETS
         )
         self.linked = self._gauge(
             "pulsar_linked", "1 while the linked Pulsar cluster answers, 0 while it does not; NaN: none is linked."
@@ -247,17 +249,17 @@ class Metrics:
 
     def _of_the_process(self) -> None:
         self.leader = self._gauge("leader", "1 in the process that leads, 0 in a standby.")
-        self.epoch = self._gauge("leader_epoch", "Which leader this is, counted; 0 in a process that never led.")
-        self.store_objects = self._gauge("store_objects", "Objects in the operator's picture, by kind.", "kind")
+        self.epoch = self._gauge("leader_epoch", "Epoch of this process as leader; 0 if it never led.")
+        self.store_objects = self._gauge("store_objects", "Objects in the operator's stores, by kind.", "kind")
         self.store_age = self._gauge(
-            "store_age_seconds", "Time since that picture was last known to be current.", "kind"
+            "store_age_seconds", "Time since a store was last known to be current, by kind.", "kind"
         )
         self.api_request_seconds = self._histogram(
             "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
         )
         self.loop_delay = self._histogram(
             "event_loop_delay_seconds",
-            "How much later than asked for the event loop came to a task.",
+            "How late the event loop resumes a task.",
             (),
             _DELAY_BUCKETS,
         )
@@ -267,21 +269,21 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
-        """Record one Kubernetes API request: what `Api.connect(observe=...)` wants."""
+        """Record one Kubernetes API request. It is an argument for `Api.connect(observe=...)`."""
         self.api_request_seconds.labels(verb, code).observe(seconds)
 
     def observe_pulsar(self, call: str, code: str, seconds: float) -> None:
-        """Record one request to Pulsar: what `pulsar.transport.Guards` wants."""
+        """Record one request to Pulsar. It is an argument for `pulsar.client.transport.Guards`."""
         self.pulsar_requests.labels(call, code).inc()
         self.pulsar_request_seconds.labels(call).observe(seconds)
 
     def unlink(self) -> None:
-        """Say nothing of a Pulsar cluster, as none is linked: a 0 would be an outage."""
+        """Set the metrics of a Pulsar cluster to NaN, as none is linked: a 0 would mean an outage."""
         self.linked.set(nan)
         self.cross_check.set(nan)
 
     def forget_policy(self, policy: str) -> None:
-        """Show no gauge of a policy that is gone: an alert on it would never end."""
+        """Remove the gauges of a deleted policy: an alert on them would never end."""
         for gauge, labels in self._by_policy:
             shown = [sample.labels for metric in gauge.collect() for sample in metric.samples]
             for found in [found for found in shown if found["policy"] == policy]:

@@ -1,4 +1,5 @@
-"""The demo: a scenario's world, a real control plane, Prometheus and the operator, until the cluster is level.
+"""The demo: a scenario on a real control plane and a real Prometheus, balanced by the operator until it is level.
 
-`stage` sets up, `follow` looks, `settle` judges, `show` and `summary` tell, `runner` joins them, `command` is the verb.
+`cluster` starts everything, `snapshot` reads the cluster, `view` shows it, `run` decides when it is level, `summary`
+reports, `command` is the verb.
 """

@@ -18,9 +18,9 @@ from trimtab_testbed.servers.processes import ServerFailedError
 from trimtab_testbed.simulated.scenarios import SCENARIOS, UnknownScenarioError, scenario
 
 _DESCRIPTION = """\
-Watch a cluster come level, on real parts and on this machine alone: etcd and kube-apiserver, Prometheus, simulated
-brokers that serve real metrics, and the operator. Ends by itself in about one minute: 0 when the cluster is level,
-1 when it is not. What is missing is built or fetched first (Kubernetes: about 9 minutes, once).
+Watch the operator balance a cluster on this machine. etcd, kube-apiserver and Prometheus are real. Brokers are
+simulated and serve real metrics. The demo ends by itself after about one minute: 0 when the cluster is balanced, 1
+when it is not. Missing programs are built or downloaded first (Kubernetes: about 9 minutes, once).
 
 scenarios:
 {scenarios}
@@ -28,8 +28,8 @@ scenarios:
 examples:
   trimtab demo
   trimtab demo --json | jq '.moves | length'
-  trimtab demo --mixed       one machine is twice as strong, which the operator finds out by itself
-  trimtab demo --keep        then, in another terminal, kubectl with the KUBECONFIG it prints
+  trimtab demo --mixed       one machine is twice as strong; the operator learns that from the load
+  trimtab demo --keep        then use kubectl in another terminal with the KUBECONFIG that is printed
 """
 
 
@@ -38,7 +38,7 @@ def register(subparsers: Any) -> None:
     listed = "\n".join(f"  {name:<12} {known.summary}" for name, known in SCENARIOS.items())
     parser = subparsers.add_parser(
         "demo",
-        help="watch a cluster come level, on this machine",
+        help="watch the operator balance a cluster on this machine",
         description=_DESCRIPTION.format(scenarios=listed),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -61,7 +61,7 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Carry out the verb; returns the exit code."""
     signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, _end)  # a shell's background job would have it ignored
+    signal.signal(signal.SIGINT, _end)  # background jobs of a shell ignore it otherwise
     console = Console(stderr=arguments.json)
     try:
         chosen = scenario(arguments.scenario)
@@ -89,5 +89,5 @@ def _seconds(text: str) -> float:
 
 
 def _end(*_: object) -> NoReturn:
-    """SIGTERM ends the demo like Ctrl-C: everything is stopped on the way out."""
+    """End the demo on SIGTERM as on Ctrl-C, so that everything is stopped."""
     raise KeyboardInterrupt

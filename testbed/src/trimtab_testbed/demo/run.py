@@ -1,4 +1,4 @@
-"""Runs the demo from an empty machine to a verdict, and judges whether the cluster is level."""
+"""Runs the demo from start to verdict, and decides whether the cluster is level."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 from rich.console import Console
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import Follower, Look
-from trimtab_testbed.demo.stage import Stage
+from trimtab_testbed.demo.cluster import DemoCluster
+from trimtab_testbed.demo.snapshot import ClusterObserver, DemoSnapshot
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import show_on
 from trimtab_testbed.programs import find
 from trimtab_testbed.programs.setup import check_java
 from trimtab_testbed.servers.processes import ServerFailedError
-from trimtab_testbed.simulated.scenarios import Scenario, Solved
+from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
 
 @dataclass
 class Settling:
-    """Fed with one look after the other; `since` is when (seconds) all that `missing` asks for began to hold."""
+    """Decides whether the cluster has settled. since: seconds at which nothing was `missing` any more."""
 
     solved: Solved
     since: float | None = None
 
-    def settled(self, look: Look) -> bool:
-        """Whether the cluster has been level, and at rest, for long enough."""
+    def settled(self, look: DemoSnapshot) -> bool:
+        """Whether the cluster has been level and at rest for long enough."""
         if self.missing(look):
             self.since = None
             return False
@@ -38,14 +38,14 @@ class Settling:
             self.since = look.at
         return look.at - self.since >= self.solved.seconds
 
-    def missing(self, look: Look) -> str:
-        """What keeps the cluster from counting as level now, in words; empty when nothing does."""
+    def missing(self, look: DemoSnapshot) -> str:
+        """Why the cluster does not count as level now; empty when it does."""
         if not look.cycles:
             return "the operator has not finished a cycle yet"
         if look.cpu_range is None:
             return "not all brokers are measured"
         if look.cpu_range >= self.solved.cpu_range:
-            return f"the CPU range is {look.cpu_range:.1f} points, wanted below {self.solved.cpu_range:g}"
+            return f"the CPU range is {look.cpu_range:.1f} points, must be below {self.solved.cpu_range:g}"
         if look.unconfirmed:
             return f"not confirmed by a broker yet: {counted(look.unconfirmed, 'bundle')}"
         if look.cycles[-1].moved:
@@ -53,34 +53,34 @@ class Settling:
         return ""
 
 
-_LOOK_EVERY = 0.7  # seconds; several looks fall into each cycle
+_LOOK_EVERY = 0.7  # seconds between snapshots; several fall into each cycle
 
-_MEASURED = 45.0  # seconds until all brokers must have been measured
+_MEASURED = 45.0  # seconds within which all brokers must be measured
 
-_CLOSE = 4.0  # percent points between the scenario's CPU and the measured one; rates that still ramp are further off
+_CLOSE = 4.0  # percent points between the scenario's CPU and the measured CPU, once rates have ramped up
 
 
-def run(scenario: Scenario, console: Console, *, timeout: float, keep: bool) -> Result:
-    """Play `scenario`, showing it on `console`, until it is solved or `timeout` seconds after the policy was created.
+def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
+    """Run `scenario` and show it on `console` until it is solved, or `timeout` seconds after the policy was created.
 
-    keep: afterwards leave everything running until Ctrl-C. Logs stay only when it failed or did not settle.
-    Raises `MissingToolError` or `ServerFailedError`; everything is stopped in any case.
+    keep: leave everything running afterwards until Ctrl-C. Logs are kept only if the run failed or did not settle.
+    Everything is stopped in any case. Raises `MissingToolError` or `ServerFailedError`.
     """
     check_java()
-    find.ensure_kube()  # may take minutes, or fail: there is no folder to name yet
+    find.ensure_kube()  # may take minutes or fail, so it comes before the work folder
     find.ensure_prometheus()
     work_dir = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))
     say = _Voice(console)
     say(f"logs and data are in {work_dir}")
     try:
-        with Stage(scenario, work_dir, say) as stage:
+        with DemoCluster(scenario, work_dir, say) as stage:
             result = _play(stage, console, timeout, say)
             for line in as_lines(result):
                 say(line)
             if keep:
                 _leave_running(stage, say)
     except KeyboardInterrupt:
-        shutil.rmtree(work_dir)  # whoever ends it early does not come back for the logs
+        shutil.rmtree(work_dir)  # a person who ends it early does not need the logs
         raise
     if result.settled:
         shutil.rmtree(work_dir)
@@ -97,13 +97,13 @@ class _Voice:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _play(stage: Stage, console: Console, timeout: float, say: _Voice) -> Result:
-    say("starting the operator, and measuring the cluster as it is")
+def _play(stage: DemoCluster, console: Console, timeout: float, say: _Voice) -> Result:
+    say("starting the operator and measuring the first load")
     stage.start_operator()
     start = _first_measured(stage)
     stage.operator_ready()
     stage.create_policy()
-    follower, settling = Follower(stage), Settling(stage.scenario.solved)
+    follower, settling = ClusterObserver(stage), Settling(stage.scenario.solved)
     show = show_on(console, f"trimtab demo {stage.scenario.name}")
     with show.running():
         while True:
@@ -117,9 +117,9 @@ def _play(stage: Stage, console: Console, timeout: float, say: _Voice) -> Result
             time.sleep(_LOOK_EVERY)
 
 
-def _first_measured(stage: Stage) -> Look:
-    """The cluster before anyone acts, once a whole window of samples shows every broker."""
-    follower, deadline = Follower(stage), time.monotonic() + _MEASURED
+def _first_measured(stage: DemoCluster) -> DemoSnapshot:
+    """The cluster before the first move, once a full window of samples shows every broker."""
+    follower, deadline = ClusterObserver(stage), time.monotonic() + _MEASURED
     expected = {broker.shape.name: broker.cpu for broker in stage.scenario.brokers}
     while True:
         stage.operator.check()
@@ -128,14 +128,14 @@ def _first_measured(stage: Stage) -> Look:
         if not off:
             return look
         if time.monotonic() > deadline:
-            raise ServerFailedError(f"after {_MEASURED:g} s Prometheus shows other CPU than wanted: {off}")
+            raise ServerFailedError(f"after {_MEASURED:g} s Prometheus shows other CPU usage than the scenario: {off}")
         time.sleep(_LOOK_EVERY)
 
 
-def unlike(look: Look, expected: Mapping[str, float]) -> str:
-    """The brokers whose CPU is not as `expected` (percent, by broker) within a few points, in words; empty if all are.
+def unlike(look: DemoSnapshot, expected: Mapping[str, float]) -> str:
+    """The brokers whose CPU differs from `expected` (percent, by broker) by more than a few points; empty if none does.
 
-    The range alone does not tell: all rates ramp up together, so it may be right while every broker is too low.
+    The CPU range is not enough: all rates ramp up together, so the range may be right while every broker is too low.
     """
     far = [row for row in look.brokers if row.cpu is None or abs(row.cpu - expected[row.name]) > _CLOSE]
     return ", ".join(
@@ -145,7 +145,7 @@ def unlike(look: Look, expected: Mapping[str, float]) -> str:
 
 
 def looking_around(kubeconfig: Path, kubectl: Path) -> tuple[str, ...]:
-    """What to type into a shell that is to look at the demo; `kubectl` by its name is then the one that was built."""
+    """Shell lines that give access to the demo. They put the built `kubectl` first on PATH."""
     return (
         f'export PATH="{kubectl.parent}:$PATH"',
         f"export KUBECONFIG={kubeconfig}",
@@ -156,9 +156,9 @@ def looking_around(kubeconfig: Path, kubectl: Path) -> tuple[str, ...]:
     )
 
 
-def _leave_running(stage: Stage, say: _Voice) -> None:
+def _leave_running(stage: DemoCluster, say: _Voice) -> None:
     say("")
-    say("everything keeps running until Ctrl-C; to look around, in another terminal:")
+    say("everything keeps running until Ctrl-C; in another terminal:")
     for line in looking_around(stage.kubeconfig, stage.control_plane.binaries.kubectl):
         say(f"  {line}")
     say(f"  Prometheus: {stage.prometheus.url}")

@@ -1,4 +1,4 @@
-"""What the demo found, for people and (`--json`) for programs."""
+"""The demo's result, as text and (`--json`) as JSON."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import Cycle, Look, SeenMove
+from trimtab_testbed.demo.snapshot import DemoSnapshot, ObservedCycle, SeenMove
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How it ended. cpu ranges in percent points; seconds: from the policy's creation to rest, or to the time-out.
+    """How the demo ended. seconds: from the policy's creation until the cluster settled, or until the time-out.
 
-    missing: what kept it from being level, in words; empty when `settled`.
+    missing: why the cluster is not level; empty when `settled`.
     """
 
     scenario: str
     settled: bool
     seconds: float
-    start: Look
-    end: Look
+    start: DemoSnapshot
+    end: DemoSnapshot
     missing: str
 
     @property
@@ -37,7 +37,7 @@ class Result:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """The one object that `--json` prints."""
+    """The object that `--json` prints."""
     return {
         "scenario": result.scenario,
         "settled": result.settled,
@@ -52,7 +52,7 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _points(look: Look) -> float | None:
+def _points(look: DemoSnapshot) -> float | None:
     return None if look.cpu_range is None else round(look.cpu_range, 1)
 
 
@@ -66,7 +66,7 @@ def _move(move: SeenMove) -> dict[str, Any]:
     }
 
 
-def _cycle(cycle: Cycle) -> dict[str, Any]:
+def _cycle(cycle: ObservedCycle) -> dict[str, Any]:
     return {
         "time": cycle.time,
         "outcome": cycle.outcome,
@@ -76,7 +76,7 @@ def _cycle(cycle: Cycle) -> dict[str, Any]:
 
 
 def as_lines(result: Result) -> Iterable[str]:
-    """The summary for people."""
+    """The summary as text."""
     verdict = "settled" if result.settled else "NOT settled"
     yield f"{result.scenario}: {verdict} after {result.seconds:.0f} s"
     if result.missing:
@@ -92,7 +92,7 @@ def as_lines(result: Result) -> Iterable[str]:
         yield f"    {move.bundle}: {move.source} -> {move.destination} ({move.reason})"
 
 
-def _text(look: Look) -> str:
+def _text(look: DemoSnapshot) -> str:
     cpu = [row.cpu for row in look.brokers if row.cpu is not None]
     if look.cpu_range is None or not cpu:
         return "unknown"
@@ -104,7 +104,7 @@ def _reasons(moves: Iterable[SeenMove]) -> str:
     return f" ({', '.join(f'{reason} {count}' for reason, count in sorted(counts.items()))})" if counts else ""
 
 
-def _cycle_lines(cycles: tuple[Cycle, ...]) -> Iterable[str]:
+def _cycle_lines(cycles: tuple[ObservedCycle, ...]) -> Iterable[str]:
     if not cycles:
         return
     totals = sorted(cycle.total for cycle in cycles)

@@ -1,4 +1,4 @@
-"""Shows the demo while it runs: a live table on a terminal, one line every few seconds elsewhere."""
+"""Shows the demo while it runs: a live table on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab_strategies.model import counted
-from trimtab_testbed.demo.follow import BrokerRow, Look
+from trimtab_testbed.demo.snapshot import BrokerRow, DemoSnapshot
 
 _RECENT = 10  # moves shown in the live table
-_BAR = 12  # characters of a full bar; with it all columns fit into 80
-_SLIMMEST = 3  # a bar of fewer characters says nothing
-_NUMBERS = 42  # characters a row needs beside the broker's name and the bars
-_LINE_EVERY = 5.0  # seconds between two lines when nothing moves
+_BAR = 12  # characters of a full bar: all columns then fit into 80
+_SLIMMEST = 3  # shorter bars are left out
+_NUMBERS = 42  # characters that a row needs beside the broker's name and the bars
+_LINE_EVERY = 5.0  # seconds between two lines while nothing moves
 _WAITING = "waiting for the operator to see the brokers"
-_WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow, red
+_WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow or red
 
 
 class Show(Protocol):
-    """Something that shows one look after the other."""
+    """Shows one snapshot after the other."""
 
     def running(self) -> AbstractContextManager[Any]:
-        """Around all calls of `update`."""
+        """A context manager around all calls of `update`."""
 
-    def update(self, look: Look) -> None:
-        """Show `look`."""
+    def update(self, look: DemoSnapshot) -> None:
+        """Show a snapshot."""
 
 
 def show_on(console: Console, title: str) -> Show:
-    """The live table if `console` is a terminal, else lines."""
-    return LiveTable(console, title) if console.is_terminal else Lines(console)
+    """The live table if `console` is a terminal, otherwise lines."""
+    return LiveTable(console, title) if console.is_terminal else LineView(console)
 
 
-class Lines:
-    """A line for each move, and one every few seconds for the whole."""
+class LineView:
+    """Prints a line for each move, and the state of the cluster every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -46,11 +46,11 @@ class Lines:
         self._next = 0.0
 
     def running(self) -> AbstractContextManager[Any]:
-        """Nothing needs to be held."""
+        """A context manager that does nothing."""
         return nullcontext()
 
-    def update(self, look: Look) -> None:
-        """Print the moves that are new, and the state if it is time."""
+    def update(self, look: DemoSnapshot) -> None:
+        """Print new moves, and the state if it is due."""
         for move in look.moves[self._told :]:
             self._print(f"{move.at:4.0f} s  {move.bundle}: {move.source} -> {move.destination} ({move.reason})")
         self._told = len(look.moves)
@@ -62,8 +62,8 @@ class Lines:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def state(look: Look) -> str:
-    """The cluster in one line."""
+def state(look: DemoSnapshot) -> str:
+    """The state of the cluster in one line."""
     cpu = [row.cpu for row in look.brokers if row.cpu is not None]
     spread = f"CPU {min(cpu):.0f}-{max(cpu):.0f} %" if cpu else "CPU unknown"
     moves = f"{counted(len(look.moves), 'move')}, {sum(move.landed for move in look.moves)} landed"
@@ -73,7 +73,7 @@ def state(look: Look) -> str:
 
 
 class LiveTable:
-    """Brokers with bars, recent moves with reasons, the last cycle by phase; redrawn in place."""
+    """Shows brokers with bars, recent moves with reasons, and the last cycle by phase, redrawn in place."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title = title
@@ -81,22 +81,22 @@ class LiveTable:
         self._live = Live(console=console, refresh_per_second=4)
 
     def running(self) -> AbstractContextManager[Any]:
-        """Holds the terminal while the table is live."""
+        """A context manager that holds the terminal while the table is live."""
         return self._live
 
-    def update(self, look: Look) -> None:
-        """Redraw."""
+    def update(self, look: DemoSnapshot) -> None:
+        """Redraw the table."""
         self._live.update(picture(look, self._title, self._console.width))
 
 
-def picture(look: Look, title: str, width: int) -> Group:
-    """The whole picture as one renderable for a terminal `width` characters wide."""
+def picture(look: DemoSnapshot, title: str, width: int) -> Group:
+    """The whole display, for a terminal `width` characters wide."""
     heading = Text(f"{title}   {look.at:.0f} s", style="bold")
     return Group(heading, broker_table(look, width), move_table(look), _footer(look))
 
 
-def broker_table(look: Look, width: int) -> Table:
-    """One row a broker. Where `width` is short, bars shrink or go, then names fold: numbers stay whole."""
+def broker_table(look: DemoSnapshot, width: int) -> Table:
+    """One row per broker. In a narrow terminal bars shrink or go, then names fold; numbers stay whole."""
     bars = _bar_width(look, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("broker", overflow="fold")
@@ -108,8 +108,8 @@ def broker_table(look: Look, width: int) -> Table:
     return table
 
 
-def _bar_width(look: Look, width: int) -> int:
-    """Characters of the CPU's bar (the memory's is half as long) that leave room for all else; 0: no bars."""
+def _bar_width(look: DemoSnapshot, width: int) -> int:
+    """Characters of the CPU bar (the memory bar has half as many) that leave room for the rest; 0: no bars."""
     names = max((len(row.name) for row in look.brokers), default=0)
     room = (width - names - _NUMBERS) * 2 // 3
     return min(_BAR, room) if room >= _SLIMMEST else 0
@@ -121,7 +121,7 @@ def _cells(row: BrokerRow, bars: int) -> list[Text | str]:
 
 
 def bar(percent: float | None, width: int = _BAR) -> Text:
-    """A bar of `width` characters (0: none) and its percent; an empty one when unknown."""
+    """A bar of `width` characters (0: none) with its percent; empty when unknown."""
     if not width:
         return Text(_percent(percent))
     filled = 0 if percent is None else min(width, round(percent / 100 * width))
@@ -134,7 +134,7 @@ def _percent(value: float | None) -> str:
     return "  ?" if value is None else f"{value:3.0f} %"
 
 
-def move_table(look: Look) -> Table:
+def move_table(look: DemoSnapshot) -> Table:
     """The latest moves, newest last."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("", "bundle", "from", "to", "why"):
@@ -145,7 +145,7 @@ def move_table(look: Look) -> Table:
     return table
 
 
-def _footer(look: Look) -> Text:
+def _footer(look: DemoSnapshot) -> Text:
     if not look.cycles:
         return Text(_WAITING, style="dim")
     last = look.cycles[-1]

@@ -1,1 +1,1 @@
-"""The programs that the testbed starts: found, built or fetched."""
+"""The programs that the testbed starts: found, built or downloaded."""

@@ -1,4 +1,6 @@
-"""Builds programs from pinned Go modules: static, stripped, reproducible, and told apart by a key of what went in."""
+"""Builds programs from pinned Go modules: static, stripped and reproducible, in a folder named by a hash of the
+inputs.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 _ENVIRONMENT = {
     "CGO_ENABLED": "0",  # static: needs no C compiler and runs anywhere
     "GOFLAGS": "-buildvcs=false -trimpath -mod=readonly",
 }
-# Without these, programs of Kubernetes call themselves v0.0.0-master+$Format.
+# Without these, programs of Kubernetes report the version v0.0.0-master+$Format.
 _VERSION_VARIABLES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _STAMP = (
     "-X {at}.gitVersion={version} -X {at}.gitMajor=1 -X {at}.gitMinor={minor} -X {at}.gitTreeState=clean "
@@ -28,7 +30,7 @@ _STRIP = "-s -w"
 
 
 class MissingToolError(RuntimeError):
-    """A program is missing that must be there; says which, what for, and how to get it."""
+    """A required program is missing; says which one, what for, and how to get it."""
 
 
 def module_dir(name: str = "") -> Path:
@@ -41,12 +43,12 @@ def module_dir(name: str = "") -> Path:
 
 
 def cache_root() -> Path:
-    """Where built and unpacked programs are kept: ``$XDG_CACHE_HOME/trimtab``, by default ``~/.cache/trimtab``."""
+    """Folder of built and unpacked programs: ``$XDG_CACHE_HOME/trimtab``, by default ``~/.cache/trimtab``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimtab"
 
 
 def cache_dir(prefix: str, module: Path) -> Path:
-    """Folder for what is built from `module`; another version, checksum or build flag gives another folder."""
+    """Folder for what is built from `module`. Another version, checksum or build flag gives another folder."""
     recipe = repr((sorted(_ENVIRONMENT.items()), _VERSION_VARIABLES, _STAMP, _STRIP)).encode()
     key = hashlib.sha256(b"".join([(module / "go.mod").read_bytes(), (module / "go.sum").read_bytes(), recipe]))
     return cache_root() / f"{prefix}-{key.hexdigest()[:16]}"
@@ -63,7 +65,7 @@ def pinned_version(module: Path, dependency: str) -> str:
 
 
 def wanted_go(module: Path) -> tuple[int, int]:
-    """The oldest Go, major and minor, that may build `module`, as its go.mod says; raises `MissingToolError`."""
+    """The oldest Go (major, minor) that may build `module`, from its go.mod; raises `MissingToolError`."""
     found = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.MULTILINE)
     if not found:
         raise MissingToolError(f"{module}/go.mod has no line `go 1.N`: restore it or reinstall trimtab")
@@ -71,21 +73,21 @@ def wanted_go(module: Path) -> tuple[int, int]:
 
 
 def require_go(purpose: str, module: Path) -> str:
-    """Path of a Go that can build `module`; raises `MissingToolError`, naming what it was wanted for."""
+    """Path of a Go that can build `module`. Raises `MissingToolError`, which names the `purpose`."""
     return go_at_least(wanted_go(module), purpose, module)
 
 
 def go_at_least(wanted: tuple[int, int], purpose: str, module: Path, otherwise: str = "") -> str:
-    """Path of a Go that is, in the folder `module`, at least `wanted` (major, minor).
+    """Path of a Go that is at least `wanted` (major, minor) in the folder `module`.
 
-    Raises `MissingToolError`, which names what it was wanted for, and what to do `otherwise`.
+    Raises `MissingToolError`, which names the `purpose` and the alternative `otherwise`.
     """
     major, minor = wanted
     advice = f"Install Go {major}.{minor} or newer (https://go.dev/dl){otherwise}"
     go = shutil.which("go")
     if go is None:
         raise MissingToolError(f"Go is missing; it is needed to {purpose}. {advice}")
-    # Asked inside the module, an older Go gets the one that go.mod names, if it may (GOTOOLCHAIN), and answers as that.
+    # Inside the module, an older Go fetches the version that go.mod names (if GOTOOLCHAIN allows) and reports that one.
     done = subprocess.run([go, "version"], cwd=module, capture_output=True, text=True, check=False)
     found = re.search(r"go(\d+)\.(\d+)", done.stdout)
     if not found or (int(found[1]), int(found[2])) < (major, minor):
@@ -96,21 +98,21 @@ def go_at_least(wanted: tuple[int, int], purpose: str, module: Path, otherwise: 
 
 @contextmanager
 def build_lock(folder: Path) -> Iterator[None]:
-    """Lets one process at a time fill `folder`; the others wait, and say so."""
+    """Let one process at a time fill `folder`; the others wait and say so."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with Progress(f"waiting for another process that fills {folder}"):
+            with ProgressLine(f"waiting for another process that fills {folder}"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def build(module: Path, package: str, target: Path, *, kubernetes: str | None = None) -> None:
-    """Build the main package `package` of `module` to the file `target`, showing progress.
+    """Build the main package `package` of `module` into the file `target`, and show progress.
 
-    kubernetes: version to stamp into it (``v1.37.1``), for programs of Kubernetes. Raises `MissingToolError`.
+    kubernetes: version to stamp into programs of Kubernetes (``v1.37.1``). Raises `MissingToolError`.
     """
     go = require_go(f"build {target.name}", module)
     partial = target.with_name(f".{target.name}.partial")
@@ -126,7 +128,7 @@ def build(module: Path, package: str, target: Path, *, kubernetes: str | None = 
         str(partial),
         package,
     ]
-    with Progress(f"building {target.name} ({kubernetes or package})") as progress:
+    with ProgressLine(f"building {target.name} ({kubernetes or package})") as progress:
         _run_go(command, module, progress)
     partial.replace(target)
 
@@ -138,7 +140,7 @@ def _linker_flags(kubernetes: str | None) -> str:
     return " ".join([_STRIP, *(_STAMP.format(at=at, version=kubernetes, minor=minor) for at in _VERSION_VARIABLES)])
 
 
-def _run_go(command: list[str], module: Path, progress: Progress) -> None:
+def _run_go(command: list[str], module: Path, progress: ProgressLine) -> None:
     environment = {**os.environ, **_ENVIRONMENT}
     lines: list[str] = []
     with subprocess.Popen(command, cwd=module, env=environment, stderr=subprocess.PIPE, text=True) as process:

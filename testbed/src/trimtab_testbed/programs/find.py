@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trimtab_testbed.programs import build
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 SERVER, TOOL = "prometheus", "promtool"
 
@@ -37,7 +37,7 @@ def find_prometheus(name: str = SERVER) -> Path:
 
 
 def ensure_prometheus(name: str = SERVER) -> Path:
-    """The program; fetched from Debian (seconds) or built with Go (10 minutes on two cores) when it is nowhere."""
+    """The program; downloaded from Debian (seconds) or built with Go (10 minutes on two cores) if it is missing."""
     if _find(name) is None:
         with build.build_lock(_prometheus_cache()):
             if _find(name) is None and not _unpack_from_debian(_prometheus_cache()):
@@ -58,10 +58,10 @@ def _prometheus_cache() -> Path:
 
 
 def _unpack_from_debian(target: Path) -> bool:
-    """Whether Debian's (or Ubuntu's) package could be fetched and its programs put into the folder `target`."""
+    """Download the package of Debian or Ubuntu and unpack its programs into `target`; returns whether that worked."""
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
         return False
-    with tempfile.TemporaryDirectory() as scratch, Progress("fetching Debian's package prometheus") as progress:
+    with tempfile.TemporaryDirectory() as scratch, ProgressLine("fetching Debian's package prometheus") as progress:
         folder = Path(scratch)
         if not _download_package(folder, progress):
             progress.gave_up("not to be had")
@@ -71,14 +71,14 @@ def _unpack_from_debian(target: Path) -> bool:
         for name in (SERVER, TOOL):
             partial = target / f".{name}.partial"
             shutil.copy2(folder / "unpacked/usr/bin" / name, partial)
-            partial.replace(target / name)  # a server that runs from there keeps its own file
+            partial.replace(target / name)  # replace the file, so that a running server keeps its own
     return True
 
 
-def _download_package(folder: Path, progress: Progress) -> bool:
+def _download_package(folder: Path, progress: ProgressLine) -> bool:
     if _apt(["download", "prometheus"], folder):
         return True
-    if os.geteuid() != 0:  # only root may fetch the package lists that a bare image lacks
+    if os.geteuid() != 0:  # only root may download the package lists that a bare image lacks
         return False
     progress.update("updating package lists")
     return _apt(["update"], folder) and _apt(["download", "prometheus"], folder)
@@ -104,7 +104,7 @@ _SETUP_ENVTEST = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1"
 
 @dataclass(frozen=True)
 class KubeBinaries:
-    """Where the programs are, and how they were found. `controller_manager` is None unless it was asked for."""
+    """Paths of the programs, and where they were found. controller_manager: None unless requested."""
 
     etcd: Path
     apiserver: Path
@@ -116,8 +116,8 @@ class KubeBinaries:
 def find_kube(*, controllers: bool = False) -> KubeBinaries:
     """The programs, without building any.
 
-    Raises `MissingToolError` when they are nowhere, or when ``$KUBEBUILDER_ASSETS`` is set and lacks one: who names a
-    folder should not get others unnoticed.
+    Raises `MissingToolError` if they are missing, or if ``$KUBEBUILDER_ASSETS`` is set and lacks one. A person who
+    names a folder must not silently get programs from another one.
     """
     core, origin = _find_core()
     if core is None:
@@ -129,7 +129,7 @@ def find_kube(*, controllers: bool = False) -> KubeBinaries:
 
 
 def ensure_kube(*, controllers: bool = False, download: bool = False) -> KubeBinaries:
-    """The programs, built (or with `download`, fetched by setup-envtest) into the cache folder when they are nowhere.
+    """The programs; if missing, built (with `download`: downloaded by setup-envtest) into the cache folder.
 
     Building takes about 9 minutes on two cores, once; the controller-manager 2 more. Raises `MissingToolError`.
     """
@@ -139,7 +139,7 @@ def ensure_kube(*, controllers: bool = False, download: bool = False) -> KubeBin
             _download() if download else _build(CORE)
         core = _kube_cache()
     if controllers and _find_controller_manager(core) is None:
-        with build.build_lock(_kube_cache()):  # setup-envtest has none, so it is always built
+        with build.build_lock(_kube_cache()):  # setup-envtest does not have it, so it is always built
             _build((CONTROLLER_MANAGER,))
     return find_kube(controllers=controllers)
 
@@ -157,7 +157,7 @@ def _find_core() -> tuple[Path | None, str]:
                 f"{ASSETS}={assets} lacks {', '.join(lacking)}: complete that folder or unset {ASSETS}"
             )
         return Path(assets), f"${ASSETS}"
-    # All from one folder: an old kubectl on PATH alone says nothing about a control plane.
+    # All from one folder: a single old kubectl on PATH does not make a control plane.
     on_path = {Path(found).parent if (found := shutil.which(name)) else None for name in CORE}
     if len(on_path) == 1 and (folder := on_path.pop()) is not None:
         return folder, "PATH"
@@ -189,7 +189,7 @@ def _build(names: tuple[str, ...]) -> None:
     module = build.module_dir()
     for name in names:
         target = _kube_cache() / name
-        if not _executable(target):  # another process may have built it while we waited for the lock
+        if not _executable(target):  # another process may have built it in the meantime
             package = _KUBE_PACKAGES.get(name, f"k8s.io/kubernetes/cmd/{name}")
             build.build(module, package, target, kubernetes=version())
 
@@ -199,7 +199,7 @@ def _download() -> None:
     wanted = ".".join([*version().removeprefix("v").split(".")[:2], "x"])
     folder = build.cache_root() / "envtest"
     command = [go, "run", _SETUP_ENVTEST, "use", wanted, "--bin-dir", str(folder), "-p", "path"]
-    with Progress(f"downloading Kubernetes {wanted} with setup-envtest"):
+    with ProgressLine(f"downloading Kubernetes {wanted} with setup-envtest"):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingToolError(f"setup-envtest could not fetch Kubernetes {wanted}: {done.stderr.strip()[-500:]}")

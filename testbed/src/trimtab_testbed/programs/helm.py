@@ -1,7 +1,7 @@
-"""Finds or builds Helm, and fetches the kinds ServiceMonitor and PrometheusRule.
+"""Finds or builds Helm, and downloads the CRDs of ServiceMonitor and PrometheusRule.
 
 Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python -m trimtab_testbed.programs.helm
-[3|4]`` prints where it is. The kinds come from the Prometheus operator's Go module (4 MB).
+[3|4]`` prints its path. The CRDs come from the Prometheus operator's Go module (4 MB).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 
 from trimtab_testbed.programs import build
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 HELM = "HELM"
 
 VERSIONS = {4: "v4.3.1", 3: "v3.22.0"}
-"""The pinned version of each major version that the chart is tested with."""
+"""The pinned version of each major version with which the chart is tested."""
 
 DEFAULT = 4
 
@@ -34,7 +34,7 @@ _GO = (1, 26)
 
 _STAMPS = {
     4: ("internal/version.version=v4.3.1",),
-    # Without these Helm 3 takes a cluster that it can't ask for Kubernetes 1.20, and refuses the chart.
+    # Without these, Helm 3 assumes Kubernetes 1.20 when it cannot reach a cluster, and refuses the chart.
     3: (
         "internal/version.version=v3.22.0",
         *(
@@ -55,7 +55,7 @@ class Helm:
 
 
 def find_helm(major: int = DEFAULT) -> Helm:
-    """Helm, without building it. ``$HELM`` is taken as it is; on PATH and in the cache only version `major` counts.
+    """Helm, without building it. ``$HELM`` is used as it is; on PATH and in the cache only version `major` counts.
 
     Raises `MissingToolError`.
     """
@@ -75,7 +75,7 @@ def find_helm(major: int = DEFAULT) -> Helm:
 
 
 def ensure_helm(major: int = DEFAULT) -> Helm:
-    """Helm, built into the cache folder when it is nowhere: 3 to 6 minutes of processor time, once.
+    """Helm, built into the cache folder if missing: 3 to 6 minutes of processor time, once.
 
     Raises `MissingToolError`.
     """
@@ -86,7 +86,7 @@ def ensure_helm(major: int = DEFAULT) -> Helm:
             raise
     folder = _cached(major).parent
     with build.build_lock(folder):
-        if not os.access(_cached(major), os.X_OK):  # another process may have built it while we waited for the lock
+        if not os.access(_cached(major), os.X_OK):  # another process may have built it in the meantime
             _build(major)
     return find_helm(major)
 
@@ -110,11 +110,11 @@ def _build(major: int) -> None:
     package = f"helm.sh/helm/v{major}/cmd/helm@{VERSIONS[major]}"
     target = _cached(major)
     go = build.go_at_least(_GO, "build helm", target.parent, f", or set {HELM}")
-    # $GOBIN must be a folder of this build alone: the program is there before it is whole.
+    # $GOBIN must be private to this build: the file appears there before it is complete.
     partial = target.parent / ".partial"
     environment = {**os.environ, "GOBIN": str(partial), "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -trimpath"}
     command = [go, "install", "-ldflags", _linker_flags(major), package]
-    with Progress(f"building helm ({package})"):
+    with ProgressLine(f"building helm ({package})"):
         done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MissingToolError(f"`go install {package}` failed:\n{done.stderr.strip()[-1500:]}")
@@ -123,7 +123,7 @@ def _build(major: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that says what is missing."""
+    """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that names what is missing."""
     parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.programs.helm", description=__doc__)
     parser.add_argument("major", nargs="?", type=int, choices=sorted(VERSIONS), default=DEFAULT)
     try:
@@ -148,7 +148,7 @@ _FILES = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_s
 
 
 def find_monitoring_crds() -> list[Path]:
-    """The files, one CustomResourceDefinition each, without fetching them. Raises `MissingToolError`."""
+    """The CRD files, one CustomResourceDefinition each, without downloading them. Raises `MissingToolError`."""
     files = [_cache() / name for name in _FILES]
     if not all(file.is_file() for file in files):
         raise MissingToolError(
@@ -159,7 +159,7 @@ def find_monitoring_crds() -> list[Path]:
 
 
 def ensure_monitoring_crds() -> list[Path]:
-    """The files, fetched when they are nowhere. Raises `MissingToolError`."""
+    """The CRD files, downloaded if missing. Raises `MissingToolError`."""
     with build.build_lock(_cache()):
         if not all((_cache() / name).is_file() for name in _FILES):
             unpacked = _download() / _FOLDER
@@ -176,7 +176,7 @@ def _download() -> Path:
     module = build.module_dir(_MODULE)
     go = build.require_go(f"fetch {_SOURCE}", module)
     wanted = f"{_SOURCE}@{build.pinned_version(module, _SOURCE)}"
-    done = subprocess.run(  # go.sum vouches for what comes
+    done = subprocess.run(  # go.sum verifies the download
         [go, "mod", "download", "-json", wanted],
         cwd=module,
         env={**os.environ, "GOFLAGS": "-mod=mod"},

@@ -1,4 +1,4 @@
-"""``python -m trimtab_testbed.programs.setup``: gets ready what tests and the demo start, and says where."""
+"""``python -m trimtab_testbed.programs.setup``: prepares the programs that tests and the demo start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JAVA = 17
 
 
 def check_java() -> str:
-    """Path of a Java that Spark can run on: ``$JAVA_HOME``, else on PATH, as Spark looks. Raises `MissingToolError`."""
+    """Path of a Java that Spark can use: ``$JAVA_HOME``, else from PATH, as Spark does. Raises `MissingToolError`."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None and home:
@@ -39,7 +39,7 @@ def check_java() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Set up what the command line names. Exit code 0, or 1 with one line on stderr that says what is missing."""
+    """Set up what the command line names. Exit code 0, or 1 with one line on stderr that names what is missing."""
     options = _parser().parse_args(arguments)
     try:
         for name, step in steps(options.what, download=options.download):
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Callable[[], str]]]:
-    """Name and work of each step that makes `what` (of the command line) ready; its work says what was found."""
+    """Name and function of each step that prepares `what`; the function returns what was found, as text."""
     everything = "all" in what
     controllers = everything or "controllers" in what
     steps: list[tuple[str, Callable[[], str]]] = [("java", check_java)]
@@ -88,7 +88,7 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
         steps.append(("promtool", lambda: str(find.ensure_prometheus(find.TOOL))))
     if "monitoring" in what:
         steps.append(("monitoring", lambda: str(helm.ensure_monitoring_crds()[0].parent)))
-    if "pulsar" in what:  # the demo does without
+    if "pulsar" in what:  # the demo does not need it
         steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.VERSION})"))
     return steps
 

@@ -1,7 +1,7 @@
-"""Real producers and consumers at a steady, uneven rate, which notice what a move costs them.
+"""Real producers and consumers with a steady rate per topic, which measure what a move costs them.
 
-All in one client: a thread sends for all topics, and acknowledgements and receipts are counted as they come, with their
-times, so that the longest silence around any moment can be asked for afterwards.
+One thread sends for all topics. Acknowledgements and receipts are counted with their times, so that the longest gap
+around any moment can be computed afterwards.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from trimtab_testbed.servers.processes import Startable
 
 SUBSCRIPTION = "trimtab"
 _LAST = 0xFFFFFFFF
-_PENDING = 50_000  # messages a producer may have under way: a broker that hangs must not hold up the thread that sends
-_BEHIND = 1.0  # seconds after which missed messages are left out rather than made up for
+_PENDING = 50_000  # messages that a producer may have pending: a hanging broker must not block the sending thread
+_BEHIND = 1.0  # seconds after which missed messages are dropped instead of sent late
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What is sent to one topic: `rate` msg/s of `size` bytes each; `consumed`: by a consumer of ours as well."""
+    """Messages to one topic: `rate` msg/s of `size` bytes each. consumed: whether a consumer reads them."""
 
     topic: str
     rate: float
@@ -41,8 +41,8 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Messages; `errors` are sends that failed for good. `received` is 0 where nothing is consumed."""
+class MessageCounts:
+    """Numbers of messages. errors: sends that failed for good. received: 0 where nothing is consumed."""
 
     sent: int
     acked: int
@@ -51,7 +51,9 @@ class Counts:
 
 
 def topics_of(bundle: str, number: int, *, persistent: bool = True, prefix: str = "t") -> list[str]:
-    """So many topic names that Pulsar puts into `bundle` (``tenant/name/0x.._0x..``), by the hash of the whole name."""
+    """`number` topic names that Pulsar puts into `bundle` (``tenant/name/0x.._0x..``), by the hash of the whole
+    name.
+    """
     namespace, low, high = _range(bundle)
     names = (f"{'persistent' if persistent else 'non-persistent'}://{namespace}/{prefix}-{n}" for n in count())
     fitting = (name for name in names if low <= zlib.crc32(name.encode()) < high)
@@ -60,7 +62,7 @@ def topics_of(bundle: str, number: int, *, persistent: bool = True, prefix: str 
 
 @dataclass(slots=True)
 class _Line:
-    """One topic: its clients, and when (epoch seconds) what was sent, acknowledged and received."""
+    """One topic: its clients, and the times (epoch seconds) at which messages were sent, acknowledged and received."""
 
     flow: Flow
     rate: float
@@ -68,7 +70,7 @@ class _Line:
     consumer: Any = None
     sent: int = 0
     acked: array[float] = field(default_factory=lambda: array("d"))
-    sent_at: array[float] = field(default_factory=lambda: array("d"))  # of those acknowledged, in the same order
+    sent_at: array[float] = field(default_factory=lambda: array("d"))  # of acknowledged messages, in the same order
     received: array[float] = field(default_factory=lambda: array("d"))
     errors: list[str] = field(default_factory=list)
 
@@ -76,7 +78,7 @@ class _Line:
         self.sent += 1
         try:
             self.producer.send_async(data, lambda result, _: self._answered(now, result))
-        except pulsar.PulsarException as error:  # its queue is full, or it was closed
+        except pulsar.PulsarException as error:  # its queue is full, or it is closed
             self.errors.append(str(error))
 
     def _answered(self, sent_at: float, result: Any) -> None:
@@ -88,14 +90,14 @@ class _Line:
 
     def take(self, consumer: Any, message: Any) -> None:
         self.received.append(time.time())
-        with suppress(pulsar.PulsarException):  # its bundle is just moving: the message comes again
+        with suppress(pulsar.PulsarException):  # its bundle is moving, so the message is delivered again
             consumer.acknowledge(message)
 
 
-class Traffic(Startable):
+class ClientTraffic(Startable):
     """Clients of `service_url` that send and read `flows`; a context manager.
 
-    token: for a cluster that wants one. log: where the client's own words go, e.g. of lookups it had to repeat.
+    token: for clusters that require one. log: file for the client's log, such as repeated lookups.
     """
 
     def __init__(
@@ -130,8 +132,10 @@ class Traffic(Startable):
         if self._sender.is_alive():
             self._sender.join()
 
-    def drain(self, within: float = 30.0) -> Counts:
-        """Stop sending, wait until all is answered and what was acknowledged has been read, and count."""
+    def drain(self, within: float = 30.0) -> MessageCounts:
+        """Stop sending, wait at most `within` seconds until all acknowledged messages are read, and return the
+        counts.
+        """
         self.fall_quiet()
         deadline = time.monotonic() + within
         while not all(_drained(line) for line in self._lines.values()) and time.monotonic() < deadline:
@@ -142,7 +146,7 @@ class Traffic(Startable):
         """Send `rate` msg/s to one of the topics from now on."""
         self._lines[topic].rate = rate
 
-    # -- what came of it --
+    # -- results --
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -150,15 +154,15 @@ class Traffic(Startable):
         return tuple(self._lines)
 
     def inside(self, bundle: str) -> list[str]:
-        """Its topics that fall into `bundle` (Pulsar's spelling)."""
+        """Its topics that belong to `bundle` (Pulsar's spelling)."""
         namespace, low, high = _range(bundle)
         mine = (topic for topic in self._lines if topic.partition("://")[2].rpartition("/")[0] == namespace)
         return [topic for topic in mine if low <= zlib.crc32(topic.encode()) < high]
 
-    def counts(self, topics: Sequence[str] | None = None) -> Counts:
-        """Of these topics, or of all."""
+    def counts(self, topics: Sequence[str] | None = None) -> MessageCounts:
+        """Counts of these topics, or of all."""
         lines = [self._lines[topic] for topic in topics or self._lines]
-        return Counts(
+        return MessageCounts(
             sent=sum(line.sent for line in lines),
             acked=sum(len(line.acked) for line in lines),
             errors=sum(len(line.errors) for line in lines),
@@ -166,28 +170,29 @@ class Traffic(Startable):
         )
 
     def errors(self) -> list[str]:
-        """Why sends failed for good."""
+        """Texts of the sends that failed for good."""
         return [f"{topic}: {error}" for topic, line in self._lines.items() for error in line.errors]
 
     def rate(self, topic: str, seconds: float = 5.0) -> float:
-        """Acknowledged msg/s of the last `seconds`."""
+        """Acknowledged msg/s over the last `seconds`."""
         since = time.time() - seconds
         return sum(at >= since for at in reversed(self._lines[topic].acked)) / seconds
 
     def publish_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The longest silence (ms) between two acknowledgements of a topic that touches ``[begin, end]``, of any topic.
+        """The longest gap (ms) between two acknowledgements of a topic that touches ``[begin, end]``, over all
+        `topics`.
 
-        Times in epoch seconds. None when nothing was acknowledged. Between two messages lies ``1 / rate`` at any time,
-        so it says more of lively topics.
+        Times in epoch seconds. None when nothing was acknowledged. The gap includes the normal ``1 / rate`` between two
+        messages, so it is more exact for busy topics.
         """
         return _longest(_gap(self._lines[topic].acked, begin, end) for topic in topics)
 
     def receive_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The same of the messages that consumers got."""
+        """The same for messages that consumers received."""
         return _longest(_gap(self._lines[topic].received, begin, end) for topic in topics)
 
     def latency(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The longest time (ms) that a message sent in ``[begin, end]`` waited for its acknowledgement."""
+        """The longest time (ms) from sending to acknowledgement, of messages sent in ``[begin, end]``."""
         waits = [
             acked - sent
             for topic in topics
@@ -205,7 +210,7 @@ class Traffic(Startable):
         line.producer = self._client.create_producer(topic, max_pending_messages=_PENDING)
 
     def _send(self) -> None:
-        """Send each message at its time, to all topics from this one thread."""
+        """Send each message at its time, from this one thread for all topics."""
         now = time.monotonic()
         lines = list(self._lines.values())
         data = [b"x" * line.flow.size for line in lines]
@@ -222,10 +227,10 @@ class Traffic(Startable):
 
 
 def _range(bundle: str) -> tuple[str, int, int]:
-    """Namespace of a bundle, its lower edge, and the hash behind its last one."""
+    """Namespace of a bundle, its lower edge, and the hash after its last one."""
     namespace, _, bounds = bundle.rpartition("/")
     low, high = (int(edge, 16) for edge in bounds.split("_"))
-    return namespace, low, high + (high == _LAST)  # the last bundle has its upper edge, the others have not
+    return namespace, low, high + (high == _LAST)  # the last bundle includes its upper edge, the others do not
 
 
 def _drained(line: _Line) -> bool:

@@ -1,7 +1,7 @@
 """A cluster of real brokers on 127.0.0.1: ZooKeeper, one bookie and n brokers, each a JVM of its own.
 
-Started class by class from the distribution's jars: its own script would give each of them 2 GB, touched at once.
-Ready in some 20 seconds on two cores; stopped by SIGKILL, as an orderly end takes brokers 15 seconds.
+Each class is started from the distribution's jars, because Pulsar's own script gives each JVM 2 GB. The cluster is
+ready in about 20 seconds on two cores. It is stopped by SIGKILL, as an orderly stop takes a broker 15 seconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Self
 from trimtab_testbed.pulsar import settings as conf
 from trimtab_testbed.pulsar.cgroups import Box
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.security import SUPERUSER, Open
-from trimtab_testbed.pulsar.settings import CLUSTER, LoadManager, Settings
+from trimtab_testbed.pulsar.security import SUPERUSER, OpenSecurity
+from trimtab_testbed.pulsar.settings import CLUSTER, LoadManagerKind, Settings
 from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports
 
 READY_WITHIN = 300.0
-"""Seconds that brokers are given to start, on a machine whose cores others use too."""
+"""Seconds within which brokers must start, on a machine that is shared with other work."""
 
 _JVM = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
@@ -40,33 +40,33 @@ _OPENED = (
 
 
 class PulsarCluster(Startable):
-    """`brokers` real brokers; a context manager. Nothing listens on anything but 127.0.0.1.
+    """`brokers` real brokers; a context manager. Everything listens on 127.0.0.1 only.
 
-    distribution: see `distribution.ensure`. work_dir: configuration, data and logs (``broker-0.log``) stay there.
-    settings:     of the brokers, over those of `settings.broker`.
-    persistent:   with a bookie; without, only ``non-persistent://`` topics work, and only with the modular manager.
-    guard:        what brokers want of those who ask; nothing, if left out.
-    boxed:        give each broker a control group, if this machine lets us (`Box`); `boxed` then tells whether it did.
-    cores:        limit of CPU cores of each box, put on once all are ready.
+    distribution: see `distribution.ensure`. work_dir: folder of configuration, data and logs (``broker-0.log``).
+    settings:     of the brokers, merged over `settings.broker`.
+    persistent:   with a bookie. Without it only ``non-persistent://`` topics work, and only with the modular manager.
+    guard:        the authentication that brokers require; none by default.
+    boxed:        give each broker a control group if this machine allows it (`Box`); `boxed` then says whether it did.
+    cores:        CPU limit of each control group, set when all brokers are ready.
     """
 
     def __init__(
         self,
         distribution: Path,
         work_dir: Path,
-        load_manager: LoadManager,
+        load_manager: LoadManagerKind,
         *,
         brokers: int = 3,
         settings: Settings | None = None,
         persistent: bool = True,
-        guard: Open | None = None,
+        guard: OpenSecurity | None = None,
         boxed: bool = True,
         cores: float | None = None,
     ) -> None:
         self._lib, self._dir, self.load_manager = distribution / "lib", work_dir.resolve(), load_manager
         self._settings = {} if settings is None else dict(settings)
         self._persistent, self._cores = persistent, cores
-        self.guard = guard or Open()
+        self.guard = guard or OpenSecurity()
         self._zookeeper_port, self._bookie_port, *ports = free_ports(2 + 2 * brokers)
         self._web, self._binary = ports[:brokers], ports[brokers:]
         self.ids = tuple(f"{HOST}:{port}" for port in self._web)
@@ -76,7 +76,7 @@ class PulsarCluster(Startable):
         self._others: list[Server] = []
         self._brokers: list[Server] = []
 
-    # -- what it is --
+    # -- addresses and processes --
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -85,11 +85,11 @@ class PulsarCluster(Startable):
 
     @property
     def service_url(self) -> str:
-        """What clients connect to: all brokers."""
+        """Service URL for clients, with all brokers."""
         return f"{self.guard.binary}://" + ",".join(f"{HOST}:{port}" for port in self._binary)
 
     def token(self, role: str = SUPERUSER) -> str:
-        """A token for `role`; empty for a cluster that asks for none."""
+        """A token for `role`; empty for a cluster without authentication."""
         return self.guard.token(role)
 
     def rest(self, broker: int = 0) -> PulsarRest:
@@ -101,14 +101,14 @@ class PulsarCluster(Startable):
         return self._brokers[broker].pid
 
     def running(self, broker: int) -> bool:
-        """Whether its process is there (paused, too)."""
+        """Whether its process exists, also while paused."""
         return self._brokers[broker].running
 
     def log(self, broker: int) -> Path:
         """Its log."""
         return self._brokers[broker].log
 
-    # -- its life --
+    # -- start and stop --
 
     def start(self) -> Self:
         """Start everything and wait until all brokers are ready. Raises `ServerFailedError` with the end of a log."""
@@ -130,7 +130,7 @@ class PulsarCluster(Startable):
         return self
 
     def stop(self) -> None:
-        """End everything at once with SIGKILL; idempotent."""
+        """Kill everything at once with SIGKILL; idempotent."""
         running = [server for server in (*self._brokers, *self._others) if server.running]
         for server in running:
             server.send(signal.SIGKILL)
@@ -138,40 +138,40 @@ class PulsarCluster(Startable):
             server.kill()
         for box in self._boxes:
             box.remove()
-        shutil.rmtree(self._unpacked, ignore_errors=True)  # JVMs that are killed leave their libraries behind
+        shutil.rmtree(self._unpacked, ignore_errors=True)  # killed JVMs leave their native libraries behind
 
-    # -- what happens to its brokers --
+    # -- faults --
 
     def kill(self, broker: int) -> None:
-        """SIGKILL, as a crash; the others notice once its session has ended, after 6 seconds."""
+        """Kill it with SIGKILL. The other brokers notice when its session ends, after 6 seconds."""
         self._brokers[broker].kill()
 
     def start_broker(self, broker: int, *, wait: bool = True) -> None:
-        """Start it again after `kill`, under its old id, and `wait` until it is ready."""
+        """Start it again after `kill`, under its old id. wait: until it is ready."""
         self._brokers[broker].start()
         if wait:
             self.wait_ready(broker)
             self._until(f"broker {broker} is registered", lambda: self.ids[broker] in self.rest(broker).brokers())
 
     def pause(self, broker: int) -> None:
-        """Let it hang (SIGSTOP): connections are taken, nothing is answered."""
+        """Let it hang (SIGSTOP): it accepts connections and answers nothing."""
         self._brokers[broker].send(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """Go on after `pause`. If its session ended meanwhile, it ends itself."""
+        """Continue after `pause`. If its session ended in the meantime, it stops itself."""
         self._brokers[broker].send(signal.SIGCONT)
 
     def wait_ready(self, broker: int) -> None:
-        """Wait until a broker says that it is ready."""
+        """Wait until a broker reports that it is ready."""
         self._until(f"broker {broker} is ready", lambda: self.rest(broker).get("/admin/v2/brokers/ready") == "ok")
 
     # -- inside --
 
     def _start_storage(self) -> None:
-        """ZooKeeper and the cluster's description in it, and the bookie.
+        """Start ZooKeeper with the cluster's metadata, and the bookie.
 
-        It is left to become ready beside brokers with the modular load manager; those with the extensible one keep
-        their owners in a topic, and end when nobody stores it.
+        With the modular load manager the bookie becomes ready while the brokers start. With the extensible one brokers
+        need it at once: they keep owners in a topic, and end when it cannot be stored.
         """
         port = self._zookeeper_port
         written = self._write("zookeeper", conf.zookeeper(port, self._dir / "zookeeper"))
@@ -185,7 +185,7 @@ class PulsarCluster(Startable):
             bookie = self._java("bookie", "org.apache.bookkeeper.server.Main", "--conf", written)
             bookie.start()
             self._others.append(bookie)
-            if self.load_manager is LoadManager.EXTENSIBLE:
+            if self.load_manager is LoadManagerKind.EXTENSIBLE:
                 self._until("the bookie listens", lambda: _listens(self._bookie_port))
 
     def _describe(self) -> None:
@@ -220,7 +220,7 @@ class PulsarCluster(Startable):
     def _java(
         self, name: str, main: str, *arguments: str | Path, heap: int = 256, direct: int = 128, box: Box | None = None
     ) -> Server:
-        """A JVM with `heap` and `direct` MB of memory at most."""
+        """A JVM with at most `heap` and `direct` MB of memory."""
         home = os.environ.get("JAVA_HOME")
         java = shutil.which(f"{home}/bin/java" if home else "java")
         if java is None:
@@ -238,7 +238,7 @@ class PulsarCluster(Startable):
         deadline = time.monotonic() + READY_WITHIN
         while not _holds(probe):
             for server in (*self._others, *self._brokers):
-                if server.returncode:  # 0: describing the cluster has ended well
+                if server.returncode:  # 0: the cluster's metadata has been written
                     server.check()
             if time.monotonic() > deadline:
                 raise ServerFailedError(f"not within {READY_WITHIN:g} s: {what}; see the logs in {self._dir}")
@@ -248,7 +248,7 @@ class PulsarCluster(Startable):
 def _holds(probe: Callable[[], bool]) -> bool:
     try:
         return probe()
-    except (OSError, PulsarRestError):  # nobody listens yet, or it is not ready to answer
+    except (OSError, PulsarRestError):  # it does not listen yet, or is not ready to answer
         return False
 
 

@@ -1,4 +1,4 @@
-"""Finds Pulsar's full binary distribution, or fetches it with Maven: the brokers that users run."""
+"""Finds Pulsar's full binary distribution, or downloads it with Maven: the brokers that users run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trimtab_testbed.programs import build
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.progress import Progress
+from trimtab_testbed.progress import ProgressLine
 
 VERSION = "4.0.8"
 """The newest version whose full distribution Maven Central has."""
@@ -17,11 +17,11 @@ VERSION = "4.0.8"
 ARTIFACT = f"org.apache.pulsar:pulsar-server-distribution:{VERSION}:tar.gz:bin"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _COMPLETE = ".complete"
-_ROOM = 800 * 2**20  # the archive and what is in it, for a moment side by side
+_ROOM = 800 * 2**20  # bytes of disk: archive and content exist at the same time
 
 
 def find() -> Path:
-    """The unpacked distribution (``lib`` below it), without fetching it. Raises `MissingToolError`."""
+    """The unpacked distribution (with ``lib``), without downloading it. Raises `MissingToolError`."""
     if not _complete(_folder()):
         raise MissingToolError(
             f"Pulsar {VERSION} not found in {_folder()}: "
@@ -31,10 +31,10 @@ def find() -> Path:
 
 
 def ensure() -> Path:
-    """The unpacked distribution; fetched by Maven (245 MB, a minute) when it is nowhere. Raises `MissingToolError`."""
+    """The unpacked distribution, downloaded by Maven if missing (245 MB, a minute). Raises `MissingToolError`."""
     if not _complete(_folder()):
         with build.build_lock(_folder()):
-            if not _complete(_folder()):  # another process may have fetched it while we waited
+            if not _complete(_folder()):  # another process may have downloaded it in the meantime
                 _fetch(_folder())
     return find()
 
@@ -61,7 +61,7 @@ def _fetch(folder: Path) -> None:
         )
     with (
         tempfile.TemporaryDirectory(dir=folder) as scratch,
-        Progress(f"fetching Pulsar {VERSION} (245 MB)") as progress,
+        ProgressLine(f"fetching Pulsar {VERSION} (245 MB)") as progress,
     ):
         archive = _download(maven, Path(scratch))
         progress.update("unpacking")
@@ -70,7 +70,7 @@ def _fetch(folder: Path) -> None:
 
 
 def _download(maven: str, scratch: Path) -> Path:
-    """Have Maven, which checks the checksum (``-C``), put the archive into `scratch`."""
+    """Download the archive into `scratch` with Maven, which verifies its checksum (``-C``)."""
     command = [maven, "-B", "-q", "-C", _COPY, f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={scratch}"]
     done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
     archives = list(scratch.glob("*.tar.gz"))
@@ -84,7 +84,7 @@ def _download(maven: str, scratch: Path) -> Path:
 
 
 def _unpack(archive: Path, scratch: Path, folder: Path) -> None:
-    """Put what a broker needs (``lib``) into `folder`: examples and Python functions stay behind."""
+    """Unpack what a broker needs (``lib``) into `folder`, without examples and Python functions."""
     done = subprocess.run(
         ["tar", "-xzf", archive, "--strip-components=1", f"apache-pulsar-{VERSION}/lib"],
         cwd=scratch,
@@ -97,5 +97,5 @@ def _unpack(archive: Path, scratch: Path, folder: Path) -> None:
             f"{archive.name} as Maven has it can't be unpacked ({done.stderr.strip()[-500:]}): "
             "delete it from ~/.m2/repository and try again"
         )
-    shutil.rmtree(folder / "lib", ignore_errors=True)  # of a fetch that was cut short
+    shutil.rmtree(folder / "lib", ignore_errors=True)  # left by an interrupted download
     (scratch / "lib").replace(folder / "lib")

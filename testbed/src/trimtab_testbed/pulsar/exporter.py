@@ -1,8 +1,8 @@
-"""Plays the kubelet (cAdvisor) and kube-state-metrics for brokers that are plain processes, from their true figures.
+"""Metrics of the kubelet (cAdvisor) and of kube-state-metrics for brokers that are plain processes.
 
-CPU and memory are the kernel's (``/proc``); bytes received and sent are the payload that the brokers count, as the
-interface that they share would tell nobody's. Like a kubelet it has a row of the pod as a whole beside the container's,
-and its counters fall only when a broker restarts.
+CPU and memory come from the kernel (``/proc``). Bytes received and sent are the payload that brokers count, because all
+brokers share one network interface. As with a kubelet, there is a row for the pod beside the one of its container, and
+counters fall only when a broker restarts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimtab_testbed.servers.prometheus import Target
 from trimtab_testbed.simulated.metrics_page import CONTAINER, CONTENT_TYPE, Sample, render
 
 EVERY = 1.0
-"""Seconds between two looks at a broker's own counters."""
+"""Seconds between two reads of a broker's own counters."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -33,11 +33,11 @@ _BYTES = re.compile(r"^pulsar_(in|out)_bytes_total(\{.*\}) (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PodLimits:
     """What counts as 100 % of each broker: CPU cores, bytes of memory.
 
-    One core by default. A few hundred msg/s are a tenth of that: a small limit makes them look like a load, where a
-    test should not use up the machine.
+    One core by default. A few hundred msg/s use a tenth of that. A small limit makes them a noticeable load in tests
+    that should not use up the machine.
     """
 
     cores: float = 1.0
@@ -45,11 +45,11 @@ class Limits:
 
 
 class Payload:
-    """Bytes that a broker's process has received (``in``) and sent (``out``) since it began. `total` never falls.
+    """Bytes that a broker's process has received (``in``) and sent (``out``) since it started. `total` never falls.
 
-    Pulsar's own total of a broker is the sum over the topics that it serves now, and falls when one leaves. This adds
-    up by how much the counters of each topic and subscription grow from page to page. What a topic did between the last
-    page and its end is left out.
+    Pulsar's own total of a broker is the sum over the topics that it serves now, and falls when one leaves. This class
+    adds up how much the counters of each topic and subscription grow from page to page. Traffic of a topic after the
+    last page before its end is not included.
     """
 
     def __init__(self) -> None:
@@ -57,12 +57,12 @@ class Payload:
         self._seen: Mapping[tuple[str, str], float] = {}
 
     def add(self, page: str) -> None:
-        """Count what is new on the next page of metrics."""
+        """Add the growth that the next page of metrics shows."""
         now = {(direction, labels): float(value) for direction, labels, value in _BYTES.findall(page)}
         total = dict(self.total)
         for series, value in now.items():
             before = self._seen.get(series, 0.0)
-            total[series[0]] += value - before if value >= before else value  # lower: its topic was loaded anew
+            total[series[0]] += value - before if value >= before else value  # lower: its topic was loaded again
         self.total, self._seen = total, now
 
 
@@ -70,23 +70,23 @@ class Kubelet(Startable):
     """The page of metrics of `cluster`, whose brokers are the pods `pods` of the Kubernetes namespace `namespace`."""
 
     def __init__(
-        self, cluster: PulsarCluster, pods: Iterable[str], namespace: str, limits: Limits | None = None
+        self, cluster: PulsarCluster, pods: Iterable[str], namespace: str, limits: PodLimits | None = None
     ) -> None:
         self._cluster, self._pods, self._namespace = cluster, tuple(pods), namespace
-        self._limits = limits or Limits()
-        self._payload: dict[int, tuple[int, Payload]] = {}  # by broker, with the process that it is of
+        self._limits = limits or PodLimits()
+        self._payload: dict[int, tuple[int, Payload]] = {}  # by broker, with the process id
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
         self._server: ThreadingHTTPServer | None = None
 
     @property
     def target(self) -> Target:
-        """What Prometheus should scrape."""
+        """The target for Prometheus."""
         assert self._server is not None, "start it first"
         return Target(f"{HOST}:{self._server.server_port}", path="/metrics")
 
     def start(self) -> Self:
-        """Serve the page at a free port."""
+        """Serve the page on a free port."""
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._server.daemon_threads = True
         jobs = [threading.Thread(target=self._server.serve_forever, args=(0.05,), name="kubelet", daemon=True)]
@@ -97,7 +97,7 @@ class Kubelet(Startable):
         return self
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop; idempotent."""
         self._done.set()
         if self._server is not None:
             self._server.shutdown()
@@ -108,7 +108,7 @@ class Kubelet(Startable):
         self._threads = []
 
     def page(self) -> str:
-        """As of now; a broker that does not run has no rows."""
+        """Rows of the running brokers now."""
         rows = [self._rows(n, pod) for n, pod in enumerate(self._pods)]
         return render(sample for samples in rows for sample in samples)
 
@@ -124,26 +124,26 @@ class Kubelet(Startable):
         ]
 
     def _usage(self, broker: int) -> tuple[float, int] | None:
-        """CPU seconds and bytes of memory; None when it has ended."""
+        """CPU seconds and bytes of memory; None when the process has ended."""
         try:
             process = Path(f"/proc/{self._cluster.pid(broker)}")
             stat = (process / "stat").read_text().rpartition(")")[2].split()
             resident, shared = map(int, (process / "statm").read_text().split()[1:3])
-        except (OSError, IndexError):  # between two lives, or not begun
+        except (OSError, IndexError):  # restarting, or not started
             return None
         if stat[0] in "ZX":
             return None
         return (int(stat[11]) + int(stat[12])) / _TICKS, (resident - shared) * _PAGE
 
     def _bytes(self, broker: int) -> Mapping[str, float]:
-        """Payload of the process that runs now; empty before its first page."""
+        """Payload of the current process; empty before its first page."""
         process, payload = self._payload.get(broker, (None, None))
         return payload.total if payload and process == self._cluster.pid(broker) else {}
 
     def _follow(self, broker: int) -> None:
-        """Count the broker's payload, in a thread: one that hangs must not keep the others' figures back."""
+        """Count the broker's payload, in a thread of its own: a hanging broker must not delay the others' figures."""
         while not self._done.wait(EVERY):
-            with suppress(OSError, HTTPException):  # it hangs, or is between two lives: its counters stand still
+            with suppress(OSError, HTTPException):  # it hangs or restarts: its counters stand still
                 self._count(broker)
 
     def _count(self, broker: int) -> None:
@@ -160,7 +160,7 @@ class Kubelet(Startable):
 def broker_targets(
     cluster: PulsarCluster, pods: Iterable[str], namespace: str, *, honor_labels: bool = False
 ) -> tuple[Target, ...]:
-    """The brokers' own pages, with the labels that a scrape of pods puts on them.
+    """The brokers' own pages, with the labels that a scrape of pods adds.
 
     Without `honor_labels` (the default in production too) Pulsar's ``namespace`` becomes ``exported_namespace``.
     """
@@ -184,7 +184,7 @@ def _network_rows(pod: Mapping[str, str], payload: Mapping[str, float]) -> Itera
             yield Sample(f"container_network_{name}_bytes_total", card, payload[direction])
 
 
-def _limit_rows(pod: Mapping[str, str], limits: Limits) -> Iterator[Sample]:
+def _limit_rows(pod: Mapping[str, str], limits: PodLimits) -> Iterator[Sample]:
     for resource, unit, limit in (("cpu", "core", limits.cores), ("memory", "byte", float(limits.memory))):
         row = {**pod, "container": CONTAINER, "resource": resource, "unit": unit}
         yield Sample("kube_pod_container_resource_limits", row, limit)
@@ -203,6 +203,6 @@ def _handler(kubelet: Kubelet) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Stay quiet."""
+            """Log nothing."""
 
     return Handler

@@ -1,6 +1,6 @@
-"""A small blocking client of Pulsar's admin REST, for setting a stage and for looking at it.
+"""A small blocking client of Pulsar's admin REST, for set-up and checks in tests.
 
-On the standard library, so that a test's own view of the brokers shares nothing with the client that is tested.
+It uses only the standard library, so a test's view of the brokers shares no code with the client under test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOPS = 6
 
 
 class PulsarRestError(RuntimeError):
-    """A broker refused a request. `status`: HTTP status."""
+    """A broker refused a request. status: HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -31,9 +31,9 @@ class PulsarRestError(RuntimeError):
 
 
 class PulsarRest:
-    """Requests to the broker at `url`, with a bearer `token` if it wants one. An `OSError` when nobody answers.
+    """Requests to the broker at `url`, with a bearer `token` if given. Raises `OSError` when it does not answer.
 
-    context: what TLS takes, if not the usual.
+    context: TLS context; None for the default.
     """
 
     def __init__(self, url: str, token: str = "", context: ssl.SSLContext | None = None) -> None:
@@ -42,11 +42,11 @@ class PulsarRest:
         self._opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}), tls)
 
     def get(self, path: str) -> Any:
-        """Read `path`, e.g. ``/admin/v2/clusters``: parsed JSON, or the text where it is none."""
+        """Read `path`, e.g. ``/admin/v2/clusters``; returns parsed JSON, or the text if it is none."""
         return self.send("GET", path)
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """Redirects (307) are followed with the method kept, which `urllib` does for GET alone."""
+        """Send a request. Redirects (307) are followed with the same method; `urllib` does that for GET only."""
         url = self.url + path
         for _ in range(_HOPS):
             status, headers, text = self._once(method, url, body)
@@ -62,12 +62,12 @@ class PulsarRest:
         return set(self.get(f"/admin/v2/brokers/{CLUSTER}"))
 
     def create_namespace(self, namespace: str, bundles: int) -> None:
-        """Create ``tenant/name``, cut into so many equal bundles, and its tenant if that is missing."""
+        """Create ``tenant/name`` with so many equal bundles, and its tenant if missing."""
         tenant = namespace.partition("/")[0]
         try:
             self.send("PUT", f"/admin/v2/tenants/{tenant}", {"adminRoles": [], "allowedClusters": [CLUSTER]})
         except PulsarRestError as error:
-            if error.status != HTTPStatus.CONFLICT:  # it is there already
+            if error.status != HTTPStatus.CONFLICT:  # it exists already
                 raise
         self.send("PUT", f"/admin/v2/namespaces/{namespace}", {"bundles": {"numBundles": bundles}})
 
@@ -81,7 +81,7 @@ class PulsarRest:
         return tuple(f"{namespace}/0x{a:08x}_0x{b:08x}" for a, b in itertools.pairwise(edges))
 
     def owner(self, bundle: str) -> str:
-        """Id of the broker that serves it, as the modular load manager has it; empty for nobody."""
+        """Id of the broker that serves the bundle, by the modular load manager; empty for none."""
         status, headers, text = self._once("GET", f"{self.url}/admin/v2/namespaces/{bundle}/topicHashPositions", None)
         if status == HTTPStatus.TEMPORARY_REDIRECT:
             return urlsplit(headers["Location"]).netloc
@@ -92,11 +92,11 @@ class PulsarRest:
         raise PulsarRestError(status, f"who serves {bundle}: {text[:300]}")
 
     def owners(self, *namespaces: str) -> dict[str, str]:
-        """Id of the broker that serves it, by bundle, of all that are served; of these namespaces, or of all.
+        """Owner (broker id) by bundle, of all served bundles in these namespaces, or in all.
 
-        A modular broker that takes bundles while it tells all that it serves may hang for ever, so there bundles are
-        asked for one by one. A broker that was killed is listed until its session ends: it refuses connections, and
-        serves nothing.
+        A modular broker that takes bundles while it lists all that it serves may hang for ever. So with that load
+        manager each bundle is queried on its own. A killed broker is listed until its session ends. It refuses
+        connections and serves nothing.
         """
         if "Modular" not in self._load_manager():
             found = {bundle: broker for broker in sorted(self.brokers()) for bundle in self._owned(broker)}
@@ -123,17 +123,17 @@ class PulsarRest:
         return {bundle for bundle in found if not bundle.startswith(_OWN)}
 
     def lookup(self, topic: str) -> str:
-        """Id of the broker that serves `topic`; gives its bundle an owner if it has none."""
+        """Id of the broker that serves `topic`. Assigns an owner to its bundle if there is none."""
         found = self.get(f"/lookup/v2/topic/{topic.replace('://', '/', 1)}")
         return str(found.get("httpUrl") or found["httpUrlTls"]).partition("://")[2]
 
     def unload(self, bundle: str, destination: str = "") -> None:
-        """Have its owner let go; `destination`: id of the broker that is to take it."""
+        """Unload the bundle. destination: id of the broker that should take it."""
         wanted = f"?{urlencode({'destinationBroker': destination})}" if destination else ""
         self.send("PUT", f"/admin/v2/namespaces/{bundle}/unload{wanted}")
 
     def runtime(self) -> Mapping[str, str]:
-        """The configuration that this broker runs with."""
+        """The configuration with which this broker runs."""
         found: Mapping[str, str] = self.get("/admin/v2/brokers/configuration/runtime")
         return found
 
@@ -142,7 +142,7 @@ class PulsarRest:
         self.send("POST", f"/admin/v2/brokers/configuration/{name}/{value}")
 
     def drop_override(self, name: str) -> None:
-        """Have brokers go by their files again."""
+        """Drop a dynamic value, so that brokers use their files again."""
         self.send("DELETE", f"/admin/v2/brokers/configuration/{name}")
 
     def _once(self, method: str, url: str, body: object) -> tuple[int, Mapping[str, str], str]:

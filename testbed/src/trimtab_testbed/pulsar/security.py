@@ -1,4 +1,4 @@
-"""What real brokers ask of clients: nothing, or TLS with a token (JWT, RS256) or a client certificate."""
+"""Authentication of real brokers: none, or TLS with a token (JWT, RS256) or a client certificate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab_testbed.servers.certificates import Authority, openssl
 
 
 class TokenKey:
-    """A pair of RSA keys: an issuer makes tokens with the private one, in `folder`; brokers know the other."""
+    """A pair of RSA keys in `folder`. Tokens are signed with the private one; brokers know the public one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,13 +22,13 @@ class TokenKey:
 
     @property
     def base64(self) -> str:
-        """The public one, as brokers are configured with it."""
+        """The public key, as in the brokers' configuration."""
         return base64.b64encode(
             openssl(self._folder, "pkey", "-in", "tokens.key", "-pubout", "-outform", "DER")
         ).decode()
 
     def token(self, subject: str, life: float | None = None) -> str:
-        """A token for the role `subject`, good for `life` seconds from now (less than 0: over), or without end."""
+        """A token for the role `subject`, valid for `life` seconds from now (negative: expired), or without end."""
         end = {} if life is None else {"exp": int(time.time() + life)}
         content = f"{_part({'alg': 'RS256', 'typ': 'JWT'})}.{_part({'sub': subject, **end})}"
         signature = openssl(self._folder, "dgst", "-sha256", "-sign", "tokens.key", given=content.encode())
@@ -44,37 +44,37 @@ def _text(raw: bytes) -> str:
 
 
 SUPERUSER = "admin"
-"""The role that may do everything, where anything is wanted."""
+"""The role with all rights, where authentication is on."""
 
 
 _AUTHENTICATION = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 
 
-class Open:
-    """Everybody is let in, by http."""
+class OpenSecurity:
+    """No authentication, over HTTP."""
 
     http = "http"
     binary = "pulsar"
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """What a client's TLS takes; None for the usual, or none."""
+        """TLS context for clients; None for none."""
         return None
 
     def token(self, role: str = SUPERUSER) -> str:  # noqa: ARG002  the others' face
-        """A token for `role`; empty where none is asked for."""
+        """A token for `role`; empty without authentication."""
         return ""
 
     def settings(self, web_port: int, binary_port: int) -> Mapping[str, object]:
-        """Of a broker that has these ports."""
+        """Settings of a broker with these ports."""
         return {"webServicePort": web_port, "brokerServicePort": binary_port}
 
 
-class Tls(Open):
-    """Nobody is let in without a token or a client's certificate, and by TLS alone. Keys and certificates: in `folder`.
+class TlsSecurity(OpenSecurity):
+    """TLS only, with a token or a client certificate. Keys and certificates are in `folder`.
 
-    authority: whose certificates brokers show and believe; a client's common name is its role.
-    keys:      tokens are made with the private one.
+    authority: signs the certificates of brokers and clients; a client's common name is its role.
+    keys:      sign the tokens.
     """
 
     http = "https"
@@ -87,15 +87,15 @@ class Tls(Open):
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """Believes the authority alone."""
+        """Trusts only the authority."""
         return ssl.create_default_context(cafile=str(self.authority.certificate))
 
     def token(self, role: str = SUPERUSER) -> str:
-        """A token for `role`, without end."""
+        """A token for `role` that does not expire."""
         return self.keys.token(role)
 
     def settings(self, web_port: int, binary_port: int) -> Mapping[str, object]:
-        """No port speaks anything but TLS."""
+        """Settings without any plain-text port."""
         (certificate, key), authority = self._shown, self.authority.certificate
         return {
             "webServicePort": "",
@@ -113,7 +113,7 @@ class Tls(Open):
 
 
 def _guarded(token: str, *providers: str) -> Mapping[str, object]:
-    """Who is let in is known by one of `providers`. token: what brokers show one another."""
+    """Settings that turn on authentication by `providers`. token: used by brokers among themselves."""
     return {
         "authenticationEnabled": True,
         "authorizationEnabled": True,

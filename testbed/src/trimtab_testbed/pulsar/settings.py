@@ -1,4 +1,4 @@
-"""Configuration files of a small, quick cluster on loopback: ZooKeeper, one bookie, brokers of either load manager."""
+"""Configuration files of a small, fast cluster on loopback: ZooKeeper, one bookie, brokers of either load manager."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from trimtab_testbed.servers.processes import HOST
 
 CLUSTER = "e2e"
-"""Name of the cluster, as ``/admin/v2/clusters`` has it."""
+"""Name of the cluster in ``/admin/v2/clusters``."""
 
 Settings = Mapping[str, object]
 
 _PATIENT = 120_000
-"""Milliseconds for which a bookie may be silent, on a machine whose cores others use too."""
+"""Milliseconds for which a bookie may be silent, on a machine that is shared with other work."""
 
 
-class LoadManager(StrEnum):
+class LoadManagerKind(StrEnum):
     """Which of Pulsar's two load managers the brokers run."""
 
     MODULAR = "modular"
@@ -25,7 +25,7 @@ class LoadManager(StrEnum):
 
     @property
     def class_name(self) -> str:
-        """What ``loadManagerClassName`` says."""
+        """Value of ``loadManagerClassName``."""
         package = "org.apache.pulsar.broker.loadbalance"
         inside = {"modular": "impl.ModularLoadManagerImpl", "extensible": "extensions.ExtensibleLoadManagerImpl"}
         return f"{package}.{inside[self.value]}"
@@ -42,12 +42,12 @@ rootLogger.appenderRef.console.ref = console
 
 
 def written(settings: Settings) -> str:
-    """As a properties file; Java spells booleans small."""
+    """Text of a properties file, with booleans in lower case, as in Java."""
     return "".join(f"{key}={str(v).lower() if isinstance(v, bool) else v}\n" for key, v in settings.items())
 
 
 def zookeeper(port: int, data: Path) -> dict[str, object]:
-    """A server of its own that need not survive a crash of the machine."""
+    """Settings of one ZooKeeper server, whose data need not survive a crash of the machine."""
     return {
         "tickTime": 2000,
         "dataDir": data,
@@ -63,11 +63,11 @@ def zookeeper(port: int, data: Path) -> dict[str, object]:
 
 
 def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
-    """One bookie with small caches, which does not wait for the disk."""
+    """Settings of one bookie with small caches, which does not wait for the disk."""
     return {
         "bookiePort": port,
         "metadataServiceUri": f"metadata-store:zk:{HOST}:{zookeeper_port}",  # with /ledgers it finds no cluster
-        "zkTimeout": _PATIENT,  # once its session is lost, it takes its registration away from itself, over and over
+        "zkTimeout": _PATIENT,  # after a lost session it removes its own registration again and again
         "journalDirectory": data / "journal",
         "ledgerDirectories": data / "ledgers",
         "allowLoopback": True,
@@ -94,17 +94,17 @@ def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
     }
 
 
-def broker(load_manager: LoadManager, zookeeper_port: int) -> dict[str, object]:
-    """A broker that tells its load every other second, and balances nothing by itself; its ports are the guard's."""
+def broker(load_manager: LoadManagerKind, zookeeper_port: int) -> dict[str, object]:
+    """Settings of a broker that reports its load every other second and balances nothing by itself, without ports."""
     return {
         **_place(zookeeper_port),
         **_SMALL,
         **_QUICK,
         **_HANDS_OFF,
         "loadManagerClassName": load_manager.class_name,
-        # The extensible one keeps who owns what in a topic of the system; the modular one starts quicker without.
-        "topicLevelPoliciesEnabled": load_manager is LoadManager.EXTENSIBLE,
-        "systemTopicEnabled": load_manager is LoadManager.EXTENSIBLE,
+        # The extensible one keeps owners in a system topic; the modular one starts faster without it.
+        "topicLevelPoliciesEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
+        "systemTopicEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
     }
 
 
@@ -131,18 +131,18 @@ _SMALL = {
     "bookkeeperNumberOfChannelsPerBookie": 1,
     "bookkeeperClientNumWorkerThreads": 1,
     "bookkeeperClientNumIoThreads": 1,
-    "bookkeeperClientHealthCheckEnabled": False,  # nothing is gained by avoiding the only bookie
+    "bookkeeperClientHealthCheckEnabled": False,  # there is no other bookie to switch to
     "brokerDeleteInactiveTopicsEnabled": False,
     "forceDeleteNamespaceAllowed": True,
 }
 _QUICK = {
-    "metadataStoreSessionTimeoutMillis": 6000,  # a killed broker is out of the list after so long; 30 s by default
+    "metadataStoreSessionTimeoutMillis": 6000,  # a killed broker leaves the list after this time; 30 s by default
     "brokerShutdownTimeoutMs": 5000,
-    "statsUpdateFrequencyInSecs": 2,  # the rates that brokers tell are averages over this; 60 s by default
+    "statsUpdateFrequencyInSecs": 2,  # reported rates are averages over this time; 60 s by default
     "statsUpdateInitialDelayInSecs": 2,
     "loadBalancerReportUpdateMinIntervalMillis": 1000,
     "loadBalancerReportUpdateThresholdPercentage": 0,
-    "loadBalancerHostUsageCheckIntervalMinutes": 1,  # the least there is
+    "loadBalancerHostUsageCheckIntervalMinutes": 1,  # the minimum
     "loadBalancerOverrideBrokerNicSpeedGbps": 1,
     "exposeTopicLevelMetricsInPrometheus": True,
     "exposeBundlesMetricsInPrometheus": True,

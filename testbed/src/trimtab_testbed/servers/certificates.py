@@ -1,6 +1,6 @@
-"""Certificates of a throw-away cluster: one authority signs the server's certificate and those of its users.
+"""Certificates of a temporary cluster: one authority signs the server's certificate and those of its users.
 
-Made with the `openssl` program. They carry subject and authority key identifiers and a critical CA flag, because
+Made with the `openssl` program. They have subject and authority key identifiers and a critical CA flag, because
 Python 3.13 verifies strictly by default.
 """
 
@@ -39,7 +39,7 @@ authorityKeyIdentifier = keyid
 
 
 class Authority:
-    """A certificate authority that keeps its files (PEM, ``NAME.crt`` and ``NAME.key``) in `folder`."""
+    """A certificate authority with its files (PEM, ``NAME.crt`` and ``NAME.key``) in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,12 +54,12 @@ class Authority:
         return self._issue(name, f"/CN={name}", "server")
 
     def client(self, user: str, *groups: str) -> tuple[Path, Path]:
-        """Certificate and key that Kubernetes takes for `user`, a member of `groups`."""
+        """Certificate and key with which Kubernetes identifies `user`, a member of `groups`."""
         subject = "".join(f"/O={group}" for group in groups) + f"/CN={user}"
         return self._issue(f"user-{user.replace(':', '-')}", subject, "client")
 
     def signing_key(self, name: str) -> Path:
-        """A key for service account tokens. In SEC1 form: kube-apiserver finds no public key in a PKCS#8 file."""
+        """A key for service account tokens, in SEC1 form: kube-apiserver finds no public key in a PKCS#8 file."""
         path = self._folder / f"{name}.key"
         self._openssl("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", path.name)
         return path
@@ -81,7 +81,7 @@ class Authority:
 
 
 def openssl(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """Run openssl in `folder`, and hand it `given`; what it wrote. Raises `MissingToolError`, `RuntimeError`."""
+    """Run openssl in `folder` with `given` as input; returns its output. Raises `MissingToolError`, `RuntimeError`."""
     if shutil.which("openssl") is None:
         raise MissingToolError("openssl is missing; it is needed to make certificates. Install the package openssl")
     done = subprocess.run(["openssl", *arguments], cwd=folder, input=given, capture_output=True, check=False)

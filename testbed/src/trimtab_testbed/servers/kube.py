@@ -1,7 +1,7 @@
-"""A Kubernetes control plane of one's own: real etcd and kube-apiserver on 127.0.0.1, ready in about three seconds.
+"""A Kubernetes control plane: real etcd and kube-apiserver on 127.0.0.1, ready in about three seconds.
 
-Without the controller-manager nothing collects the objects of a deleted owner and deleted namespaces stay Terminating:
-use fresh namespaces rather than deletion, or ask for `controllers`.
+Without the controller-manager, objects of a deleted owner stay, and deleted namespaces stay Terminating. Use new
+namespaces instead of deletion, or set `controllers`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _AUDIT_POLICY = {
 class ControlPlane(Startable):
     """etcd, kube-apiserver and, with `controllers`, kube-controller-manager; a context manager.
 
-    work_dir:    where data, certificates, kubeconfigs and logs (``NAME.log``) go; they stay there after the end.
-    fairness:    turn on API Priority and Fairness and the limits on requests in flight, as a real cluster has them.
-                 Off by default: a test has no tenants to be fair to.
-    audit:       write each request to `audit_log`, one JSON object a line.
+    work_dir:    folder of data, certificates, kubeconfigs and logs (``NAME.log``), which stay afterwards.
+    fairness:    turn on API Priority and Fairness and limits on requests in flight, as in a real cluster.
+                 Off by default, as a test has only one tenant.
+    audit:       write each request to `audit_log`, one JSON object per line.
     extra_flags: for kube-apiserver.
 
     Raises `ServerFailedError` when a server does not become ready.
@@ -88,18 +88,18 @@ class ControlPlane(Startable):
         return self
 
     def stop(self) -> None:
-        """Stop all servers, etcd last: the others would wait for it on their way out. Idempotent."""
+        """Stop all servers, etcd last, as the others wait for it while they stop. Idempotent."""
         for server in reversed(self._servers.values()):
             server.stop()
 
     @property
     def url(self) -> str:
-        """URL of the API server; the same after a restart."""
+        """URL of the API server; unchanged by a restart."""
         return f"https://{HOST}:{self._port}"
 
     @property
     def rest(self) -> KubeRest:
-        """A blocking client with all rights, for set-up and for looking in tests."""
+        """A blocking client with all rights, for set-up and checks in tests."""
         return self._rest
 
     def server(self, name: str) -> Server:
@@ -107,7 +107,7 @@ class ControlPlane(Startable):
         return self._servers[name]
 
     def stop_apiserver(self, *, kill: bool = False) -> None:
-        """Stop the API server alone, in order or (with `kill`) as in a crash. Its data stays in etcd."""
+        """Stop only the API server, in order or (with `kill`) as in a crash. Its data stays in etcd."""
         apiserver = self._servers["kube-apiserver"]
         apiserver.kill() if kill else apiserver.stop()
 
@@ -117,14 +117,14 @@ class ControlPlane(Startable):
         self._wait_for_apiserver()
 
     def restart_apiserver(self, *, down: float = 0.0) -> None:
-        """Stop the API server, leave it away for `down` seconds, start it again on the same port."""
+        """Stop the API server, wait `down` seconds, and start it again on the same port."""
         self.stop_apiserver()
         time.sleep(down)
         self.start_apiserver()
 
     def write_kubeconfig(self, name: str, user: dict[str, str], *, namespace: str = "") -> Path:
-        """Write ``NAME.kubeconfig`` for a `user` in kubeconfig's words: its ``token``, or ``client-certificate`` and
-        ``client-key``. namespace: where kubectl looks without ``-n``; by default ``default``, as ever.
+        """Write ``NAME.kubeconfig`` for a `user` in kubeconfig's terms: ``token``, or ``client-certificate`` and
+        ``client-key``. namespace: the one that kubectl uses without ``-n``.
         """
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}
         context = {"cluster": "testbed", "user": name, **({"namespace": namespace} if namespace else {})}
@@ -139,12 +139,14 @@ class ControlPlane(Startable):
         return self._write(f"{name}.kubeconfig", json.dumps(config, indent=2))  # JSON is YAML
 
     def user_kubeconfig(self, user: str, *groups: str) -> Path:
-        """A kubeconfig for `user` with a client certificate; it may do what RBAC grants to it or its groups."""
+        """A kubeconfig for `user` with a client certificate. It has the rights that RBAC grants to the user or its
+        groups.
+        """
         certificate, key = self._authority.client(user, *groups)
         return self.write_kubeconfig(certificate.stem, {"client-certificate": str(certificate), "client-key": str(key)})
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as administrator and return what it printed; raises `KubectlError` with what it complained of."""
+        """Run kubectl as administrator and return its output. Raises `KubectlError` with its error text."""
         command = [str(self.binaries.kubectl), f"--kubeconfig={self.kubeconfig}", *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
@@ -152,7 +154,7 @@ class ControlPlane(Startable):
         return done.stdout
 
     def audit_events(self) -> list[dict[str, Any]]:
-        """What was asked of the API server so far; empty unless `audit` is on."""
+        """Requests to the API server so far; empty unless `audit` is on."""
         return [json.loads(line) for line in self.audit_log.read_text().splitlines()] if self.audit_log.exists() else []
 
     def _write(self, name: str, text: str) -> Path:
@@ -184,7 +186,7 @@ class ControlPlane(Startable):
             f"--listen-client-urls={self.etcd_url}",
             f"--advertise-client-urls={self.etcd_url}",
             f"--listen-peer-urls=http://{HOST}:{peer_port}",
-            "--unsafe-no-fsync",  # the data needs to survive a crash of etcd, not of the machine
+            "--unsafe-no-fsync",  # the data must survive a crash of etcd, not of the machine
             f"--quota-backend-bytes={4 << 30}",
             "--log-level=error",
         ]
@@ -205,7 +207,7 @@ class ControlPlane(Startable):
             f"--bind-address={HOST}",
             f"--secure-port={self._port}",
             f"--advertise-address={HOST}",
-            "--endpoint-reconciler-type=none",  # 1.37 refuses a loopback address that it would have to publish
+            "--endpoint-reconciler-type=none",  # 1.37 refuses to publish a loopback address
             "--service-cluster-ip-range=10.0.0.0/24",
             f"--cert-dir={self.dir}",
             f"--tls-cert-file={self.dir / 'apiserver.crt'}",
@@ -217,10 +219,10 @@ class ControlPlane(Startable):
             f"--service-account-key-file={self.dir / 'sa.key'}",
             f"--service-account-signing-key-file={self.dir / 'sa.key'}",
             "--profiling=false",
-            "--shutdown-watch-termination-grace-period=1s",  # else open watches hold a stopping server up for a minute
-            "--delete-collection-workers=16",  # 1 by default, which times out beyond some 30,000 objects
+            "--shutdown-watch-termination-grace-period=1s",  # otherwise open watches delay its end by a minute
+            "--delete-collection-workers=16",  # 1 by default, which times out beyond about 30,000 objects
         ]
-        if not self._controllers:  # nobody makes the default ServiceAccounts then, and pods would be refused
+        if not self._controllers:  # no default ServiceAccounts without the controller-manager: pods would be refused
             flags.append("--disable-admission-plugins=ServiceAccount")
         if not self._fairness:
             flags += [
@@ -252,4 +254,4 @@ class ControlPlane(Startable):
 
 
 class KubectlError(RuntimeError):
-    """kubectl ended with an error; says what was asked and what it complained of."""
+    """kubectl ended with an error; the text has the command and its error output."""

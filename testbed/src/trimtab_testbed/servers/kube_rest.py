@@ -1,6 +1,6 @@
-"""A small blocking client of the Kubernetes API, for setting a stage and for looking at it.
+"""A small blocking client of the Kubernetes API, for set-up and checks in tests.
 
-On the standard library, so that a test's own view of the cluster shares nothing with the client that is tested.
+It uses only the standard library, so a test's view of the cluster shares no code with the client under test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIELD_MANAGER = "trimtab-testbed"
 
 
 class KubeApiError(RuntimeError):
-    """The API server refused a request. `status` is the HTTP status, `reason` Kubernetes' word for it."""
+    """The API server refused a request. status: HTTP status. reason: Kubernetes' word for it."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -36,8 +36,8 @@ class KubeApiError(RuntimeError):
 class KubeRest:
     """Requests to the API server at `url` with a bearer `token`, trusting the authority `ca` (PEM file).
 
-    Connections are kept for the next request, of whichever thread, until `close`: to open one takes client and server
-    several times as long as most answers do.
+    Connections are kept for later requests of any thread until `close`: opening one takes several times as long as most
+    answers.
     """
 
     def __init__(self, url: str, *, token: str, ca: Path) -> None:
@@ -46,12 +46,12 @@ class KubeRest:
         self._context = ssl.create_default_context(cafile=ca)
 
     def close(self) -> None:
-        """Close what is kept; the next request opens another connection."""
+        """Close the kept connections; the next request opens a new one."""
         while self._idle:
             self._idle.pop().close()
 
     def __del__(self) -> None:
-        """Nobody has to remember to."""
+        """Close them, if the caller did not."""
         self.close()
 
     def get(self, path: str) -> Any:
@@ -59,11 +59,11 @@ class KubeRest:
         return self._send("GET", path)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Create an object in the collection `path`; unknown fields are refused, as kubectl does."""
+        """Create an object in the collection `path`. Unknown fields are refused, as by kubectl."""
         return self._send("POST", _strictly(path), body)
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Merge `body` into the object (or its ``/status``) at `path`; unknown fields are refused."""
+        """Merge `body` into the object (or its ``/status``) at `path`. Unknown fields are refused."""
         return self._send("PATCH", _strictly(path), body, MERGE_PATCH)
 
     def delete(self, path: str) -> Any:
@@ -73,9 +73,9 @@ class KubeRest:
     def follow(self, path: str, version: str, done: threading.Event) -> Iterator[Any]:
         """Events of the collection `path` after resourceVersion `version`, until `done` is set.
 
-        That is noticed within a second; an event of type ERROR is the last one. All on one connection: to open one
-        takes so long on a busy machine that events would be seen late. What keeps them from coming is an `OSError`,
-        `http.client.HTTPException` or `KubeApiError`.
+        `done` takes effect within a second. An event of type ERROR is the last one. All events come over one
+        connection: opening one takes so long on a busy machine that events would be late. Raises `OSError`,
+        `http.client.HTTPException` or `KubeApiError` when the watch breaks.
         """
         headers = {"Authorization": f"Bearer {self._token}"}
         with closing(self._opened()) as connection:
@@ -134,7 +134,7 @@ class KubeRest:
             refused = _api_error(response) if response.status >= HTTPStatus.BAD_REQUEST else None
             answer = None if refused else json.load(response)
         except BaseException:
-            connection.close()  # what is left of an answer would be taken for the next one
+            connection.close()  # the rest of an answer would be read as the next answer
             raise
         self._idle.append(connection)
         if refused:
@@ -142,7 +142,7 @@ class KubeRest:
         return answer
 
     def _connection(self) -> HTTPSConnection:
-        """One that was kept, unless the server has closed it since; else a new one."""
+        """A kept connection that the server has not closed, or a new one."""
         while self._idle:
             connection = self._idle.pop()
             if _is_quiet(connection):
@@ -155,7 +155,7 @@ class KubeRest:
 
 
 def _is_quiet(connection: HTTPSConnection) -> bool:
-    """Whether it is open, and nothing can be read though nothing was asked: that would be its end."""
+    """Whether it is open. Anything to read without a request means that the server has closed it."""
     if connection.sock is None:
         return False
     poll = select.poll()

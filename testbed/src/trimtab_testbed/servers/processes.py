@@ -1,4 +1,4 @@
-"""Servers as child processes: started on free ports, waited for, paused, stopped, and never left behind."""
+"""Servers as child processes: started on free ports, paused, stopped, and always ended with this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import Self
 HOST = "127.0.0.1"
 
 _TETHER = Path(__file__).with_name("tether.py")
-# Below the range that Linux gives to outgoing connections, so that none takes the port while a server restarts.
+# Below the range that Linux uses for outgoing connections, so that none takes the port while a server restarts.
 _PORTS = range(20000, 32000)
 _LOG_TAIL = 2000
 _KEPT = 256
@@ -32,17 +32,17 @@ _claims: deque[socket.socket] = deque()
 
 
 class ServerFailedError(RuntimeError):
-    """A server ended or did not become ready; says which, why, and the end of its log."""
+    """A server ended or did not become ready; the text has its name, the reason, and the end of its log."""
 
 
 class PortTakenError(ServerFailedError):
-    """Someone else took the port between choosing it and listening on it; try again with another."""
+    """Another process took the port before the server could listen on it; try again with another port."""
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different TCP ports of 127.0.0.1 that nobody listens on now.
+    """`count` different free TCP ports of 127.0.0.1.
 
-    No other process gets them here before this one ends, or has asked for 256 more.
+    No other process gets them from this function until this process ends or has asked for 256 more.
     """
     candidates = random.sample(_PORTS, len(_PORTS))
     found = list(islice((port for port in candidates if _free(port) and _claimed(port)), count))
@@ -64,8 +64,8 @@ def _free(port: int) -> bool:
 
 
 def _claimed(port: int) -> bool:
-    """Whether nobody else waits for a server to listen there: a JVM takes ten seconds to. The kernel forgets the name
-    with the process.
+    """Claim the port with a socket name; returns False if another process has claimed it, for example for a JVM that
+    takes ten seconds to listen. The kernel drops the name when this process ends.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:
@@ -80,13 +80,13 @@ def _claimed(port: int) -> bool:
 
 @atexit.register
 def _release(but: int = 0) -> None:
-    """Close all claims but the newest ones."""
+    """Close all claims except the newest `but`."""
     while len(_claims) > but:
         _claims.popleft().close()
 
 
 class Startable(ABC):
-    """What is started and stopped, as a context manager: a start that fails leaves nothing running."""
+    """A server or client that is started and stopped; a context manager. A failed start leaves nothing running."""
 
     @abstractmethod
     def start(self) -> Self:
@@ -94,7 +94,7 @@ class Startable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop; idempotent, also before and after a failed start."""
+        """Stop; idempotent, also before a start and after a failed one."""
 
     def __enter__(self) -> Self:
         try:
@@ -108,9 +108,9 @@ class Startable(ABC):
 
 
 class Server:
-    """One program in the background. Its output goes to `log`; it ends with this process at the latest.
+    """One program in the background. Its output goes to `log`. It ends with this process at the latest.
 
-    Start it from a thread that lives as long as the server should: Linux takes the end of the starting thread for the
+    Start it from a thread that lives as long as the server should: Linux treats the end of the starting thread as the
     death of the parent.
     """
 
@@ -135,16 +135,18 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Its process id; an error before it was started."""
+        """Its process id. Raises `ServerFailedError` before it was started."""
         return self._started().pid
 
     @property
     def returncode(self) -> int | None:
-        """How it ended; None while it runs or before it was started."""
+        """Its exit code; None while it runs or before it was started."""
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        """Start it in its own working directory (the log's) and process group, so that Ctrl-C reaches only us."""
+        """Start it in its own working directory (that of the log) and process group, so that Ctrl-C does not reach
+        it.
+        """
         if self.running:
             raise ServerFailedError(f"{self.name} is already running as process {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +163,7 @@ class Server:
             )
 
     def wait_ready(self, url: str, *, context: ssl.SSLContext | None = None, timeout: float = 60.0) -> None:
-        """Wait until `url` answers 200, at most `timeout` seconds.
+        """Wait at most `timeout` seconds until `url` answers 200.
 
         Raises `PortTakenError` or `ServerFailedError`.
         """
@@ -173,7 +175,7 @@ class Server:
             time.sleep(0.05)
 
     def check(self) -> None:
-        """Raise `PortTakenError` or `ServerFailedError` when it has ended by itself."""
+        """Raise `PortTakenError` or `ServerFailedError` if it has ended by itself."""
         code = self.returncode
         if code is None:
             return
@@ -186,7 +188,7 @@ class Server:
         return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Send a signal to it: SIGSTOP and SIGCONT make a server that hangs; it has stopped when this returns."""
+        """Send it a signal. SIGSTOP makes it hang, and this method waits until it has stopped; SIGCONT continues it."""
         self._started().send_signal(signal_number)
         if signal_number is signal.SIGSTOP:
             self._await_stop(time.monotonic() + 5)
@@ -196,15 +198,15 @@ class Server:
             time.sleep(0.005)
 
     def _state(self) -> str:
-        """Its state as the kernel writes it: the letter behind the name, which may hold anything but ``)``."""
+        """Its state letter in ``/proc``, which follows the name in brackets."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End it with SIGTERM, after `timeout` seconds with SIGKILL. Does nothing when it has ended."""
+        """End it with SIGTERM, after `timeout` seconds with SIGKILL. Idempotent."""
         process = self._process
         if process is None or process.poll() is not None:
             return
-        process.send_signal(signal.SIGCONT)  # a paused process would never see the SIGTERM
+        process.send_signal(signal.SIGCONT)  # a paused process would not receive the SIGTERM
         process.terminate()
         try:
             process.wait(timeout)
@@ -212,7 +214,7 @@ class Server:
             self.kill()
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
+        """End it with SIGKILL, as in a crash."""
         process = self._started()
         process.kill()
         process.wait()

@@ -17,10 +17,10 @@ _JOBS = {"brokers": True, "pulsar": False}  # name of the job -> honor_labels
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One address to scrape (``host:port``) and the labels put on all that is read from it.
+    """An address to scrape (``host:port``) and the labels added to all its samples.
 
-    honor_labels: labels that the target itself gives (Pulsar's ``namespace`` of a topic) win over `labels`, which fill
-    in the rest; without, `labels` win and the target's own becomes ``exported_namespace``, as is Prometheus' default.
+    honor_labels: labels of the target itself (Pulsar's ``namespace`` of a topic) win over `labels`. Otherwise `labels`
+    win, and the target's own label becomes ``exported_namespace``, as is Prometheus' default.
     """
 
     address: str
@@ -29,12 +29,12 @@ class Target:
     honor_labels: bool = True
 
 
-class Prometheus(Startable):
+class PrometheusServer(Startable):
     """A Prometheus server; a context manager.
 
-    Configuration, data and ``prometheus.log`` stay in `work_dir`. Intervals are in seconds.
+    Configuration, data and ``prometheus.log`` are in `work_dir`. Intervals are in seconds.
 
-    replica:  value of the external label ``prometheus_replica`` that is on all it forwards; empty for none.
+    replica:  value of the external label ``prometheus_replica`` on all forwarded samples; empty for none.
     forward:  base URL of another such server, made with ``receives=True``, that gets every sample by remote write.
     Raises `ServerFailedError` when it does not become ready.
     """
@@ -80,7 +80,7 @@ class Prometheus(Startable):
 
     @property
     def url(self) -> str:
-        """Base URL; the same after `stop` and `restart`."""
+        """Base URL; unchanged by `stop` and `restart`."""
         return f"http://{HOST}:{self._port}"
 
     @property
@@ -90,7 +90,7 @@ class Prometheus(Startable):
         return self._server
 
     def set_targets(self, targets: Iterable[Target]) -> None:
-        """Scrape these from now on; takes effect without a restart, within some 5 seconds."""
+        """Scrape these targets from now on. Takes effect within about 5 seconds, without a restart."""
         self._targets = tuple(targets)
         for job, honor in _JOBS.items():
             groups = [_group(target) for target in self._targets if target.honor_labels is honor]
@@ -104,11 +104,11 @@ class Prometheus(Startable):
         self._launch()
 
     def pause(self) -> None:
-        """Let it hang: connections are taken, nothing is answered."""
+        """Let it hang: it accepts connections and answers nothing."""
         self.server.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         self.server.send(signal.SIGCONT)
 
     def _launch(self) -> None:
@@ -116,7 +116,7 @@ class Prometheus(Startable):
             f"--config.file={self._dir / 'prometheus.json'}",
             f"--storage.tsdb.path={self._dir / 'data'}",
             f"--web.listen-address={HOST}:{self._port}",
-            "--query.lookback-delta=15s",  # what stopped should look stopped, and not be remembered for 5 minutes
+            "--query.lookback-delta=15s",  # a stopped target should look stopped soon, not after 5 minutes
             "--log.level=warn",
             *(["--web.enable-remote-write-receiver"] if self._receives else []),
         ]

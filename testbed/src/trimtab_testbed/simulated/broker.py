@@ -1,4 +1,4 @@
-"""A simulated broker: its `/metrics` page on a port of 127.0.0.1, and the bundles it serves as the API server says."""
+"""A simulated broker: a `/metrics` page on a port of 127.0.0.1, and the bundles that it owns by the API server."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from trimtab_testbed.servers.processes import HOST, free_ports
-from trimtab_testbed.simulated.load import BrokerLoad, BrokerShape, BundleLoad
+from trimtab_testbed.simulated.load import BrokerShape, BundleLoad, SimulatedBrokerLoad
 from trimtab_testbed.simulated.metrics_page import CONTENT_TYPE, page
 from trimtab_testbed.simulated.ownership import Ownership
 
 Told = Callable[[str, str, bool], None]
-"""Told at the moment it happens: the broker, the bundle in Pulsar's spelling, whether it is served from now on."""
+"""Called at each start or end of serving: broker, bundle in Pulsar's spelling, whether it is served from now on."""
 
 
 class SimulatedBroker:
-    """One broker. All methods belong to the event loop it was started in.
+    """One broker. All methods belong to the event loop in which it was started.
 
     spellings: Pulsar's name of a bundle by the name of its Bundle object.
     catalogue: load of each bundle by Pulsar's name.
-    told: of every beginning and end of serving.
+    told: called at each start and end of serving.
     """
 
     def __init__(
@@ -41,43 +41,43 @@ class SimulatedBroker:
         self.shape, self.port = shape, free_ports(1)[0]
         self._told = told
         self._catalogue, self._spellings, self._api, self._namespace = catalogue, spellings, api, namespace
-        self._load = BrokerLoad(shape, catalogue, time.time())
+        self._load = SimulatedBrokerLoad(shape, catalogue, time.time())
         self._runner: web.AppRunner | None = None
         self._following: asyncio.Task[None] | None = None
         self._ownership = self._new_ownership()
 
     @property
     def address(self) -> str:
-        """``host:port`` of its `/metrics`; the same for as long as the world lasts."""
+        """``host:port`` of its `/metrics`; fixed as long as the cluster lasts."""
         return f"{HOST}:{self.port}"
 
     @property
     def serving(self) -> frozenset[str]:
-        """Bundles it really serves, in Pulsar's spelling."""
+        """Bundles that it serves now, in Pulsar's spelling."""
         return self._load.serving
 
     @property
     def cpu(self) -> float:
-        """Percent of its CPU limit in use, without any measuring."""
+        """CPU usage in percent of its limit, exact and not measured."""
         return 100 * self._load.cpu(time.time()) / self.shape.cores
 
     async def start(self) -> None:
-        """Begin like a fresh process: counters at 0, serving what the API server says it owns. Idempotent."""
+        """Start like a new process: counters at 0, serving the bundles that it owns by the API server. Idempotent."""
         if self._following is not None:
             return
-        self._load = BrokerLoad(self.shape, self._catalogue, time.time())
+        self._load = SimulatedBrokerLoad(self.shape, self._catalogue, time.time())
         self._ownership = self._new_ownership()
         self._following = asyncio.create_task(self._ownership.run(), name=f"bundles of {self.shape.name}")
         await self.open_metrics()
 
     async def stop(self) -> None:
-        """End as by a crash: nothing is served, nothing is told to anyone."""
+        """Stop as by a crash: it serves nothing and confirms nothing."""
         if self._following is not None:
             self._following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._following
         self._following = None
-        served, self._load = self.serving, BrokerLoad(self.shape, self._catalogue, time.time())
+        served, self._load = self.serving, SimulatedBrokerLoad(self.shape, self._catalogue, time.time())
         self._tell(served, serves=False)
         await self.close_metrics()
 
@@ -92,34 +92,34 @@ class SimulatedBroker:
         await web.TCPSite(self._runner, HOST, self.port, reuse_address=True).start()
 
     async def close_metrics(self) -> None:
-        """Refuse connections to `/metrics`, kept-alive ones too, while everything else goes on."""
+        """Refuse connections to `/metrics`, also open ones, while everything else continues."""
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = None
 
     async def rehouse(self, strength: float) -> None:
-        """Go on, on a machine each of whose cores does as much work as `strength` ordinary ones."""
+        """Continue on a machine with other cores: each does the work of `strength` ordinary ones."""
         self.shape = replace(self.shape, strength=strength)
         self._load.rehouse(self.shape, time.time())
 
     async def hear(self, *, deaf: bool) -> None:
-        """Ignore wishes, or heed them again."""
+        """Ignore desired owners, or follow them again."""
         await self._ownership.hear(deaf=deaf)
 
     def serve(self, bundle: str) -> None:
-        """Called by its `Ownership`: serve the bundle of that Bundle object."""
+        """Called by its `Ownership`: serve the bundle of this Bundle object."""
         before = self.serving
         self._load.serve(self._spelling(bundle), time.time())
         self._tell(self.serving - before, serves=True)
 
     def release(self, bundle: str) -> None:
-        """Called by its `Ownership`: stop serving it."""
+        """Called by its `Ownership`: stop serving the bundle."""
         before = self.serving
         self._load.release(self._spelling(bundle), time.time())
         self._tell(before - self.serving, serves=False)
 
     def count(self) -> None:
-        """Let its counters grow up to now, before the load of bundles changes."""
+        """Advance the counters to now, before the load of bundles changes."""
         self._load.advance(time.time())
 
     def _tell(self, bundles: frozenset[str], *, serves: bool) -> None:

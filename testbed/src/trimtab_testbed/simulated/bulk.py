@@ -1,6 +1,6 @@
-"""Makes Bundle objects by the thousand in seconds: the first through the API server, the others as copies in etcd.
+"""Creates thousands of Bundle objects in seconds: the first through the API server, the others as copies in etcd.
 
-A create and a status write of each through the server take 3 ms of two cores; what ends up in etcd is the same.
+A create and a status write of each through the server take 3 ms of two cores. The result in etcd is the same.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_testbed.servers.kube import ControlPlane
 
 PUTS = 100
-"""Objects in one transaction of etcd, which takes 128."""
+"""Objects in one transaction of etcd, whose limit is 128."""
 
 SINCE = "2026-01-01T00:00:00Z"
 
 
 def make_bundles(plane: ControlPlane, namespace: str, bundles: Sequence[Mapping[str, Any]]) -> None:
-    """Create `bundles` (manifests) in `namespace`, each served by the broker that its spec names."""
+    """Create `bundles` (manifests) in `namespace`, each served by the owner in its spec."""
     if not bundles:
         return
     stored = _stored(plane, namespace, bundles[0])
@@ -33,7 +33,7 @@ def make_bundles(plane: ControlPlane, namespace: str, bundles: Sequence[Mapping[
 
 
 def _stored(plane: ControlPlane, namespace: str, bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """How the API server stores a bundle that its broker has confirmed."""
+    """The stored form of a bundle that its broker has confirmed."""
     path = f"/apis/{API_VERSION}/namespaces/{namespace}/bundles"
     plane.rest.create(path, bundle)
     plane.rest.patch(f"{path}/{bundle['metadata']['name']}/status", {"status": _status(bundle)})
@@ -46,7 +46,7 @@ def _status(bundle: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _copy(stored: Mapping[str, Any], bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """`stored`, as if it had been made of another manifest."""
+    """`stored` with the values of another manifest."""
     meta = {**stored["metadata"], **bundle["metadata"], "uid": str(uuid.uuid4())}
     return {**stored, "metadata": meta, "spec": {**stored["spec"], **bundle["spec"]}, "status": _status(bundle)}
 
@@ -64,7 +64,7 @@ def _encoded(text: str) -> str:
 
 
 def _etcd(plane: ControlPlane, call: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """One call of etcd's JSON gateway."""
+    """Make one call of etcd's JSON gateway."""
     request = urllib.request.Request(f"{plane.etcd_url}/v3/kv/{call}", json.dumps(body).encode())  # noqa: S310  our own
     with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  as above
         return dict(json.load(answer))

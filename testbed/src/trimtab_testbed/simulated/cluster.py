@@ -1,7 +1,7 @@
-"""The world of a scenario: broker pods in a Kubernetes namespace, brokers behind them, and the faults they can have.
+"""The cluster of a scenario: broker pods in a Kubernetes namespace, simulated brokers behind them, and their faults.
 
-The brokers live in a thread with an event loop of its own; everything here may be called from any other thread and
-returns once it is done.
+The brokers run in a thread with its own event loop. Every method may be called from any other thread, and returns when
+its work is done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trimtab_testbed.servers.prometheus import Target
 from trimtab_testbed.simulated.broker import SimulatedBroker, Told
 from trimtab_testbed.simulated.load import BrokerShape, Catalogue
 from trimtab_testbed.simulated.metrics_page import CONTAINER
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape
 
 POD_LABELS = {"app": "pulsar", "component": "broker"}
 """Labels of the broker pods, for a policy's ``brokers.podLabels``."""
@@ -37,18 +37,18 @@ _RANGE = re.compile(r"-(0x[0-9a-f]{8})-(0x[0-9a-f]{8})$")
 _T = TypeVar("_T")
 
 
-class World:
-    """Brokers and bundles of `scenario` in the Kubernetes namespace `namespace`, which must exist; a context manager.
+class SimulatedCluster:
+    """Brokers and bundles of `scenario` in the existing Kubernetes namespace `namespace`; a context manager.
 
-    rest:       for setting the stage (pods, topic namespaces, bundles).
-    kubeconfig: what the brokers connect with.
-    told:       of every beginning and end of serving, in the thread of the brokers.
-    pods:       make the brokers' pods and keep them in step; False: somebody else does, such as a StatefulSet.
+    rest:       creates pods, topic namespaces and bundles.
+    kubeconfig: used by the brokers.
+    told:       called at each start and end of serving, in the thread of the brokers.
+    pods:       create the brokers' pods and keep them up to date. False: a StatefulSet or the test does so.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: ClusterScenario,
         *,
         rest: KubeRest,
         kubeconfig: Path,
@@ -81,7 +81,7 @@ class World:
         self.stop()
 
     def stop(self) -> None:
-        """Stop all brokers; pods and bundles stay as they are. Idempotent."""
+        """Stop all brokers. Pods and bundles stay as they are. Idempotent."""
         if not self._thread.is_alive():
             return
         self._call(self._stop())
@@ -89,15 +89,17 @@ class World:
         self._thread.join()
         self._loop.close()
 
-    # -- the stage --
+    # -- set-up --
 
     def seed_bundles(self) -> None:
-        """Create the topic namespaces and their bundles, owned as the scenario begins: a cluster that has a past."""
+        """Create the topic namespaces and their bundles, with the owners that the scenario starts with."""
         for namespace in self.scenario.namespaces:
             self._seed_namespace(namespace)
 
     def wait_until_owned(self, timeout: float = 30.0) -> None:
-        """Wait until each bundle's owner is the wished one and confirmed; else `TimeoutError`, naming one."""
+        """Wait until each bundle is with its desired owner and confirmed; raises `TimeoutError`, which names one that
+        is not.
+        """
         deadline = time.monotonic() + timeout
         while open_wishes := [name for name, bundle in self.bundles().items() if not landed(bundle)]:
             if time.monotonic() > deadline:
@@ -110,49 +112,49 @@ class World:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """What Prometheus should scrape."""
+        """The targets for Prometheus."""
         labels = {"namespace": self.namespace}
         return tuple(Target(b.address, {**labels, "pod": name}) for name, b in self._brokers.items())
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """Names of the brokers, which are those of their pods."""
+        """Names of the brokers and of their pods."""
         return tuple(self._brokers)
 
-    # -- the truth, without measuring --
+    # -- actual state, not measured --
 
     def serving(self) -> Mapping[str, frozenset[str]]:
-        """Bundles (Pulsar's spelling) that each broker really serves at this moment."""
+        """Bundles (Pulsar's spelling) that each broker serves now."""
         return self._call(self._serving())
 
     def cpu(self) -> Mapping[str, float]:
-        """Percent of its CPU limit that each broker really uses at this moment."""
+        """CPU usage of each broker in percent of its limit."""
         return self._call(self._cpu())
 
     # -- clients --
 
     @property
     def first_bundles(self) -> tuple[str, ...]:
-        """The bundles that the scenario begins with, in Pulsar's spelling."""
+        """The bundles at the start of the scenario, in Pulsar's spelling."""
         return tuple(self._catalogue)
 
     def scale(self, bundle: str, factor: float) -> None:
-        """Let clients send and read `factor` times as much of one of the `first_bundles`, however it is divided now."""
+        """Multiply the traffic of one of the `first_bundles` by `factor`, however it is split by now."""
         self._call(self._scale(bundle, factor))
 
     # -- hardware --
 
     def rehouse(self, broker: str, *, strength: float) -> None:
-        """Put a broker on a machine each of whose cores does as much as `strength` ordinary ones; it serves on.
+        """Put a broker on a machine where each core does the work of `strength` ordinary ones. It keeps serving.
 
-        Nothing tells but the CPU it uses: its limits stay as they are.
+        Only its CPU usage shows that: its limits stay as they are.
         """
         self._call(self._brokers[broker].rehouse(strength))
 
     # -- faults --
 
     def kill(self, broker: str, *, delete_pod: bool = False) -> None:
-        """Crash a broker: it serves and confirms nothing, refuses `/metrics`; its pod is not Ready, or gone."""
+        """Crash a broker: it serves and confirms nothing and refuses `/metrics`. Its pod is not Ready, or is gone."""
         self._call(self._brokers[broker].stop())
         if not self._makes_pods:
             return
@@ -162,7 +164,7 @@ class World:
             self._set_ready(broker, ready=False)
 
     def revive(self, broker: str) -> None:
-        """Start a killed broker again, with fresh counters and with its pod Ready."""
+        """Start a killed broker again, with new counters and a Ready pod."""
         self._call(self._brokers[broker].start())
         if not self._makes_pods:
             return
@@ -176,15 +178,17 @@ class World:
         self._call(self._brokers[broker].close_metrics())
 
     def unmute_metrics(self, broker: str) -> None:
-        """Serve its `/metrics` again; its counters went on meanwhile."""
+        """Serve its `/metrics` again. Its counters continued in the meantime."""
         self._call(self._brokers[broker].open_metrics())
 
     def deafen(self, broker: str) -> None:
-        """Let a broker ignore wishes: it neither releases nor takes, while it serves and is measured as before."""
+        """Let a broker ignore desired owners: it neither releases nor takes bundles, but serves and is measured as
+        before.
+        """
         self._call(self._brokers[broker].hear(deaf=True))
 
     def undeafen(self, broker: str) -> None:
-        """Let it heed wishes again, and make up for those it missed."""
+        """Let it follow desired owners again, and carry out those that it missed."""
         self._call(self._brokers[broker].hear(deaf=False))
 
     # -- inside --
@@ -258,29 +262,29 @@ class World:
 
 
 def pod_spec(shape: BrokerShape) -> dict[str, Any]:
-    """Spec of the pod of such a broker, on a node that no scheduler has to find."""
+    """Spec of a broker's pod, on a fixed node, so that no scheduler is needed."""
     limits = {"cpu": f"{round(shape.cores * 1000)}m", "memory": str(round(shape.memory))}
     container = {"name": CONTAINER, "image": "apachepulsar/pulsar", "resources": {"limits": limits}}
     return {"containers": [container], "nodeName": _NODE}
 
 
 def running_status(*, ready: bool) -> dict[str, Any]:
-    """Status that a kubelet would write of a pod that runs, and is `ready` from now on or is not."""
+    """Status that a kubelet would write for a running pod. ready: whether the pod is Ready from now on."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
     return {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
 
 
 class Spellings(Mapping[str, str]):
-    """Pulsar's name of a bundle by the name of its Bundle object; of parts of the first ones, too."""
+    """Pulsar's name of a bundle by the name of its Bundle object, also for bundles split off later."""
 
     def __init__(self, bundles: Iterable[str]) -> None:
-        """Of bundles in Pulsar's spelling."""
+        """names: bundles in Pulsar's spelling."""
         self._known = {object_name(bundle): bundle for bundle in bundles}
         self._spaces = {_RANGE.sub("", name): full.rpartition("/")[0] for name, full in self._known.items()}
 
     def __getitem__(self, name: str) -> str:
-        """Raises `KeyError` for a bundle of a namespace that is not among the first ones."""
+        """Raises `KeyError` for a bundle whose namespace is not known."""
         if name not in self._known and (found := _RANGE.search(name)) is not None:
             self._known[name] = f"{self._spaces[_RANGE.sub('', name)]}/{found[1]}_{found[2]}"
         return self._known[name]
@@ -298,7 +302,7 @@ def object_name(bundle: str) -> str:
 
 
 def landed(bundle: Mapping[str, Any]) -> bool:
-    """Whether a Bundle object's owner is the wished one, and its broker has confirmed the newest wish."""
+    """Whether a Bundle object's owner is the desired one, and its broker has confirmed the newest desired owner."""
     status = bundle.get("status", {})
     settled = status.get("observedGeneration", 0) >= bundle["metadata"]["generation"]
     return bool(settled and status.get("owner") and status["owner"] == bundle["spec"].get("owner"))

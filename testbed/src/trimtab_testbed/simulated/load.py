@@ -1,10 +1,10 @@
-"""The load of simulated bundles: what one costs, what is inside it, and how a broker's counters advance. Pure.
+"""The load of simulated bundles: what a bundle costs, which topics it has, and how a broker's counters advance. Pure.
 
-A broker uses its idle cores and those of its bundles, divided by its strength, up to its limit. Memory is a base plus
-its topics and half a second of traffic. Loads swing by a few percent, each bundle at its own pace.
+A broker uses its idle cores plus those of its bundles, divided by its strength, up to its limit. Memory is a base plus
+its topics and half a second of traffic. Loads vary by a few percent, each bundle with its own period.
 
-A bundle has a mean load and a number of topics at places of the hash ring. They are drawn from the bundle's name, so
-every process sees the same. The parts of a bundle add up to it, however it is split.
+A bundle has a mean load and a number of topics on the hash ring. They are drawn from the bundle's name, so every
+process draws the same. The parts of a bundle add up to it, however it is split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from trimtab_strategies.hash_ring import parse_bundle
 
-_SWING = 0.03  # ratio by which a bundle's load swings around its mean
+_SWING = 0.03  # ratio by which a bundle's load varies around its mean
 
 _BASE_MEMORY = 1.5 * (1 << 30)
 
@@ -30,7 +30,7 @@ _OVERHEAD = 1.05  # ratio of bytes on the wire to payload
 
 @dataclass(frozen=True, slots=True)
 class BrokerShape:
-    """One broker's hardware. cores, memory (bytes): its limits; strength: cores of work that one of its cores does."""
+    """A broker's hardware. cores, memory (bytes): its limits. strength: work of one core, in ordinary cores."""
 
     name: str
     cores: float
@@ -47,7 +47,7 @@ class BrokerShape:
 class BundleLoad:
     """Mean load of a bundle: msg/s, bytes/s, counts, and the cores it costs on a broker of strength 1.
 
-    period (seconds) and phase (ratio 0-1) say how it swings around that mean.
+    period (seconds) and phase (ratio 0-1) describe how it varies around the mean.
     """
 
     name: str
@@ -63,13 +63,13 @@ class BundleLoad:
     phase: float
 
     def swing(self, at: float) -> float:
-        """Factor on its means at `at` (epoch seconds)."""
+        """Factor on the means at `at` (epoch seconds)."""
         return 1 + _SWING * math.sin(2 * math.pi * (at / self.period + self.phase))
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """msg/s and bytes/s, in and out, and the cores they cost."""
+class TrafficRates:
+    """msg/s and bytes/s, in and out, and the cores that they cost."""
 
     rate_in: float = 0.0
     rate_out: float = 0.0
@@ -77,8 +77,8 @@ class Traffic:
     throughput_out: float = 0.0
     cores: float = 0.0
 
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
+    def __add__(self, other: TrafficRates) -> TrafficRates:
+        return TrafficRates(
             self.rate_in + other.rate_in,
             self.rate_out + other.rate_out,
             self.throughput_in + other.throughput_in,
@@ -87,10 +87,10 @@ class Traffic:
         )
 
 
-def traffic(load: BundleLoad, at: float) -> Traffic:
-    """What `load` amounts to at `at` (epoch seconds)."""
+def traffic(load: BundleLoad, at: float) -> TrafficRates:
+    """Traffic of `load` at `at` (epoch seconds)."""
     factor = load.swing(at)
-    return Traffic(
+    return TrafficRates(
         load.rate_in * factor,
         load.rate_out * factor,
         load.throughput_in * factor,
@@ -99,11 +99,11 @@ def traffic(load: BundleLoad, at: float) -> Traffic:
     )
 
 
-class BrokerLoad:
+class SimulatedBrokerLoad:
     """A broker's gauges and counters while it serves bundles of `catalogue`.
 
-    Call `advance` with the time before reading counters and before serving changes: they grow at the rate of that
-    moment since the last call. cpu_seconds, received_bytes, sent_bytes: counters since `began` (epoch seconds).
+    Call `advance` with the time before reading counters and before the served bundles change. Counters grow at the rate
+    of that moment since the last call. cpu_seconds, received_bytes, sent_bytes: counters since `began` (epoch seconds).
     """
 
     def __init__(self, shape: BrokerShape, catalogue: Mapping[str, BundleLoad], began: float) -> None:
@@ -114,32 +114,32 @@ class BrokerLoad:
         self._at = began
 
     def rehouse(self, shape: BrokerShape, at: float) -> None:
-        """Go on, on other hardware."""
+        """Continue on other hardware from `at` (epoch seconds) on."""
         self.advance(at)
         self.shape = shape
 
     @property
     def serving(self) -> frozenset[str]:
-        """Names of the bundles it serves now."""
+        """Names of the bundles that it serves now."""
         return frozenset(self._serving)
 
     def serve(self, bundle: str, at: float) -> None:
-        """Begin to serve; a bundle the catalogue does not know costs nothing. Serving twice is serving once."""
+        """Start serving. A bundle that is not in the catalogue costs nothing. Idempotent."""
         self.advance(at)
         self._serving.add(bundle)
 
     def release(self, bundle: str, at: float) -> None:
-        """Stop serving, if it was served."""
+        """Stop serving. Idempotent."""
         self.advance(at)
         self._serving.discard(bundle)
 
     def loads(self) -> Iterable[BundleLoad]:
-        """Of what it serves, the bundles that the catalogue knows, by name."""
+        """Served bundles that are in the catalogue, by name."""
         return [self._catalogue[name] for name in sorted(self._serving) if name in self._catalogue]
 
-    def total(self, at: float) -> Traffic:
+    def total(self, at: float) -> TrafficRates:
         """Sum over its bundles."""
-        return sum((traffic(load, at) for load in self.loads()), Traffic())
+        return sum((traffic(load, at) for load in self.loads()), TrafficRates())
 
     def cpu(self, at: float) -> float:
         """Cores in use, at most its limit."""
@@ -153,7 +153,7 @@ class BrokerLoad:
         return min(self.shape.memory, _BASE_MEMORY + topics * _MEMORY_PER_TOPIC + buffered)
 
     def advance(self, at: float) -> None:
-        """Let the counters grow up to `at` (epoch seconds); an earlier time changes nothing."""
+        """Advance the counters to `at` (epoch seconds); an earlier time changes nothing."""
         passed = at - self._at
         if passed <= 0:
             return
@@ -166,14 +166,14 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic: its place on the ring, and its share (ratio 0-1) of the bundle's load."""
+    """One topic: its position on the ring, and its share (ratio 0-1) of the bundle's load."""
 
     place: int
     share: float
 
 
 def topics(load: BundleLoad) -> tuple[Topic, ...]:
-    """The topics of a bundle that a scenario begins with, ascending by place."""
+    """The topics of a bundle of the scenario, ascending by position."""
     _, lower, upper = parse_bundle(load.name)
     chance = random.Random(load.name)  # noqa: S311 - a repeatable world, no secret
     places = sorted(chance.randrange(lower, upper) for _ in range(load.topics))
@@ -182,7 +182,7 @@ def topics(load: BundleLoad) -> tuple[Topic, ...]:
 
 
 def part(whole: BundleLoad, name: str) -> BundleLoad:
-    """The load of the bundle `name`, whose range lies within that of `whole`."""
+    """The load of the bundle `name`, whose range lies within the range of `whole`."""
     _, lower, upper = parse_bundle(name)
     inside = [topic for topic in topics(whole) if lower <= topic.place < upper]
     share = sum(topic.share for topic in inside)
@@ -201,10 +201,12 @@ def part(whole: BundleLoad, name: str) -> BundleLoad:
 
 
 class Catalogue(Mapping[str, BundleLoad]):
-    """The load of each bundle by Pulsar's name: of those a scenario begins with (iterated over), and of their parts."""
+    """The load of each bundle by Pulsar's name. Iteration yields the scenario's bundles; look-up also finds their
+    parts.
+    """
 
     def __init__(self, loads: Iterable[BundleLoad]) -> None:
-        """Of a scenario's bundles."""
+        """loads: the scenario's bundles."""
         self._first = {load.name: load for load in loads}
         self._known = dict(self._first)
         self._rings: dict[str, list[tuple[int, int, str]]] = {}
@@ -215,13 +217,13 @@ class Catalogue(Mapping[str, BundleLoad]):
             ring.sort()
 
     def __getitem__(self, name: str) -> BundleLoad:
-        """Raises `KeyError` for what is neither one of the first bundles nor a part of one."""
+        """Raises `KeyError` for a bundle that is neither one of the scenario's nor a part of one."""
         if name not in self._known:
             self._known[name] = part(self._first[self._whole(name)], name)
         return self._known[name]
 
     def scale(self, name: str, factor: float) -> None:
-        """Multiply the traffic, and its cost, of one of the first bundles, and so of its parts, by `factor` above 0."""
+        """Multiply the traffic and cost of one of the scenario's bundles, and so of its parts, by `factor` above 0."""
         whole = self._first[name]
         self._first[name] = replace(
             whole,

@@ -1,8 +1,8 @@
-"""A broker's `/metrics` page, in Prometheus' text format and with the names a real cluster has.
+"""A broker's `/metrics` page in Prometheus' text format, with the metric names of a real cluster.
 
-In a cluster these come from three places: the kubelet (cAdvisor), kube-state-metrics and the broker. Here the broker's
-page carries all that concerns it. Like the kubelet, it repeats CPU and memory in a pod-level row without a container,
-so that a query that forgets ``container=`` counts twice here as it would there.
+In a cluster these metrics come from the kubelet (cAdvisor), kube-state-metrics and the broker. Here one page has them
+all. Like the kubelet, it repeats CPU and memory in a pod-level row without a container. So a query that forgets
+``container=`` counts twice here, as it would in a cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
-from trimtab_testbed.simulated.load import BrokerLoad, traffic
+from trimtab_testbed.simulated.load import SimulatedBrokerLoad, traffic
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CONTAINER = "broker"
@@ -29,15 +29,15 @@ class Sample(NamedTuple):
     value: float
 
 
-def page(load: BrokerLoad, namespace: str, at: float) -> str:
-    """All that is known of a broker at `at` (epoch seconds); `namespace` is its pod's Kubernetes namespace."""
+def page(load: SimulatedBrokerLoad, namespace: str, at: float) -> str:
+    """The page of a broker at `at` (epoch seconds). namespace: the Kubernetes namespace of its pod."""
     load.advance(at)
     pod = {"namespace": namespace, "pod": load.shape.name}
     return render([*_kubelet(load, pod, at), *_kube_state(load, pod), *_broker(load, at), *_bundles(load, at)])
 
 
 def render(samples: Iterable[Sample]) -> str:
-    """Text format; samples of one metric are brought together, as the format wants."""
+    """Text format, with the samples of each metric grouped, as the format requires."""
     lines: list[str] = []
     for name, group in groupby(sorted(samples, key=lambda sample: sample.name), key=lambda sample: sample.name):
         lines.append(f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}")
@@ -49,7 +49,7 @@ def _labels(labels: Mapping[str, str]) -> str:
     return "{" + ",".join(f'{key}="{value.translate(_TO_ESCAPE)}"' for key, value in labels.items()) + "}"
 
 
-def _kubelet(load: BrokerLoad, pod: Mapping[str, str], at: float) -> Iterable[Sample]:
+def _kubelet(load: SimulatedBrokerLoad, pod: Mapping[str, str], at: float) -> Iterable[Sample]:
     for container in (CONTAINER, ""):
         row = {**pod, "container": container}
         yield Sample("container_cpu_usage_seconds_total", row, load.cpu_seconds)
@@ -59,14 +59,14 @@ def _kubelet(load: BrokerLoad, pod: Mapping[str, str], at: float) -> Iterable[Sa
     yield Sample("container_network_transmit_bytes_total", card, load.sent_bytes)
 
 
-def _kube_state(load: BrokerLoad, pod: Mapping[str, str]) -> Iterable[Sample]:
+def _kube_state(load: SimulatedBrokerLoad, pod: Mapping[str, str]) -> Iterable[Sample]:
     for resource, unit, limit in (("cpu", "core", load.shape.cores), ("memory", "byte", load.shape.memory)):
         row = {**pod, "container": CONTAINER, "resource": resource, "unit": unit}
         yield Sample("kube_pod_container_resource_limits", row, limit)
     yield Sample("kube_pod_status_ready", {**pod, "condition": "true"}, 1.0)
 
 
-def _broker(load: BrokerLoad, at: float) -> Iterable[Sample]:
+def _broker(load: SimulatedBrokerLoad, at: float) -> Iterable[Sample]:
     total, memory = load.total(at), 100 * load.memory(at) / load.shape.memory
     own = {"cluster": CLUSTER, "broker": load.shape.name, "metric": "loadBalance"}
     yield Sample("pulsar_lb_cpu_usage", own, 100 * load.cpu(at) / load.shape.cores)
@@ -81,7 +81,7 @@ def _broker(load: BrokerLoad, at: float) -> Iterable[Sample]:
     yield Sample("pulsar_broker_throughput_out", cluster, total.throughput_out)
 
 
-def _bundles(load: BrokerLoad, at: float) -> Iterable[Sample]:
+def _bundles(load: SimulatedBrokerLoad, at: float) -> Iterable[Sample]:
     for bundle in load.loads():
         row = {"cluster": CLUSTER, "broker": load.shape.name, "bundle": bundle.name, "metric": "bundle"}
         now = traffic(bundle, at)

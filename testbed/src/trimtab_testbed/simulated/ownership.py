@@ -1,14 +1,14 @@
-"""How a broker carries out wishes: it watches the bundles that concern it, releases, takes and confirms.
+"""The broker's side of the `Declarative` actuator: it watches its bundles, releases, takes and confirms them.
 
-This is the broker's side of the `Declarative` actuator. Two watches, by field selector, show what it should own
-(``spec.owner``) and what it owns (``status.owner``). A broker stops serving before it gives a bundle free, and serves
-only after the API server took its claim with the resourceVersion it had seen: so no bundle ever has two owners.
+Two watches by field selector show what the broker should own (``spec.owner``) and what it owns (``status.owner``). A
+broker stops serving before it releases a bundle. It serves only after the API server accepted its claim with the
+resourceVersion it had read. So no bundle ever has two owners.
 
-Before a broker releases a bundle it reads the Broker object of the desired owner. While there is none it goes on
-serving, and looks again every second: a name with a typo does not take a bundle off the air.
+Before a broker releases a bundle it reads the Broker object of the desired owner. While that does not exist, it keeps
+serving and checks again every second: a typo in a name does not make a bundle unavailable.
 
-A bundle that is being cut out of another carries the annotation ``trimtab.dev/parent``. It is taken and confirmed like
-any other, but serves nothing while a Bundle of that name exists: whoever has that one serves the topics of both.
+A bundle that is being split off another one has the annotation ``trimtab.dev/parent``. It is taken and confirmed like
+any other. It serves nothing while the parent's Bundle exists: the owner of the parent serves the topics of both.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from trimtab_operator.resources.common import GROUP, VERSION
 WISHED, HELD = "spec.owner", "status.owner"
 
 _PLURAL, _BROKERS = "bundles", "brokers"
-_LOOK_AGAIN = 1.0  # seconds between two looks for Brokers that did not exist
-_RETRY = 0.3  # seconds until the next attempt after the API server was away
-_ABREAST = 8  # bundles that a broker works on at once: a hundred brokers share one API server
-_WATCH = 240  # seconds after which a watch is opened anew
+_LOOK_AGAIN = 1.0  # seconds between two checks for Brokers that did not exist
+_RETRY = 0.3  # seconds until the next attempt after the API server was unavailable
+_ABREAST = 8  # bundles that a broker handles at the same time: a hundred brokers share one API server
+_WATCH = 240  # seconds after which a watch is opened again
 _TROUBLE = (aiohttp.ClientError, client.ApiException, OSError, TimeoutError)
 _log = logging.getLogger(__name__)
 
 
 class Step(Enum):
-    """What a broker does about a bundle it sees."""
+    """What a broker does about a Bundle object."""
 
     RELEASE = "release"
     TAKE = "take"
@@ -51,34 +51,34 @@ class Step(Enum):
 
 
 def step(bundle: Mapping[str, Any], me: str) -> Step:
-    """What the broker named `me` does about a Bundle object.
+    """What the broker `me` does about a Bundle object.
 
-    Only an open wish (a generation that nobody confirmed yet) is acted upon: an owner that changed by itself stays
-    until somebody wishes otherwise. An empty wish is none: whoever has the bundle keeps it.
+    It acts only on an open desired owner: a generation that no broker has confirmed yet. An owner that changed by
+    itself stays until the spec changes. An empty desired owner is none: the owner keeps the bundle.
     """
-    wished, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
+    desired, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
     held = status.get("owner", "")
-    owner_pending = bool(wished) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
+    owner_pending = bool(desired) and status.get("observedGeneration", 0) < bundle["metadata"]["generation"]
     if held == me:
         if not owner_pending:
             return Step.SERVE
-        return Step.CONFIRM if wished == me else Step.RELEASE
-    return Step.TAKE if owner_pending and wished == me and not held else Step.LEAVE
+        return Step.CONFIRM if desired == me else Step.RELEASE
+    return Step.TAKE if owner_pending and desired == me and not held else Step.LEAVE
 
 
 def _parent(bundle: Mapping[str, Any]) -> str:
-    """The bundle it is being cut out of, empty none."""
+    """Name of the bundle that it is being split off; empty for none."""
     return str((bundle["metadata"].get("annotations") or {}).get(PARENT, ""))
 
 
 def _kept(bundle: Mapping[str, Any]) -> dict[str, Any]:
-    """What a broker keeps of it. The list of who manages which field, most of a Bundle object, it has no use for."""
+    """The part of a Bundle object that a broker keeps. managedFields, most of the object, is dropped."""
     meta = {key: value for key, value in bundle["metadata"].items() if key not in {"managedFields", "ownerReferences"}}
     return {"metadata": meta, "spec": bundle["spec"], "status": bundle.get("status", {})}
 
 
 class Serving(Protocol):
-    """Who really serves; told by an `Ownership`. Bundles are named by their Bundle objects."""
+    """Serves bundles, called by an `Ownership`. Bundles are named by their Bundle objects."""
 
     def serve(self, bundle: str) -> None:
         """Serve it from now on."""
@@ -88,36 +88,36 @@ class Serving(Protocol):
 
 
 class Ownership:
-    """Watches the Bundle objects of `namespace` for the broker named `me` and keeps `serving` in step, until cancelled.
+    """Watches the Bundle objects of `namespace` for the broker `me` and keeps `serving` up to date until cancelled.
 
-    deaf: while True, wishes are seen but not carried out, as by a broker that hangs. Set it through `hear`.
+    deaf: desired owners are seen but not carried out, as by a hanging broker. Set it through `hear`.
     """
 
     def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:
         self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
-        self._cut = set[str]()  # of those, the ones that are being cut out of others
-        self._serves = set[str]()  # also what is gone since, and was not seen to go
+        self._cut = set[str]()  # of those, bundles that are being split off others
+        self._serves = set[str]()  # includes deletions that happened while no watch was open
         self._abreast = asyncio.Semaphore(_ABREAST)
-        self._held = set[str]()  # not released, as the Broker they are wished on does not exist
+        self._held = set[str]()  # not released, as the Broker of the desired owner does not exist
         self._settling = WeakValueDictionary[str, asyncio.Lock]()
         self.deaf = False
 
     async def run(self) -> None:
-        """Follow both watches for ever."""
+        """Follow both watches until cancelled."""
         async with asyncio.TaskGroup() as group:
             for field in (WISHED, HELD):
                 group.create_task(self._follow(field))
             group.create_task(self._keep_looking())
 
     async def hear(self, *, deaf: bool) -> None:
-        """Turn deafness on or off; when it ends, what was missed is made up for."""
+        """Set deafness. When it ends, missed changes are carried out."""
         self.deaf = deaf
         if not deaf:
             await self._settle(*self._seen[WISHED], *self._seen[HELD], *self._serves)
 
     async def look_again(self) -> None:
-        """Release what is held for a Broker that did not exist, where that exists by now."""
+        """Release bundles that were kept because a Broker did not exist, if it exists now."""
         await self._settle(*self._held)
 
     async def _keep_looking(self) -> None:
@@ -170,7 +170,7 @@ class Ownership:
             response.close()
 
     def _see(self, field: str, kind: str, bundle: Any) -> str:
-        """Take note of it; its name."""
+        """Store a Bundle object; returns its name."""
         name = str(bundle["metadata"]["name"])
         if kind == "DELETED":  # also when it no longer matches the selector
             self._seen[field].pop(name, None)
@@ -183,16 +183,16 @@ class Ownership:
         return name
 
     async def _attend(self, names: Iterable[str]) -> None:
-        """Settle what came at once side by side: a broker does not make fifty bundles wait for one another."""
+        """Handle simultaneous changes concurrently: a broker does not make fifty bundles wait for one another."""
         these = [
             self._settle(*self._children(name), name) for name in dict.fromkeys(names)
-        ]  # they take over, it lets go
+        ]  # the children take over, the parent is released
         for failure in await asyncio.gather(*these, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
 
     async def _settle(self, *names: str) -> None:
-        """One after the other, each alone."""
+        """Handle the changes of one bundle one after the other."""
         for name in dict.fromkeys(() if self.deaf else names):
             alone = self._settling.setdefault(name, asyncio.Lock())
             async with alone, self._abreast:
@@ -226,7 +226,7 @@ class Ownership:
         self._serving.release(name)
 
     async def _serve(self, bundle: Any) -> None:
-        """Serve it, unless its parent does that still."""
+        """Serve it, unless its parent still does."""
         name, parent = bundle["metadata"]["name"], _parent(bundle)
         if parent and (any(parent in view for view in self._seen.values()) or await self._exists(parent)):
             self._release(name)
@@ -246,16 +246,16 @@ class Ownership:
         return True
 
     def _children(self, name: str) -> list[str]:
-        """Of the bundles seen, those that are being cut out of the one called `name`."""
+        """Of the bundles seen, those that are being split off `name`."""
         return [child for child in self._cut if _parent(self._latest(child) or {"metadata": {}}) == name]
 
     def _latest(self, name: str) -> Any:
-        """The newer of what the two watches saw of it; None when neither shows it."""
+        """The newer version that the two watches saw of it; None if neither shows it."""
         seen = [view[name] for view in self._seen.values() if name in view]
         return max(seen, key=lambda bundle: int(bundle["metadata"]["resourceVersion"]), default=None)
 
     async def _write(self, bundle: Any, *, owner: str | None = None, state: str = "", confirm: bool = False) -> bool:
-        """Merge into the status; False when someone else was faster, whose change the watch will show."""
+        """Merge into the status; returns False on a conflict, as the watch will show the other change."""
         meta, status = bundle["metadata"], dict[str, Any]()
         if owner is not None:
             status = {"owner": owner, "state": state, "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}

@@ -1,4 +1,4 @@
-"""Scenarios as data: a cluster, its load, who owns what at first, the policy to try, and when it counts as solved."""
+"""Scenarios as data: a cluster, its load, the first owners, the policy, and when it counts as solved."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from trimtab_testbed.simulated.load import BrokerShape, BundleLoad
 GIB = 1 << 30
 MIB = 1 << 20
 
-_BYTES_PER_CORE = 100 * MIB  # what one core carries a second, in and out together
+_BYTES_PER_CORE = 100 * MIB  # bytes/s that one core carries, in and out together
 _SKEW = 0.6  # sigma of the log-normal distribution of bundle sizes: the largest tenth carries a quarter of the load
 
 
 class UnknownScenarioError(ValueError):
-    """A name that no scenario has; says which there are."""
+    """A name that no scenario has; the text lists those that exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartingBroker:
-    """A broker and how busy it is at the beginning, in percent of its CPU limit."""
+    """A broker and its CPU usage at the start, in percent of its limit."""
 
     shape: BrokerShape
     cpu: float
@@ -33,7 +33,7 @@ class StartingBroker:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceShape:
-    """A topic namespace cut into `bundles` equal bundles; messages of `message_bytes`, each read by `readers`."""
+    """A topic namespace of `bundles` equal bundles, with messages of `message_bytes`, each read by `readers`."""
 
     tenant: str
     name: str
@@ -55,18 +55,18 @@ class NamespaceShape:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Solved once the CPU range (highest minus lowest broker, percent points) stays below `cpu_range` for `seconds`."""
+    """Solved when the CPU range (highest minus lowest broker, percent points) stays below `cpu_range` for `seconds`."""
 
     cpu_range: float = 15.0
     seconds: float = 12.0
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """A world to begin with.
+class ClusterScenario:
+    """A cluster at its start.
 
-    seed:    decides on the size of each bundle; the same seed gives the same world everywhere.
-    largest: no bundle takes more percent points of its first owner's CPU than this.
+    seed:    determines the size of each bundle; the same seed gives the same cluster everywhere.
+    largest: limit of a bundle's share of its first owner's CPU, in percent points.
     policy:  spec of the BalancingPolicy, without its source and brokers.
     """
 
@@ -80,7 +80,7 @@ class Scenario:
     solved: Solved = field(default_factory=Solved)
 
     def stage(self) -> tuple[tuple[BundleLoad, ...], Mapping[str, str]]:
-        """The load of each bundle, and the name of the broker that owns it at the beginning, by bundle name."""
+        """The load of each bundle, and the name of its first owner by bundle name."""
         shapes = [(namespace, name) for namespace in self.namespaces for name in namespace.bundle_names]
         chance = random.Random(self.seed)  # noqa: S311 - a repeatable world, no secret
         wanted = {b.shape.name: b.cpu / 100 * b.shape.cores * b.shape.strength - b.shape.idle for b in self.brokers}
@@ -98,7 +98,7 @@ def _skewed(chance: random.Random, count: int, total: float, largest: float) -> 
             f"{count} bundles of at most {largest:.3g} cores can't add up to {total:.3g}: allow larger ones"
         )
     sizes = sorted((chance.lognormvariate(0, _SKEW) for _ in range(count)), reverse=True)
-    for at in range(count):  # from the largest down: what a capped one can't carry, the smaller ones share
+    for at in range(count):  # from the largest down: the smaller ones share what a capped one cannot carry
         factor = (total - sum(sizes[:at])) / sum(sizes[at:])
         sizes[at:] = [size * factor for size in sizes[at:]]
         if sizes[at] <= largest:
@@ -108,7 +108,7 @@ def _skewed(chance: random.Random, count: int, total: float, largest: float) -> 
 
 
 def _fill(loads: tuple[BundleLoad, ...], wanted: Mapping[str, float]) -> dict[str, str]:
-    """Largest bundle first to the broker that lacks most of its `wanted` cores."""
+    """Assign the largest bundle first, to the broker that lacks most of its `wanted` cores."""
     lacking, owners = dict(wanted), dict[str, str]()
     for load in sorted(loads, key=lambda load: -load.cores):
         owner = max(lacking, key=lambda name: lacking[name])
@@ -139,7 +139,9 @@ def _load(chance: random.Random, shape: NamespaceShape, name: str, cores: float)
 def brokers(
     *cpu: float, cores: float = 4.0, memory: float = 8 * GIB, strong: Mapping[int, float] = MappingProxyType({})
 ) -> tuple[StartingBroker, ...]:
-    """Brokers ``pulsar-broker-0`` and so on that use so much CPU (percent); strong: the strength of some, by number."""
+    """Brokers ``pulsar-broker-0`` and so on with this CPU usage (percent). strong: strength by number; 1 for the
+    others.
+    """
     return tuple(
         StartingBroker(BrokerShape(f"pulsar-broker-{number}", cores, memory, strong.get(number, 1.0)), percent)
         for number, percent in enumerate(cpu)
@@ -152,7 +154,7 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "5s",
         "shedder": {
             "type": "ThresholdShedder",
-            # a demo lasts a minute: little memory of the past, and both sides of the average are acted on
+            # a demo lasts a minute: short memory, and moves on both sides of the average
             "thresholdShedder": {"threshold": 5, "history": 0.2, "minThroughput": 1, "lowerBoundary": True},
         },
         "placement": {
@@ -169,20 +171,20 @@ LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "3s",
         "shedder": {
             "type": "WeightedBalancer",
-            # half an hour in a minute: what is learnt over 15 minutes in life is learnt over some cycles here
+            # half an hour in a minute: 15 minutes of learning take a few cycles here
             "weightedBalancer": {"window": 9, "stabilization": 12},
         },
         "placement": {"type": "LeastResourceUsageWithWeight"},
         "limits": {"coolDown": "10s", "maxMovesPerCycle": 8, "maxMovesPerBroker": 8},
     }
 )
-"""A policy that learns quickly what each broker can carry."""
+"""A policy that quickly learns what each broker can carry."""
 
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
+SCENARIOS: Mapping[str, ClusterScenario] = MappingProxyType(
     {
         scenario.name: scenario
         for scenario in (
-            Scenario(
+            ClusterScenario(
                 name="skewed-96",
                 summary="six equal brokers, 96 bundles of skewed load, CPU from 25 to 80 %",
                 brokers=brokers(80, 42, 66, 25, 54, 31),
@@ -196,9 +198,9 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 largest=6.0,
                 policy=_DEMO_POLICY,
             ),
-            Scenario(
+            ClusterScenario(
                 name="mixed-48",
-                summary="four brokers at 60 %, one at 30 %: twice as strong, which nobody declares",
+                summary="four brokers at 60 %, one at 30 %: twice as strong, which no setting says",
                 brokers=brokers(60, 60, 30, 60, 60, strong={2: 2.0}),
                 namespaces=(NamespaceShape("shop", "orders", 32), NamespaceShape("fleet", "telemetry", 16, readers=1)),
                 seed=48,
@@ -206,9 +208,9 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
                 policy=LEARNING_POLICY,
                 solved=Solved(cpu_range=10.0, seconds=15.0),
             ),
-            Scenario(
+            ClusterScenario(
                 name="uneven-8",
-                summary="three brokers and eight bundles, for a quick look",
+                summary="three brokers and eight bundles, for a quick demo",
                 brokers=brokers(60, 20, 10, cores=2.0, memory=4 * GIB),
                 namespaces=(NamespaceShape("t", "n", 8),),
                 seed=8,
@@ -222,7 +224,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
 """Every scenario by its name."""
 
 
-def scenario(name: str) -> Scenario:
+def scenario(name: str) -> ClusterScenario:
     """The scenario called `name`; raises `UnknownScenarioError`."""
     if name not in SCENARIOS:
         raise UnknownScenarioError(f"there is no scenario {name!r}: use one of {', '.join(SCENARIOS)}")

@@ -24,9 +24,9 @@ from trimtab_operator.cli.output import HELP, add_output_option, moment, written
 from trimtab_operator.cli.plot import draw
 from trimtab_operator.cli.tables import console
 from trimtab_operator.kube.client import Api, ApiError
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
-from trimtab_operator.state.strategy_state import ForeignStateError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_pipeline.metrics_topology import topology_from_metrics
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(said(error)) from error
     except (
         DamagedError,
-        ForeignStateError,
+        UnreadableContentError,
         InvalidPolicyError,
         NoHistoryError,
         SourceUnavailableError,

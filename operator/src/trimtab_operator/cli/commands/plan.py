@@ -24,10 +24,10 @@ from trimtab_operator.cli.lint.findings import spelt
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.output import add_output_option
 from trimtab_operator.kube.client import POLICIES, Api, ApiError, NotFoundError
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import Preview, preview
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls, RefusedUrlError, UrlPattern, parse
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
-from trimtab_operator.state.strategy_state import ForeignStateError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
@@ -175,7 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
         stand, foreseen = asyncio.run(_foresee(arguments))
     except ApiError as error:
         raise CommandError(said(error)) from error
-    except (InvalidPolicyError, ForeignStateError, SourceUnavailableError) as error:
+    except (InvalidPolicyError, UnreadableContentError, SourceUnavailableError) as error:
         raise CommandError(str(error)) from error
     except TimeoutError as error:
         raise CommandError("the API server did not list the cluster in time; try again") from error

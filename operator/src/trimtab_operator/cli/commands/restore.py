@@ -28,7 +28,7 @@ from trimtab_operator.kube.client import (
 )
 from trimtab_operator.kube.lease import LEASE
 from trimtab_operator.pulsar.client.dynamic_config import SWITCHES, FoundSettings, is_true, restore_settings
-from trimtab_operator.pulsar.own_balancer.release import REFUSALS, FoundSettingsStore, has_it_off, reached
+from trimtab_operator.pulsar.own_balancer.release import REFUSALS, found_settings_store, has_it_off, reached
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.urls import AllowedUrls
@@ -203,7 +203,7 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
 
 async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
     """Put Pulsar's own balancing back; whether nothing is left to do. again: it was done once, so may be done."""
-    store = FoundSettingsStore(api, arguments.namespace)
+    store = found_settings_store(api, arguments.namespace)
     try:
         if (found := await store.load()) is None:
             if not again:
@@ -217,7 +217,7 @@ async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *,
     for step in steps:
         _say(arguments, f"Pulsar: {step}")
     if not arguments.dry_run:
-        await store.forget()
+        await store.delete()
     return True
 
 

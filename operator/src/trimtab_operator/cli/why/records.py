@@ -16,17 +16,18 @@ from trimtab_operator.cli.output import Moment, written
 from trimtab_operator.cli.why.answers import Facts
 from trimtab_operator.cli.why.manual_move import by_hand
 from trimtab_operator.decision_log.outcome import followed
-from trimtab_operator.decision_log.record import DecisionRecord, ForeignRecordError
-from trimtab_operator.decision_log.store import unpacked
-from trimtab_operator.kube.client import BROKERS, BUNDLES, CONFIG_MAPS, POLICIES, TOPIC_NAMESPACES, Api, NotFoundError
+from trimtab_operator.decision_log.record import DecisionRecord
+from trimtab_operator.decision_log.store import decision_store
+from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, TOPIC_NAMESPACES, Api, NotFoundError
 from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.move_costs import MoveCosts
-from trimtab_operator.kube.naming import bundle_name, decisions_name, memory_name, parse_pulsar_bundle
+from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
-from trimtab_operator.state.strategy_state import ForeignStateError, PolicyState
+from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_pipeline.decisions import decisions
 from trimtab_pipeline.past import DamagedError, NoHistoryError, Past, policies
 
@@ -90,7 +91,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
         paused=_paused(policy),
         cool_down=_duration((policy["spec"].get("limits") or {}).get("coolDown"), "30m"),
         last=_last(policy),
-        quarantine=await _quarantine(api, namespace, policy["metadata"]["name"]) if bundle is not None else {},
+        quarantine=await _quarantine(api, namespace, policy) if bundle is not None else {},
         usage=_usage(brokers),
         bundle=bundle,
         costs=await _costs(api, namespace, policy, bundle),
@@ -119,24 +120,18 @@ async def _policy(
 
 
 async def _records(api: Api, namespace: str, policy: Object) -> tuple[DecisionRecord, ...]:
-    name = policy["metadata"]["name"]
+    meta = policy["metadata"]
     try:
-        found = await api.get(CONFIG_MAPS, namespace, decisions_name(name))
-        owners = [owner.get("uid") for owner in found["metadata"].get("ownerReferences") or ()]
-        return unpacked(found) if policy["metadata"]["uid"] in owners else ()  # else of one that was deleted
-    except NotFoundError:
-        return ()
-    except ForeignRecordError as error:
-        raise CommandError(
-            f"ConfigMap {decisions_name(name)}: {error}; is this trimtab as new as the operator?"
-        ) from error
+        return await decision_store(api, namespace, meta["name"], meta["uid"]).load() or ()
+    except UnreadableContentError as error:
+        raise CommandError(str(error)) from error
 
 
-async def _quarantine(api: Api, namespace: str, policy: str) -> Mapping[str, float]:
+async def _quarantine(api: Api, namespace: str, policy: Object) -> Mapping[str, float]:
+    meta = policy["metadata"]
     try:
-        found = await api.get(CONFIG_MAPS, namespace, memory_name(policy))
-        return PolicyState.from_json((found.get("data") or {}).get("memory.json", "")).quarantine
-    except (NotFoundError, ForeignStateError):
+        return (await PolicyStateStore(api, namespace, meta["name"], meta["uid"]).load()).quarantine
+    except UnreadableContentError:
         return {}
 
 
@@ -193,7 +188,7 @@ def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment 
         records = _recalled(past, at)
         newest = records[-1]
         owners = {} if kind == "broker" else _owners(past, newest.at)
-    except (NoHistoryError, DamagedError, ForeignRecordError) as error:
+    except (NoHistoryError, DamagedError, UnreadableContentError) as error:
         raise CommandError(str(error)) from error
     namespace, _, of = past.policy.partition("/")
     facts = Facts(newest.at, namespace, of, cool_down=newest.caps.cool_down)
@@ -216,7 +211,7 @@ def _only(folder: Path) -> str:
 
 
 def _recalled(past: Past, at: Moment | None) -> tuple[DecisionRecord, ...]:
-    """Oldest first; never empty. Raises `CommandError`, `ForeignRecordError`."""
+    """Oldest first; never empty. Raises `CommandError`, `UnreadableContentError`."""
     newest = decisions(past.folder, count=1)
     if not newest:
         raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")

@@ -1,9 +1,9 @@
-"""`OwnBalancerController`: sees to it that nobody but Trimtab balances the cluster while Trimtab does.
+"""`OwnBalancerController`: keeps Pulsar's own balancer off while Trimtab balances the cluster.
 
-Each broker is asked for the configuration it runs with: a file may differ from broker to broker, and a dynamic value
-does not say what a broker made of it. Where the policy allows it, what is on is switched off for the whole cluster;
-what was found is kept first (`found`), and put back once no policy moves bundles any more. Who switches it on again is
-answered, but not for ever: after the third time within an hour, Trimtab only advises until an hour has passed.
+It reads the runtime configuration of each broker: files may differ between brokers, and a dynamic value does not show
+whether a broker applied it. Where the policy allows it, switches that are on are switched off for the whole cluster.
+Their settings are stored first, and put back once no policy moves bundles. When another client switches them on again,
+they are switched off again. After the third time within an hour, Trimtab only advises until an hour has passed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import ApiError
+from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.dynamic_config import (
     OFF,
     UNLOADING_SPLITS,
-    ForeignFindingsError,
     FoundSettings,
     described,
     is_true,
@@ -28,7 +28,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     switched_on,
 )
 from trimtab_operator.pulsar.client.errors import PulsarError
-from trimtab_operator.pulsar.own_balancer.release import FoundSettingsStore, may_switch_off, needed
+from trimtab_operator.pulsar.own_balancer.release import found_settings_store, may_switch_off, needed
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState
@@ -37,12 +37,12 @@ from trimtab_strategies.model import Reason, counted, some
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY = 15.0
-"""Seconds from one look at all brokers to the next; policies that change are seen within a second."""
+CHECK_EVERY = 15.0
+"""Seconds between two reads of all brokers. Changed policies are noticed within a second."""
 TRIES, TRY_AFTER = 3, 1.0
-"""Looks, and seconds before each, until what was switched off must be off on all brokers. Measured: less than 1 s."""
+"""Reads, and seconds before each, until all brokers must have switched off. Measured: less than 1 s."""
 ENOUGH = 3
-"""Times within an hour that somebody may undo it before Trimtab gives in."""
+"""Times within an hour that another client may switch it on again before Trimtab gives in."""
 AT_ONCE = 8
 """Brokers asked at the same time."""
 
@@ -54,9 +54,9 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the brokers run with. on: by broker its switches that are on, of those that have any. unread: by broker why.
+    """Runtime configuration of the brokers. on: the switches that are on, by broker. unread: why not, by broker.
 
-    brokers: ids of those asked. unloading: those that would unload the halves of a split of their own.
+    brokers: ids of all brokers. unloading: those that unload the children of their own splits.
     """
 
     brokers: frozenset[str] = frozenset()
@@ -66,18 +66,18 @@ class Readings:
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """Those that are on anywhere."""
+        """Switches that are on at any broker."""
         return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
 
     def hand(self, remedy: str) -> OwnBalancerState:
-        """What that means. remedy: what is to be done where somebody else balances."""
+        """The state of Pulsar's own balancer. remedy: what to do where it is on."""
         also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
         if self.on:
             return OwnBalancerState(held=False, text=f"{described(self.on)}{also}: {remedy}")
         if self.unread:
-            told = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
+            unread = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
             return OwnBalancerState(
-                held=None, text=f"the configuration of {some(told, 3)} can't be read: nothing moves until it is"
+                held=None, text=f"the configuration of {some(unread, 3)} can't be read: nothing moves until it is"
             )
         if not self.brokers:
             return OwnBalancerState(held=None, text="Pulsar lists no active broker")
@@ -89,23 +89,23 @@ class Readings:
 
 @dataclass(slots=True)
 class OwnBalancerController:
-    """Looks at the cluster behind `admin` in the name of the policies of `context`."""
+    """Controls the own balancer of the cluster behind `admin`, for the policies of `context`."""
 
     context: ClusterState
     admin: Admin
     _spec: PulsarSpec | None = field(init=False)
-    _store: FoundSettingsStore = field(init=False)
+    _store: ConfigMapStore[FoundSettings] = field(init=False)
 
     def __post_init__(self) -> None:
         self._spec = self.context.link.spec
-        self._store = FoundSettingsStore(self.context.api, self.context.namespace)
+        self._store = found_settings_store(self.context.api, self.context.namespace)
 
     async def run(self) -> None:
-        """Look after look, until cancelled. What can't be read is told, and tried again."""
+        """Check again and again until cancelled. Errors are reported, and tried again."""
         while True:
             wanted = self._wanted()
-            await self._look_safely()
-            for _ in range(int(LOOK_EVERY)):
+            await self._check_safely()
+            for _ in range(int(CHECK_EVERY)):
                 await asyncio.sleep(1.0)
                 if self._wanted() != wanted:
                     break
@@ -116,19 +116,19 @@ class OwnBalancerController:
 
     @property
     def _replaced(self) -> bool:
-        """Whether `admin` is on its way out, as the policies name another cluster now, or another way to it."""
+        """Whether `admin` is about to be replaced, as the policies name another cluster or another URL now."""
         link = self.context.link
         return link.linked and link.spec != self._spec
 
-    async def _look_safely(self) -> None:
+    async def _check_safely(self) -> None:
         try:
-            await self.look()
-        except (PulsarError, ApiError, ForeignFindingsError) as error:
+            await self.check()
+        except (PulsarError, ApiError, UnreadableContentError) as error:
             log.warning("Pulsar's own balancing: %s", error)
-            self._tell(OwnBalancerState(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
+            self._publish(OwnBalancerState(held=None, text=f"whether Pulsar balances by itself is not known: {error}"))
 
-    async def look(self) -> None:
-        """Look once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `ForeignFindingsError`."""
+    async def check(self) -> None:
+        """Check once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `UnreadableContentError`."""
         async with self.context.link.steering:
             if self._replaced:
                 return
@@ -149,10 +149,10 @@ class OwnBalancerController:
         elif readings.on:
             found, readings, remedy = await self._switch_off(found, readings)
         self._note(found)
-        self._tell(readings.hand(remedy))
+        self._publish(readings.hand(remedy))
 
     async def _found(self) -> FoundSettings | None:
-        """What is kept; it is kept again where somebody deleted it, for as long as it is needed."""
+        """The stored settings. If their ConfigMap was deleted while they are needed, they are stored again."""
         if (found := await self._store.load()) is not None:
             return found
         found = self.context.link.found
@@ -161,7 +161,7 @@ class OwnBalancerController:
         return found
 
     async def _refreshed(self, found: FoundSettings, readings: Readings) -> FoundSettings:
-        """What is kept, put back from now on as the policies say now, once that is known to serve."""
+        """The stored settings, to be put back by way of the policies' current `spec.pulsar`, once that has worked."""
         spec, read = self._spec, readings.brokers - readings.unread.keys()
         if spec is None or not read:
             return found
@@ -173,16 +173,16 @@ class OwnBalancerController:
         return self._spec is None or found.of(self._spec, readings.brokers)
 
     def _wait_for(self, found: FoundSettings, readings: Readings) -> None:
-        """Leave this cluster as it is until what was found in another one is put back there, by `LettingGo`."""
+        """Leave this cluster as it is until `BalancerRelease` has put back the settings of another cluster."""
         link = self.context.link
         self._note(found)
         if readings.brokers:
             link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
         hand = readings.hand("nothing is switched off before that is done")
-        self._tell(replace(hand, text=f"{_restore_first(found)}; {hand.text}"))
+        self._publish(replace(hand, text=f"{_restore_first(found)}; {hand.text}"))
 
     def _note(self, found: FoundSettings | None) -> None:
-        """Say whether something is kept that is to be put back."""
+        """Record whether settings are stored that must be put back."""
         self.context.link.keep(found)
         self.context.metrics.own_balancing_off.set(bool(self.context.link.switched_off))
 
@@ -211,7 +211,7 @@ class OwnBalancerController:
     async def _switch_off(
         self, found: FoundSettings | None, readings: Readings
     ) -> tuple[FoundSettings | None, Readings, str]:
-        """Switch off what is on; what is kept then, what was read after it, and what is to be done about the rest."""
+        """Switch off what is on; returns the stored settings, the readings after it, and what to do about the rest."""
         overrides, spec, now = await self.admin.overrides(), self._spec, self.context.now()
         kept = found or (FoundSettings(spec, brokers=readings.brokers) if spec is not None else None)
         todo = [switch for switch in readings.switches if overrides.get(switch) != OFF]
@@ -222,7 +222,7 @@ class OwnBalancerController:
         if again := [switch for switch in todo if switch in kept.written]:
             kept = kept.undone_again(now)
             await self._store.save(kept)
-            await self._tell_undone(again, len(kept.undone))
+            await self._report_undone(again, len(kept.undone))
             if len(kept.undone) >= ENOUGH:
                 return kept, readings, _given_in(kept, now)
         if todo:
@@ -237,7 +237,7 @@ class OwnBalancerController:
         return kept, await self._settled(readings), "switched off, and not yet off there"
 
     async def _settled(self, readings: Readings) -> Readings:
-        """What the brokers run with once all have followed, or after the last try."""
+        """The readings once all brokers have followed, or after the last try."""
         for _ in range(TRIES):
             if not readings.on:
                 break
@@ -247,17 +247,17 @@ class OwnBalancerController:
 
     async def _give_back(self, found: FoundSettings) -> None:
         done = await restore_settings(self.admin, found)
-        await self._store.forget()
+        await self._store.delete()
         log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
         await self._event("Normal", "PulsarBalancerRestored", "; ".join(done))
 
-    async def _tell_undone(self, switches: list[str], times: int) -> None:
+    async def _report_undone(self, switches: list[str], times: int) -> None:
         self.context.metrics.own_balancing_undone.inc()
-        what = f"somebody switched {' and '.join(switches)} on again, {counted(times, 'time')} within an hour"
+        what = f"{' and '.join(switches)} switched on again by another client, {counted(times, 'time')} within an hour"
         then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
         await self._event("Warning", str(Reason.PULSAR_BALANCER_ACTIVE), f"{what}: {then}")
 
-    def _tell(self, hand: OwnBalancerState) -> None:
+    def _publish(self, hand: OwnBalancerState) -> None:
         if self._replaced:
             return
         before, self.context.link.hand = self.context.link.hand, hand
@@ -286,5 +286,5 @@ def _restore_first(found: FoundSettings) -> str:
 
 def _given_in(found: FoundSettings, now: float) -> str:
     times = counted(len(found.undone_lately(now)), "time")
-    who = "find out who does (another operator, a script, a Helm value), or set ownBalancing: Verify"
+    who = "find the client that does it (another operator, a script, a Helm value), or set ownBalancing: Verify"
     return f"it was switched on again {times} within an hour, and Trimtab does not fight: {who}"

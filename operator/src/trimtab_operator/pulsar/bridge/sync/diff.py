@@ -30,6 +30,7 @@ from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import MIRRORED, MOST_BUNDLES, Readiness
 from trimtab_strategies.model import Isolation, Reason
 
@@ -142,7 +143,9 @@ def reflect_absent(records: Iterable[TopicNamespaceRecord], now: float) -> Space
 def told(record: TopicNamespaceRecord, ready: Ready, bundles: int, now: float) -> dict[str, Any]:
     """The status of an object with that condition `Ready`. now: epoch seconds."""
     status, reason, message = ready
-    conditions = set_condition(record.conditions, "Ready", status, str(reason), message, record.generation, now)
+    conditions = set_condition(
+        record.conditions, TopicNamespaceCondition.READY, status, reason, message, record.generation, now
+    )
     return {"bundles": bundles, "observedGeneration": record.generation, "conditions": conditions}
 
 

@@ -1,4 +1,4 @@
-"""The cluster of a round of chaos: API server with an audit log, brokers, where load comes from, and two operators."""
+"""The cluster of a chaos round: API server with an audit log, brokers, a load source, and two operators."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from faulty_proxy import FaultyProxy
 from kube_watch import Watch
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape, brokers
 
 NAMESPACE, POLICY = "messaging", "policy"
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
@@ -33,8 +33,8 @@ SHEDDER = {
 _CRDS = Path(__file__).parents[3] / "crds"
 
 
-def _scenario(seed: int) -> Scenario:
-    return Scenario(
+def _scenario(seed: int) -> ClusterScenario:
+    return ClusterScenario(
         name="chaos",
         summary="four brokers with 24 bundles",
         brokers=brokers(60, 25, 15, 40, cores=2.0),
@@ -45,8 +45,8 @@ def _scenario(seed: int) -> Scenario:
     )
 
 
-class ChaosStage:
-    """Context manager; `schedule` says which seed, and whether load is measured. A policy in mode Auto runs."""
+class ChaosCluster:
+    """Context manager. schedule: gives the seed, and whether load is measured. A policy in mode Auto runs."""
 
     def __init__(self, binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Schedule) -> None:
         self.folder, self.schedule = folder, schedule
@@ -78,7 +78,9 @@ class ChaosStage:
         self.rest.create_namespace(NAMESPACE)
         kubeconfig, told = plane.kubeconfig, self.served.told
         self.world = self._open.enter_context(
-            World(_scenario(self.schedule.seed), rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE, told=told)
+            SimulatedCluster(
+                _scenario(self.schedule.seed), rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE, told=told
+            )
         )
         self._start_source()
         self.world.seed_bundles()
@@ -94,7 +96,9 @@ class ChaosStage:
         self.url = "http://127.0.0.1:9"
         if self.schedule.measured:
             targets = self.world.targets
-            server = Prometheus(self._prometheus_program, self.folder / "prometheus", targets, scrape_interval=0.5)
+            server = PrometheusServer(
+                self._prometheus_program, self.folder / "prometheus", targets, scrape_interval=0.5
+            )
             self.prometheus = self._open.enter_context(server)
             self.proxy = self._open.enter_context(FaultyProxy(server.url))
             self.url = self.proxy.url
@@ -109,12 +113,12 @@ class ChaosStage:
         self._open.callback(watch.stop)
 
     def tell_ground(self, *, known: bool = True) -> None:
-        """Write what load there is, for operators that read it."""
+        """Write the current load, for operators that read it from a file."""
         self.ground.known = known
         self.ground.write(self.folder / "ground.json")
 
     def apply_policy(self) -> None:
-        """One that moves soon, and a little at a time."""
+        """A policy that moves soon, with few bundles at a time."""
         body = {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "BalancingPolicy",
@@ -124,7 +128,7 @@ class ChaosStage:
         self.rest.create(f"{API}/balancingpolicies", body)
 
     def policy_spec(self) -> dict[str, Any]:
-        """What a person puts back in the end."""
+        """Restore the policy's spec."""
         limits = {
             "maxMovesPerCycle": self.caps.cycle,
             "maxMovesPerBroker": self.caps.broker,
@@ -150,7 +154,7 @@ class ChaosStage:
             "limits": limits,
         }
 
-    # -- what a person sees --
+    # -- a person's view --
 
     def listed(self, plural: str) -> dict[str, dict[str, Any]]:
         """Objects by name."""
@@ -158,11 +162,11 @@ class ChaosStage:
 
     @property
     def users(self) -> dict[str, int]:
-        """The epoch of each operator that there was, 0 if it never led."""
+        """The epoch of each operator that ran, 0 if it never led."""
         return {replica.name: replica.epoch() for replica in self.crew.all}
 
 
 def _cells(chance: random.Random) -> list[float]:
-    """Of one namespace: so much that two of them make four brokers 45 % busy, skewed."""
+    """Loads of one namespace's cells, skewed: two such namespaces use 45 % of four brokers."""
     sizes = [chance.lognormvariate(0, 0.7) for _ in range(CELLS)]
     return [size / sum(sizes) * 0.45 * len(BROKERS) / len(SHAPES) for size in sizes]

@@ -1,4 +1,4 @@
-"""What tests of mode Approve have in common: what a person writes, and what its status says of a proposal."""
+"""Helpers for tests of mode Approve: a person's annotations, and the proposal in the policy's status."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from typing import Any
 
 from policy_scene import PolicyScene
 from splitting_worlds import large
-from trimtab_strategies.testing import cluster
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 APPROVE = {"mode": "Approve"}
 LARGE = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)
 DIVIDING: dict[str, Any] = {
     "shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}},
     "split": {"type": "BundleSplitterTask"},
 }
-"""A policy that divides bundles and moves none by itself."""
+"""A policy that splits bundles and moves none by itself."""
 
 
 def ask(scene: PolicyScene, word: str, proposal: str | None = None) -> None:
-    """What a person writes with kubectl annotate."""
+    """Annotate the policy, as a person does with kubectl annotate."""
     annotations = {"trimtab.dev/rebalance": word, "trimtab.dev/proposal": proposal}
     scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
 
@@ -40,20 +38,20 @@ def progress(scene: PolicyScene) -> dict[str, Any]:
 
 
 def command(scene: PolicyScene) -> tuple[str, str]:
-    """Status and message of what became of the last annotation."""
+    """Status and message of the last annotation's result."""
     [found] = [c for c in scene.status()["conditions"] if c["type"] == "CommandTaken"]
     return found["status"], found["message"]
 
 
 async def offered(scene: PolicyScene) -> dict[str, Any]:
-    """One cycle, and the proposal that it offers."""
+    """Run one cycle; returns the proposal that it offers."""
     await scene.reconcile()
     assert proposal(scene)["state"] == "ProposalReady", proposal(scene)
     return proposal(scene)
 
 
 async def approved(scene: PolicyScene) -> dict[str, Any]:
-    """The same, approved, and its first moves written."""
+    """Offer a proposal, approve it, and have its first moves written."""
     found = await offered(scene)
     ask(scene, "approve", found["id"])
     await scene.reconcile(after=2)
@@ -65,7 +63,7 @@ def destinations(found: dict[str, Any]) -> dict[str, str]:
 
 
 def moved(scene: PolicyScene) -> dict[str, str]:
-    """Bundle -> broker of those wished elsewhere than at first."""
+    """Desired owner by bundle, of those that differ from the start."""
     first = scene.load.bundles.owner.tolist()
     home = {
         scene.names[full]: scene.load.brokers.names[owner]

@@ -1,4 +1,4 @@
-"""Four brokers on a real Prometheus behind a proxy that can misbehave, and what a policy would move of them."""
+"""Four brokers on a real Prometheus behind a faulty proxy, and the moves that a policy would make."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from trimtab_strategies import registry
 from trimtab_strategies.guard import Limits
 from trimtab_strategies.model import ClusterLoad, Memory, Move
 from trimtab_strategies.planner.decide import decide
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 SCRAPE, WINDOW, MAX_AGE = 0.5, 4.0, 3.0
 CORES = {"pulsar-0": 3.6, "pulsar-1": 0.4, "pulsar-2": 0.4, "pulsar-3": 0.4}
 HOT, RATE = "pulsar-0", 5_000.0
 _EDGES = [f"0x{k * 2**28:08x}" for k in range(16)] + ["0xffffffff"]
 BUNDLES = {f"t/n/{_EDGES[k]}_{_EDGES[k + 1]}": list(CORES)[k // 4] for k in range(16)}
-"""Owner of each bundle; all carry `RATE` msg/s, so that CPU alone tells the hot broker apart."""
+"""Owner of each bundle. All carry `RATE` msg/s, so that only CPU distinguishes the hot broker."""
 WORLD = topology({pod: pod for pod in CORES}, BUNDLES)
 
 
 @dataclass
-class FaultScene:
-    """The scene; `source` is a policy's, with a history of its own in `history`."""
+class FaultySource:
+    """The brokers and their proxy; `source` is a policy's, with its own history in `history`."""
 
     exporters: dict[str, Exporter]
-    server: Prometheus
+    server: PrometheusServer
     proxy: FaultyProxy
     sources: SparkLoadSources
     policy: str = ""
     source: LoadSource = field(init=False)
 
     def enter(self, policy: str, **settings: float) -> None:
-        """A policy that has seen nothing yet."""
+        """A policy's source without any memory."""
         bounds = {"window": WINDOW, "max_age": MAX_AGE, "timeout": 2.0} | settings
         self.policy = policy
         self.source = self.sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
@@ -57,11 +57,11 @@ class FaultScene:
         return {str(p.relative_to(self.history)): p.stat().st_size for p in sorted(self.history.rglob("*.parquet"))}
 
     def look(self, at: float | None = None) -> ClusterLoad:
-        """A cycle now, or as of `at`. Raises `SourceUnavailableError`."""
+        """Measure now, or as of `at`. Raises `SourceUnavailableError`."""
         return self.source.observe(WORLD, time.time() if at is None else at).result(timeout=120).load
 
     def until(self, holds: Callable[[ClusterLoad], bool], seconds: float = 40.0) -> ClusterLoad:
-        """The first picture of which `holds` is true; cycles that fail are passed over."""
+        """The first snapshot for which `holds` is true; failed cycles are skipped."""
         end, seen = time.monotonic() + seconds, ""
         while time.monotonic() < end:
             try:
@@ -76,23 +76,23 @@ class FaultScene:
         raise AssertionError(f"not within {seconds} s; at last: {seen}")
 
     def healthy(self) -> ClusterLoad:
-        """A picture in which every broker is trusted."""
+        """A snapshot in which every broker is trusted."""
         return self.until(lambda load: bool(load.brokers.trusted.all()))
 
     def scrape(self, *pods: str) -> None:
-        """Let Prometheus scrape these pods and no others."""
+        """Have Prometheus scrape exactly these pods."""
         self.server.set_targets(
             Target(self.exporters[pod].address, {"namespace": "pulsar", "pod": pod}) for pod in pods
         )
 
 
 @contextmanager
-def fault_scene(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultScene]:
-    """The scene, with Prometheus (`program`) in `folder` and cycles of `sources`."""
+def faulty_source(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultySource]:
+    """Start it with Prometheus (`program`) in `folder` and cycles of `sources`."""
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
-        server = running.enter_context(Prometheus(program, folder, scrape_interval=SCRAPE))
-        scene = FaultScene(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
+        server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))
+        scene = FaultySource(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
         scene.scrape(*CORES)
         yield scene
 
@@ -105,6 +105,6 @@ def _exporter(pod: str) -> Exporter:
 
 
 def moves(load: ClusterLoad) -> tuple[Move, ...]:
-    """What a policy with Pulsar's defaults would move: of a healthy scene, bundles of the hot broker."""
+    """Moves of a policy with Pulsar's defaults: in a healthy cluster, bundles of the hot broker."""
     pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
     return decide(load, pair, Limits(), Memory(), np.random.default_rng(1)).plan.moves

@@ -1,4 +1,4 @@
-"""The world that the pages' commands speak of: the demo's, with a shell that is where a reader would be."""
+"""The cluster for the commands of documentation pages: the demo's, with a shell in the reader's position."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_settings import defaults, settings_brokers
-from stage import until
-from trimtab_testbed.demo.stage import Stage
+from small_cluster import until
+from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.servers.processes import ServerFailedError
 from trimtab_testbed.simulated.cluster import landed
-from trimtab_testbed.simulated.scenarios import Scenario
+from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 ROOT = Path(__file__).parents[3]
 SERVING = "serving /metrics"
-"""What an operator logs when it has begun."""
+"""Log line of an operator that has started."""
 
 
 @dataclass(frozen=True)
-class ToldWorld:
-    """folder: where the shell is, with everything of the repository in it. names: what the pages call otherwise."""
+class DocumentedCluster:
+    """folder: the shell's folder, with everything of the repository in it. names: replacements in the pages'
+    commands.
+    """
 
-    stage: Stage
+    stage: DemoCluster
     folder: Path
     environment: Mapping[str, str]
     names: Mapping[str, str]
 
     def run(self, command: str, within: float = 900.0) -> subprocess.CompletedProcess[str]:
-        """Run a command as a reader types it, but for `names`; all that it printed is in `stdout`."""
+        """Run a command as a reader types it, with `names` replaced; `stdout` has all its output."""
         for told, real in self.names.items():
             command = command.replace(told, real)
         return subprocess.run(
@@ -50,7 +52,7 @@ class ToldWorld:
         )
 
     def serve(self, command: str) -> str:
-        """Run a command that goes on until it is told to end; what it logged."""
+        """Run a command that continues until it is stopped; returns its log."""
         for told, real in self.names.items():
             command = command.replace(told, real)
         log = self.folder / "served.log"
@@ -70,7 +72,7 @@ class ToldWorld:
         return self.stage.world.bundles()[name]
 
     def make_whole(self, split: str, parent: Any) -> None:
-        """Undo a split as nobody but a test can: the children are gone, and the parent is there as it was before."""
+        """Undo a split as only a test can: the children are deleted, and the parent is restored."""
         rest, path, name = self.stage.control_plane.rest, self.stage.path, parent["metadata"]["name"]
         if any(item["metadata"]["name"] == split for item in rest.get(path("bundlesplits"))["items"]):
             rest.delete(f"{path('bundlesplits')}/{split}")
@@ -82,7 +84,7 @@ class ToldWorld:
         until("the bundle is served", lambda: self.settled() and self.bundle(name).get("status", {}).get("owner"), 120)
 
     def _inside(self, parent: Any) -> list[str]:
-        """Bundles that have a part of its range."""
+        """Bundles that overlap the range of this one."""
         whole = parent["spec"]
         return [
             name
@@ -92,12 +94,12 @@ class ToldWorld:
         ]
 
     def settled(self) -> bool:
-        """Whether every bundle is served by whom it is wished on."""
+        """Whether every bundle is served by its desired owner."""
         return all(landed(bundle) for bundle in self.stage.world.bundles().values())
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for its end: Spark, which may just have begun to start, is let finish that."""
+    """Wait for the end of the process. Spark, if it is just starting, may finish that first."""
     try:
         process.wait(300)
     except subprocess.TimeoutExpired:
@@ -107,19 +109,19 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def told_world(work_dir: Path, scenario: Scenario) -> Iterator[ToldWorld]:
-    """Start a world of the demo, its operator and its policy; everything is stopped in the end."""
-    world = Stage(scenario, work_dir, lambda _: None)
+def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[DocumentedCluster]:
+    """Start the demo's cluster, its operator and its policy; stop everything in the end."""
+    world = DemoCluster(scenario, work_dir, lambda _: None)
     with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):
         stage.create_policy()
-        yield ToldWorld(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))
+        yield DocumentedCluster(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))
 
 
 @contextmanager
-def _deployed(stage: Stage) -> Iterator[None]:
-    """The operator runs, and is begun anew whenever it ends: as a Deployment does, and as it counts on.
+def _deployed(stage: DemoCluster) -> Iterator[None]:
+    """Run the operator, and restart it whenever it ends, as a Deployment does.
 
-    Where other work leaves it no processor for seconds it loses its Lease, and then it ends.
+    Where other work takes its processor for seconds it loses its Lease, and then it ends.
     """
     over = threading.Event()
 
@@ -139,7 +141,7 @@ def _deployed(stage: Stage) -> Iterator[None]:
         watcher.join()
 
 
-def _ready(stage: Stage) -> bool:
+def _ready(stage: DemoCluster) -> bool:
     try:
         stage.operator_ready(within=5)
     except ServerFailedError:
@@ -148,7 +150,7 @@ def _ready(stage: Stage) -> bool:
 
 
 def _folder(work_dir: Path) -> Path:
-    """What a reader sees in the repository, and the history that the operator writes."""
+    """Create the folder: the repository as a reader sees it, and the operator's history."""
     folder = work_dir / "repository"
     folder.mkdir()
     for name in ("examples", "tests", "crds", "deploy"):
@@ -157,20 +159,20 @@ def _folder(work_dir: Path) -> Path:
     return folder
 
 
-def _environment(stage: Stage) -> dict[str, str]:
+def _environment(stage: DemoCluster) -> dict[str, str]:
     programs = (Path(sys.executable).parent, stage.control_plane.binaries.kubectl.parent)
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "KUBECONFIG": str(stage.kubeconfig), "PAGER": "cat"}
 
 
-def _names(stage: Stage, pulsar: str) -> dict[str, str]:
-    """What is elsewhere than the pages say, as every test has ports and names of its own."""
+def _names(stage: DemoCluster, pulsar: str) -> dict[str, str]:
+    """Replacements for names in the pages: every test has its own ports and names."""
     return {
         "http://localhost:9090": stage.prometheus.url,
         "http://localhost:8080": pulsar,
         "--namespace messaging": "--namespace demo",
         "-n messaging": "-n demo",
         "trimtab run ": "trimtab run --http-port 0 ",
-        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, and counts
-        "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays them all
+        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, so it counts
+        "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays all of them
     }

@@ -12,19 +12,19 @@ import yaml
 
 from chart import CHART, IMAGE, NAMESPACE, RELEASE, Runner
 from kubelet import JobRunner, operator_process, while_running
-from stage import until
+from small_cluster import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, landed
 from trimtab_testbed.simulated.scenarios import SCENARIOS
 
 API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
 
 
-class ChartStage:
-    """Context manager: the release is installed, brokers and Prometheus run, the operator does not yet."""
+class ChartCluster:
+    """Context manager: the release is installed, brokers and Prometheus run, the operator does not run yet."""
 
     def __init__(self, plane: ControlPlane, runner: Runner, prometheus: Path, folder: Path) -> None:
         self.plane, self.rest, self.helm, self.dir = plane, plane.rest, runner, folder
@@ -60,9 +60,11 @@ class ChartStage:
     def _start(self) -> None:
         until("the kinds are served", self._served, within=120)
         kubeconfig = self.plane.kubeconfig
-        self.world = World(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
+        self.world = SimulatedCluster(SCENARIOS["uneven-8"], rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
         self._enter(self.world)
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", self.world.targets))
+        self.prometheus = self._enter(
+            PrometheusServer(self._prometheus_program, self.dir / "prometheus", self.world.targets)
+        )
         self.world.seed_bundles()
         self.world.wait_until_owned(timeout=120)
 
@@ -91,7 +93,9 @@ class ChartStage:
         return self.helm.run(*words, stdin=yaml.safe_dump({**self.values, **values}))
 
     def uninstall(self, *words: str) -> str:
-        """What it printed; the hook's Job is run meanwhile, and the operator ended once nobody wants one."""
+        """Run Helm and return its output. Meanwhile run the hook's Job, and end the operator once its Deployment wants
+        none.
+        """
         process = self.helm.start("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
         while_running(process, self._look)
         assert process.stdout is not None
@@ -104,24 +108,24 @@ class ChartStage:
     def _look(self) -> None:
         self.jobs.look(meanwhile=self.follow_the_deployment)
 
-    # -- what a kubelet does --
+    # -- the kubelet's part --
 
     def deployment(self) -> Mapping[str, Any]:
         return dict(self.rest.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}"))
 
     def start_operator(self) -> None:
-        # Spark's sockets are in a volume, and the path of a socket may have hundred letters
+        # Spark's sockets are in a volume, and the path of a socket may have at most 100 characters
         volumes = self._enter(tempfile.TemporaryDirectory(prefix="pod-"))
         self.operator = operator_process(self.plane, self.deployment(), Path(volumes.name))
         self.operator.start()
         self.operator.wait_ready(f"{self.url}/readyz", timeout=280)
 
     def follow_the_deployment(self) -> None:
-        """End the operator when its Deployment wants none."""
+        """End the operator when its Deployment wants no replica."""
         if self.operator is not None and self.operator.running and self.deployment()["spec"]["replicas"] == 0:
             self.operator.stop(20)
 
-    # -- what a person does and sees --
+    # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:
         body = {
@@ -154,16 +158,16 @@ class ChartStage:
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
 
     def settled(self) -> bool:
-        """Whether every bundle is served by the broker it is wished on."""
+        """Whether every bundle is served by its desired owner."""
         return all(map(landed, self.world.bundles().values()))
 
     def spread(self) -> float:
-        """Points of CPU between the most and the least used broker, in truth."""
+        """Actual CPU usage of the most used minus the least used broker, in percent points."""
         used = self.world.cpu().values()
         return max(used) - min(used)
 
     def denied(self) -> list[str]:
-        """What a ServiceAccount of the release was refused so far."""
+        """The requests by a ServiceAccount of the release that were refused so far."""
         return [
             f"{event['user']['username']} {event['verb']} {event['requestURI']}"
             for event in self.plane.audit_events()

@@ -1,7 +1,7 @@
-"""A whole small cluster with real Pulsar brokers: real API server, real Prometheus, the operator under its own Role.
+"""A small cluster with real Pulsar brokers: real API server, real Prometheus, the operator under its own Role.
 
-Brokers are processes, so their pods are objects that nobody runs; `pulsar-broker-0` is the first broker, and so on.
-What a kubelet would tell of them is told from ``/proc``.
+Brokers are processes, so their pods are objects without containers; `pulsar-broker-0` is the first broker, and so on.
+The kubelet's metrics of them come from ``/proc``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import yaml
 
 from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
-from stage import API, NAMESPACE, Operator, Stage, until
+from small_cluster import API, NAMESPACE, OperatorProcess, SmallCluster, until
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.pulsar.clients import Flow, Traffic, topics_of
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, Limits, broker_targets
+from trimtab_testbed.pulsar.exporter import Kubelet, PodLimits, broker_targets
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.servers.kube_rest import KubeApiError
-from trimtab_testbed.servers.prometheus import Prometheus, Target
+from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 from trimtab_testbed.simulated.cluster import POD_LABELS, landed
 
 TENANT = "e2e"
@@ -45,15 +45,15 @@ BY_RATE: Mapping[str, Any] = {
     },
     "placement": {"type": "LeastResourceUsageWithWeight"},
 }
-"""Strategies that level brokers by messages a second, within seconds."""
+"""Strategies that balance brokers by messages per second, within seconds."""
 
 _numbers = itertools.count(1)
 
 
-class PulsarStage(Stage):
-    """Context manager. `cluster` runs already and goes on running. A policy is applied by the test.
+class RealPulsarCluster(SmallCluster):
+    """Context manager. `cluster` runs before and afterwards. The test applies a policy.
 
-    limits: what counts as 100 % of a broker (`exporter.Limits`). honor_labels: how Prometheus scrapes the brokers.
+    limits: what counts as 100 % of a broker (`exporter.PodLimits`). honor_labels: how Prometheus scrapes the brokers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PulsarStage(Stage):
         work_dir: Path,
         cluster: PulsarCluster,
         *,
-        limits: Limits | None = None,
+        limits: PodLimits | None = None,
         honor_labels: bool = False,
     ) -> None:
         super().__init__(binaries, prometheus, work_dir)
@@ -79,36 +79,36 @@ class PulsarStage(Stage):
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus"))
+        self.prometheus = self._enter(PrometheusServer(self._prometheus_program, self.dir / "prometheus"))
         for name, address in zip(self.names, self.cluster.ids, strict=True):
             self._create_broker(name, address)
         self._kubeconfig = shipped_kubeconfig(self.control_plane)
-        self.operator = Operator(self._kubeconfig, self.dir, started=self._scrape)
+        self.operator = OperatorProcess(self._kubeconfig, self.dir, started=self._scrape)
         self._open.append(self.operator)
         self.operator.start()
 
     def _scrape(self) -> None:
-        """Have Prometheus look at everything, at the operator where it serves its page now."""
+        """Have Prometheus scrape everything, including the operator's current address."""
         brokers = broker_targets(self.cluster, self._shown, NAMESPACE, honor_labels=self._honor)
         labels = {"namespace": NAMESPACE, "pod": "trimtab-0", "job": "trimtab"}
         self.prometheus.set_targets(
             [self.kubelet.target, *brokers, Target(self.operator.url.removeprefix("http://"), labels)]
         )
 
-    # -- the operator, and what it is shown --
+    # -- the operator and its view --
 
     def show_as(self, *names: str) -> None:
-        """Have Prometheus take each broker's own page for that of the pod at its place in `names`."""
+        """Have Prometheus take each broker's own page for the page of the pod at its position in `names`."""
         self._shown = names
         self._scrape()
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
-        """Instead of the operator one that is quick to doubt Prometheus (`hasty_operator`)."""
+        """Replace the operator by one that quickly distrusts Prometheus (`hasty_operator`)."""
         usual = self.operator
         usual.stop()
         program = [str(Path(__file__).with_name("hasty_operator.py"))]
-        self.operator = Operator(self._kubeconfig, self.dir / "hasty", program=program, started=self._scrape)
+        self.operator = OperatorProcess(self._kubeconfig, self.dir / "hasty", program=program, started=self._scrape)
         try:
             self.operator.start()
             yield
@@ -120,26 +120,26 @@ class PulsarStage(Stage):
 
     @property
     def admin(self) -> PulsarRest:
-        """The admin REST of the first broker that runs."""
+        """The admin REST of the first running broker."""
         return self.cluster.rest(next(n for n in range(len(self.names)) if self.cluster.running(n)))
 
     def name_of(self, broker_id: str) -> str:
-        """Name of the Broker object of a broker that Pulsar calls `broker_id`."""
+        """Name of the Broker object of the broker with this id."""
         return self.names[self.cluster.ids.index(broker_id)]
 
     def id_of(self, name: str) -> str:
-        """The other way round."""
+        """Id of the broker with this name."""
         return self.cluster.ids[self.names.index(name)]
 
     def new_namespace(self, bundles: int, word: str = "ns") -> str:
-        """A fresh Pulsar namespace, ``e2e/WORD-n``, which is deleted at the end of the test."""
+        """A new Pulsar namespace, ``e2e/WORD-n``, which is deleted at the end of the test."""
         namespace = f"{TENANT}/{word}-{next(_numbers)}"
         self.admin.create_namespace(namespace, bundles)
         self._made.append(namespace)
         return namespace
 
     def put(self, bundle: str, broker: str) -> None:
-        """Have a bundle (Pulsar's spelling) served by a broker (name), whoever serves it now: to set the stage."""
+        """Have a broker (name) serve a bundle (Pulsar's spelling), whoever owns it now: for set-up."""
         wanted, (topic,) = self.id_of(broker), topics_of(bundle, 1)
 
         def there() -> bool:
@@ -148,29 +148,29 @@ class PulsarStage(Stage):
                 if owner != wanted:
                     self.admin.unload(bundle, wanted)
                     self.admin.lookup(topic)
-            except (OSError, PulsarRestError):  # a broker that has just begun again takes its time
+            except (OSError, PulsarRestError):  # a broker that has just started needs time
                 return False
             return owner == wanted
 
         until(f"{bundle} is served by {broker}", there, within=90)
 
-    def traffic(self, flows: Iterable[Flow]) -> Traffic:
-        """Clients of the cluster: use it as a context manager."""
-        return Traffic(self.cluster.service_url, flows, token=self.cluster.token(), log=self.dir / "clients.log")
+    def traffic(self, flows: Iterable[Flow]) -> ClientTraffic:
+        """Clients of the cluster, as a context manager."""
+        return ClientTraffic(self.cluster.service_url, flows, token=self.cluster.token(), log=self.dir / "clients.log")
 
     def witness(self, *namespaces: str) -> Witness:
-        """Sees who serves what, as it happens: use it as a context manager."""
+        """A witness of all owners, as a context manager."""
         return Witness(self, namespaces)
 
     def truth(self, namespace: str = "") -> dict[str, str]:
-        """Name of the broker that really serves it, by bundle (Pulsar's spelling), of one namespace or of all."""
+        """Name of the serving broker by bundle (Pulsar's spelling), of one namespace or of all."""
         owners = self.admin.owners().items()
         return {bundle: self.name_of(owner) for bundle, owner in owners if bundle.startswith(namespace)}
 
-    # -- what happens to brokers --
+    # -- faults of brokers --
 
     def kill_broker(self, name: str) -> None:
-        """SIGKILL; its pod is no longer Ready."""
+        """Kill it with SIGKILL; its pod is no longer Ready."""
         self.cluster.kill(self.names.index(name))
         self.set_ready(name, ready=False)
 
@@ -180,16 +180,18 @@ class PulsarStage(Stage):
         self.set_ready(name, ready=True)
 
     def set_ready(self, name: str, *, ready: bool) -> None:
-        """What a kubelet would say of its pod."""
+        """Set the status of its pod, as a kubelet would."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
         self.rest.patch(f"{PODS}/{name}/status", {"status": status})
 
-    # -- what a person does --
+    # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:
-        """Create the policy: actuator Pulsar, a cycle every two seconds, short times, unless `spec` says otherwise."""
+        """Create the policy: actuator Pulsar, a cycle every two seconds and short times, unless `spec` says
+        otherwise.
+        """
         prometheus = {"url": self.prometheus.url, "window": "5s", "maxAge": "10s", "timeout": "5s"}
         pulsar = {"adminUrl": self.admin.url, **spec.pop("pulsar", {})}
         base = {
@@ -213,42 +215,44 @@ class PulsarStage(Stage):
         }
         self.rest.create(f"{API}/balancingpolicies", body)
 
-    # -- what a person sees --
+    # -- a person's view --
 
     def bundles(self) -> dict[str, dict[str, Any]]:
         """The Bundle objects by name."""
         return {item["metadata"]["name"]: item for item in self.rest.get(f"{API}/bundles")["items"]}
 
     def owners(self) -> dict[str, str]:
-        """Who serves each bundle, as its object says."""
+        """Owner of each bundle, by its object."""
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.bundles().items()}
 
     def desired_owners(self) -> dict[str, str]:
-        """Who is to have each bundle."""
+        """Desired owner of each bundle."""
         return {name: bundle["spec"].get("owner", "") for name, bundle in self.bundles().items()}
 
     def broker_status(self, name: str) -> dict[str, Any]:
-        """What its Broker object says of it."""
+        """Status of its Broker object."""
         status: dict[str, Any] = self.rest.get(f"{API}/brokers/{name}").get("status", {})
         return status
 
     def settled(self) -> bool:
-        """Whether every bundle that is served is served by the broker it is wished on."""
+        """Whether every served bundle is served by its desired owner."""
         return all(landed(bundle) for bundle in self.bundles().values() if bundle.get("status", {}).get("owner"))
 
-    # -- afterwards --
+    # -- clean-up --
 
     def _unlinked(self) -> bool:
         return "\ntrimtab_pulsar_linked NaN" in self.operator.page("metrics")[1]
 
     def reset(self) -> None:
-        """Back to the beginning: all brokers run, the operator too, no policy, no namespace, no bundle."""
+        """Return to the start: all brokers and the operator run; no policy, no namespace, no bundle."""
         self._shown = self.names
         if not self.operator.running:
             self.operator.start()
         self._scrape()
         self.drop_policy()
-        until("the operator looks at Pulsar no more", self._unlinked, within=90)  # what is put is no move then
+        until(
+            "the operator looks at Pulsar no more", self._unlinked, within=90
+        )  # a dropped override then counts as no move
         for name in self.names:
             if not self.cluster.running(self.names.index(name)):
                 self.revive_broker(name)
@@ -259,7 +263,7 @@ class PulsarStage(Stage):
             self._clear(plural)
 
     def _delete_namespace(self, namespace: str) -> None:
-        """Asked once: a topic that a killed broker left half closed may hold it up for minutes; it is idle then."""
+        """Tried once: a topic that a killed broker left half closed may block it for minutes, but is idle then."""
         with suppress(OSError, PulsarRestError):
             self.admin.send("DELETE", f"/admin/v2/namespaces/{namespace}?force=true")
 
@@ -280,7 +284,7 @@ class PulsarStage(Stage):
                 raise
 
     def _create_broker(self, name: str, address: str) -> None:
-        """Its pod, and the Broker object that says at which address Pulsar has it."""
+        """Its pod, and the Broker object with its address in Pulsar."""
         container = {"name": "broker", "image": "apachepulsar/pulsar"}
         pod = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The demo's stage: control plane, brokers that own their first bundles, Prometheus, and the operator as a process."""
+"""The demo's cluster: control plane, simulated brokers, Prometheus, and the operator as a process."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from trimtab_operator.resources.crd import manifests
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.processes import HOST, Server, free_ports
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World
-from trimtab_testbed.simulated.scenarios import Scenario
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster
+from trimtab_testbed.simulated.scenarios import ClusterScenario
 
 NAMESPACE = "demo"
 POLICY = "balance"
 WINDOW = 8
-"""Seconds over which the demo's rates are taken."""
+"""Seconds over which the demo's rates are averaged."""
 
-_READY = 90.0  # seconds the operator may take to start, Spark included
+_READY = 90.0  # seconds that the operator may take to start, Spark included
 
 
-class Stage:
-    """Everything the demo needs, in `work_dir`; a context manager that stops it all, whatever happened.
+class DemoCluster:
+    """A context manager that starts what the demo needs, with all files in `work_dir`, and stops it at the end.
 
-    say: told in a few words what comes next.
-    Raises `MissingToolError` or `ServerFailedError`.
+    say: called with one line of text before each step. Raises `MissingToolError` or `ServerFailedError`.
     """
 
-    def __init__(self, scenario: Scenario, work_dir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, scenario: ClusterScenario, work_dir: Path, say: Callable[[str], None]) -> None:
         self.scenario, self.work_dir, self._say = scenario, work_dir, say
         self._stack = ExitStack()
 
@@ -47,14 +46,14 @@ class Stage:
         self._stack.close()
 
     def start_operator(self) -> None:
-        """Start `trimtab run` beside us and return at once; `operator_ready` waits for it."""
+        """Start `trimtab run` as a child process and return at once. `operator_ready` waits for it."""
         (self._port,) = free_ports(1)
         arguments = {
             "--kubeconfig": self.kubeconfig,
             "--namespace": NAMESPACE,
             "--history": self.work_dir / "history",
             "--http-port": self._port,
-            "--allow-url": f"http://{HOST}:*",  # Prometheus is no Service here
+            "--allow-url": f"http://{HOST}:*",  # this Prometheus is no Kubernetes Service
         }
         flags = [str(part) for pair in arguments.items() for part in pair]
         command = [sys.executable, "-m", "trimtab_operator", "run", *flags]
@@ -63,11 +62,11 @@ class Stage:
         self.operator.start()
 
     def operator_ready(self, within: float = _READY) -> None:
-        """Wait until the operator could decide, for `within` seconds at most; raises `ServerFailedError`."""
+        """Wait at most `within` seconds until the operator is ready; raises `ServerFailedError`."""
         self.operator.wait_ready(f"http://{HOST}:{self._port}/readyz", timeout=within)
 
     def create_policy(self) -> None:
-        """Create the scenario's BalancingPolicy: from here on the operator may act."""
+        """Create the scenario's BalancingPolicy. From here on the operator may move bundles."""
         prometheus = {"url": self.prometheus.url, "window": f"{WINDOW}s", "maxAge": "20s"}
         spec = {
             **self.scenario.policy,
@@ -83,7 +82,7 @@ class Stage:
 
     @staticmethod
     def path(plural: str) -> str:
-        """API path of our objects of a kind."""
+        """API path of the demo's objects of one kind."""
         return f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{plural}"
 
     def _open(self, opening: ExitStack) -> None:
@@ -97,11 +96,11 @@ class Stage:
         rest.create_namespace(NAMESPACE)
         self._say(f"starting {len(self.scenario.brokers)} brokers: {self.scenario.summary}")
         self.world = opening.enter_context(
-            World(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
+            SimulatedCluster(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
         )
         self.world.seed_bundles()
         self.world.wait_until_owned()
         self._say("starting Prometheus")
         self.prometheus = opening.enter_context(
-            Prometheus(prometheus, self.work_dir / "prometheus", self.world.targets)
+            PrometheusServer(prometheus, self.work_dir / "prometheus", self.world.targets)
         )

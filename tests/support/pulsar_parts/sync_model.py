@@ -1,4 +1,4 @@
-"""What Pulsar is like and what objects there are, drawn by Hypothesis; and the objects after changes were written."""
+"""Hypothesis strategies for Pulsar's state and for objects, and the objects after changes were written."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ def boundaries(draw: st.DrawFn, within: tuple[int, ...] = INNER) -> tuple[int, .
 
 
 def ranges(edges: tuple[int, ...]) -> list[tuple[str, str]]:
-    """The ranges between edges, as objects spell them."""
+    """The ranges between edges, as in objects."""
     return [(f"0x{a:08x}", f"0x{b:08x}") for a, b in pairwise(edges)]
 
 
 def full(found: BundleRecord) -> str:
-    """Pulsar's spelling."""
+    """Pulsar's spelling of a bundle."""
     return f"{SPACE}/{found.lower}_{found.upper}"
 
 
 def existing(lower: str, upper: str, owner: str = "", **changes: Any) -> BundleRecord:
-    """A Bundle object as the mirror makes it."""
+    """A Bundle object as the sync creates it."""
     base = {"lower": lower, "upper": upper, "made": True, "state": "Owned" if owner else "Free"}
     return records.bundle(f"t-n-{lower}-{upper}", owner, **{**base, **changes})
 
 
 @dataclass
-class Objects:
-    """The Bundle objects of one namespace, to which changes are applied as the API server would."""
+class BundleObjects:
+    """The Bundle objects of one namespace, with changes applied as by the API server."""
 
     space: TopicNamespaceRecord
     bundles: dict[str, BundleRecord] = field(default_factory=dict)
 
     def apply(self, found: Ranges) -> None:
-        """Creates first, then deletes."""
+        """Apply creations, then deletions."""
         for birth in found.create:
             assert birth.name not in self.bundles
             self.bundles[birth.name] = born(birth)
@@ -58,7 +58,7 @@ class Objects:
             del self.bundles[old.name]
 
     def patch(self, changes: Iterable[tuple[BundleRecord, dict[str, Any]]]) -> None:
-        """Status patches."""
+        """Apply status patches."""
         for record, status in changes:
             new = {"status_owner": status["owner"], "state": status["state"]}
             observed = status.get("observedGeneration", record.observed_generation)
@@ -66,11 +66,11 @@ class Objects:
 
 
 def born(birth: Birth) -> BundleRecord:
-    """The record of a Bundle object just made."""
+    """The record of a new Bundle object."""
     meta = {**birth.manifest["metadata"], "generation": 1, "resourceVersion": "1"}
     return bundle_record({**birth.manifest, "metadata": meta, "status": birth.status})
 
 
 def seen(edges: tuple[int, ...], owners: dict[str, str], **changes: Any) -> tuple[Space, Owned]:
-    """The namespace as Pulsar has it, and who serves its bundles (by Pulsar's spelling)."""
+    """The namespace in Pulsar, and the owners of its bundles (Pulsar's spelling)."""
     return Space(SPACE, edges), Owned(by_bundle=owners, **{"complete": True, **changes})

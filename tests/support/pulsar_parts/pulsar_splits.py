@@ -1,37 +1,35 @@
-"""What splits that Pulsar carries out need beside a policy's scene: an operator that dies, and a cluster in memory."""
+"""Splits that Pulsar carries out: an operator that may die, and a Pulsar cluster in memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from declarative_splits import API_WRITES, PARENT, Life, Mortal, order, split_status
 from policy_scene import PolicyScene, refit
-from pulsar_in_memory import InMemoryPulsar
-from split_scene import PARENT, DiedError, order, split_status
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.pulsar import PulsarSplitExecutor
 from trimtab_strategies.hash_ring import check_ring
+from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 
-class Crew:
-    """An operator's splits, and the Pulsar cluster they are made on; `dies_after` so many writes to either."""
+class PulsarSplitOperator:
+    """An operator's splits on a Pulsar cluster. life: ends after a number of writes to either API."""
 
     def __init__(self, scene: PolicyScene, pulsar: InMemoryPulsar) -> None:
-        self.scene, self.pulsar, self.left = scene, pulsar, None
+        self.scene, self.pulsar = scene, pulsar
+        self.context, self.living = scene.context, scene.context.api
+        self.life = Life(check=lambda *_: self.check())
         self.whole = scene.load.bundles.names[0]
         self.begin()
 
-    left: int | None
-
-    def begin(self) -> None:
-        """An operator that knows nothing of what another one did."""
-        mortal: Any = _Mortal(self, self.scene.context.api, {"create", "patch", "delete"})
-        self.context = self.scene.context
-        self.living = self.context.api
-        self.mortal = mortal
-        admin: Any = _Mortal(self, self.pulsar, {"split"})
-        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, admin))
+    def begin(self, *, dies_after: int | None = None) -> None:
+        """Start an operator that knows nothing of what another one did."""
+        self.life.writes = dies_after
+        self.mortal: Any = Mortal(self.living, self.life, *API_WRITES)
+        self.admin: Any = Mortal(self.pulsar, self.life, "split")
+        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, self.admin))
 
     async def round(self, *, after: float = 0.0) -> None:
         self.scene.clock += after
@@ -51,7 +49,7 @@ class Crew:
         raise AssertionError(f"{name} has not ended: {status}")
 
     def check(self) -> None:
-        """The objects that count cover the ring once."""
+        """Check that the objects that count cover the ring once."""
         bundles = self.scene.bundles()
         born = [b for b in bundles.values() if b["metadata"].get("annotations", {}).get(PARENT, "") not in bundles]
         space = "/".join(parse_pulsar_bundle(self.whole)[:2])
@@ -59,7 +57,7 @@ class Crew:
         check_ring([f"{space}/{r['lower']}_{r['upper']}" for r in ranges])
 
     def mirrored(self) -> dict[str, str]:
-        """Owner by bundle in Pulsar's spelling, as the objects say."""
+        """Owner by bundle in Pulsar's spelling, from the objects."""
         found = {}
         for bundle in self.scene.bundles().values():
             if bundle["spec"]["topicNamespace"] == "public-a":
@@ -68,36 +66,13 @@ class Crew:
         return found
 
     def truth(self) -> dict[str, str]:
-        """The same, as Pulsar has it."""
+        """Owner by bundle in Pulsar's spelling, from Pulsar."""
         names = {address: name for name, address in (self.context.link.ids or {}).items()}
         return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
 
 
-class _Mortal:
-    """Passes on what is asked of `inner`, until the crew has written as often as it may."""
-
-    def __init__(self, crew: Crew, inner: Any, writes: set[str]) -> None:
-        self._crew, self._inner, self._writes = crew, inner, writes
-
-    def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._inner, name)
-        if name not in self._writes:
-            return asked
-
-        async def write(*arguments: Any, **options: Any) -> Any:
-            if self._crew.left == 0:
-                raise DiedError
-            answer = await asked(*arguments, **options)
-            self._crew.check()
-            if self._crew.left is not None:
-                self._crew.left -= 1
-            return answer
-
-        return write
-
-
 def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
-    """A cluster in memory that has what the scene's objects say."""
+    """A Pulsar cluster in memory with the bundles of the scene's objects."""
     context = scene.context
     context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
     context.link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
@@ -109,7 +84,7 @@ def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> 
         tenant, name, lower, upper = parse_pulsar_bundle(full)
         edges.setdefault(f"{tenant}/{name}", set()).update((int(lower, 16), int(upper, 16)))
         pulsar.owners[full] = f"{scene.load.brokers.names[row]}:8080"
-    pulsar.rings = {space: tuple(sorted(found)) for space, found in edges.items()}
+    pulsar.spaces = {space: tuple(sorted(found)) for space, found in edges.items()}
     *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
     low, high = int(lower, 16), int(upper, 16)
     pulsar.topics["public/a"] = {f"t{k}": int(low + ratio * (high - low)) for k, ratio in enumerate(topics)}
@@ -117,7 +92,7 @@ def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> 
 
 
 def at(scene: PolicyScene, *ratios: float) -> list[str]:
-    """Positions inside the first bundle."""
+    """Positions inside the first bundle, as ratios of its range."""
     *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
     low, high = int(lower, 16), int(upper, 16)
     return [f"0x{int(low + ratio * (high - low)):08x}" for ratio in ratios]

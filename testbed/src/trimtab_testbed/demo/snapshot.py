@@ -1,4 +1,6 @@
-"""Looks at the cluster from outside: the API server's objects and Prometheus, never the operator or the simulation."""
+"""Snapshots of the demo's cluster, read from the API server and Prometheus, never from the operator or the
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_strategies.model import Reason
-from trimtab_testbed.demo.stage import NAMESPACE, WINDOW, Stage
+from trimtab_testbed.demo.cluster import NAMESPACE, WINDOW, DemoCluster
 from trimtab_testbed.simulated.cluster import landed
 from trimtab_testbed.simulated.metrics_page import CONTAINER
 
 NIC = 1.25e9
-"""Bytes per second that the table calls 100 % of the network; the policy's default."""
+"""Bytes/s that the table shows as 100 % of the network: the policy's default."""
 
 _NOT_BEGUN = (Reason.NO_BROKERS, Reason.STORE_NOT_SYNCED)
-"""Outcomes that, before any other, say no more than that the operator has not seen the cluster yet."""
+"""Outcomes that the operator reports before it has seen the cluster."""
 
 _POD = f'namespace="{NAMESPACE}"'
 _BOX = f'{_POD},container="{CONTAINER}"'
@@ -41,7 +43,7 @@ _QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """What is shown of a broker: percent of its limits (None: not measured), and how many bundles it owns."""
+    """One broker's row: percent of its limits (None: not measured) and number of bundles."""
 
     name: str
     cpu: float | None
@@ -53,7 +55,7 @@ class BrokerRow:
 
 @dataclass(slots=True)
 class SeenMove:
-    """A bundle that got another owner. at: seconds since the first look; landed: its new broker confirmed."""
+    """A bundle that got another owner. at: seconds since the first snapshot. landed: its new broker confirmed it."""
 
     bundle: str
     source: str
@@ -64,8 +66,8 @@ class SeenMove:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle:
-    """One cycle as the policy's status tells it. seconds: by phase."""
+class ObservedCycle:
+    """One cycle as in the policy's status. seconds: by phase."""
 
     time: str
     outcome: str
@@ -75,37 +77,39 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at the cluster. at: seconds since the first; unconfirmed: bundles not with their wished owner."""
+class DemoSnapshot:
+    """The cluster at one moment. at: seconds since the first snapshot. unconfirmed: bundles not with their desired
+    owner.
+    """
 
     at: float
     brokers: tuple[BrokerRow, ...]
     moves: tuple[SeenMove, ...]
-    cycles: tuple[Cycle, ...]
+    cycles: tuple[ObservedCycle, ...]
     unconfirmed: int
     balanced: str
 
     @property
     def cpu_range(self) -> float | None:
-        """Highest minus lowest CPU, percent points; None until all brokers are measured."""
+        """Highest minus lowest CPU in percent points; None until all brokers are measured."""
         cpu = [row.cpu for row in self.brokers if row.cpu is not None]
         return max(cpu) - min(cpu) if cpu and len(cpu) == len(self.brokers) else None
 
 
 @dataclass
-class Follower:
-    """Looks again and again, and remembers moves and cycles. Look at least once an interval, or cycles are missed."""
+class ClusterObserver:
+    """Takes snapshots and collects moves and cycles. Take one at least once per interval, or cycles are missed."""
 
-    stage: Stage
+    stage: DemoCluster
     moves: list[SeenMove] = field(default_factory=list)
-    cycles: list[Cycle] = field(default_factory=list)
+    cycles: list[ObservedCycle] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
         self._owners: dict[str, str] = {}
 
-    def look(self, *, policy: bool = True) -> Look:
-        """How things are now; `policy`: whether there is a policy to look at yet."""
+    def look(self, *, policy: bool = True) -> DemoSnapshot:
+        """Take a snapshot. policy: whether the policy exists already."""
         at = time.monotonic() - self._began
         bundles = self.stage.world.bundles()
         self._note_moves(bundles, at)
@@ -113,7 +117,7 @@ class Follower:
         self._note_cycle(status.get("lastCycle"))
         unconfirmed = sum(not landed(bundle) for bundle in bundles.values())
         rows = self._rows(bundles)
-        return Look(at, rows, tuple(self.moves), tuple(self.cycles), unconfirmed, _balanced(status))
+        return DemoSnapshot(at, rows, tuple(self.moves), tuple(self.cycles), unconfirmed, _balanced(status))
 
     def _note_moves(self, bundles: Mapping[str, Any], at: float) -> None:
         for name, bundle in bundles.items():
@@ -130,7 +134,9 @@ class Follower:
             return
         if not self.cycles or self.cycles[-1].time != last["time"]:
             phases = dict(last.get("phases", {}))
-            self.cycles.append(Cycle(last["time"], last["outcome"], last.get("moved", 0), last["seconds"], phases))
+            self.cycles.append(
+                ObservedCycle(last["time"], last["outcome"], last.get("moved", 0), last["seconds"], phases)
+            )
 
     def _rows(self, bundles: Mapping[str, Any]) -> tuple[BrokerRow, ...]:
         measured = {name: self._query(promql) for name, promql in _QUERIES.items()}
@@ -143,7 +149,7 @@ class Follower:
         )
 
     def _query(self, promql: str) -> dict[str, float]:
-        """Value of each pod; empty when Prometheus does not answer."""
+        """Value by pod; empty when Prometheus does not answer."""
         url = f"{self.stage.prometheus.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}"
         try:
             with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310 - our own server
@@ -154,12 +160,14 @@ class Follower:
 
 
 def _reason(spec: Mapping[str, Any]) -> str:
-    """Why the bundle got its owner. An assignment of another owner is an older one: a person wrote since."""
+    """Why the bundle has its owner. An assignment that names another owner is older: a person has changed the owner
+    since.
+    """
     assignment = spec.get("assignment", {})
     return str(assignment["reason"]) if assignment.get("owner") == spec["owner"] else str(Reason.ADMIN)
 
 
 def _balanced(status: Mapping[str, Any]) -> str:
-    """What the policy's condition `Balanced` says, in its own words."""
+    """Reason and message of the policy's condition `Balanced`."""
     found = [c for c in status.get("conditions", []) if c["type"] == "Balanced"]
     return f"{found[0]['reason']}: {found[0].get('message', '')}" if found else ""

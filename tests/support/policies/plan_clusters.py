@@ -1,4 +1,4 @@
-"""Two clusters that plans are made of: one where a broker has to give bundles away, and a level one."""
+"""Two clusters for plans: one in which a broker must give bundles away, and a level one."""
 
 from __future__ import annotations
 

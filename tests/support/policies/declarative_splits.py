@@ -1,8 +1,9 @@
-"""What splits need beside a policy's scene: orders by a person, a ring to look at, and an operator that dies."""
+"""Helpers for splits by brokers: a person's orders, the ring, and an operator that may die."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -19,52 +20,64 @@ class DiedError(BaseException):
     """The operator died: nothing in it can catch that."""
 
 
-class MortalApi:
-    """The API as an operator sees it that dies after `writes` writes (None: it lives).
+@dataclass
+class Life:
+    """An operator that dies after `writes` writes (None: never).
 
-    error: what a write raises from then on; `alive`: whether none was refused.
+    check: called with the arguments of each write that was made. error: what a write raises from then on.
+    alive: whether every write was made.
     """
 
-    def __init__(self, scene: PolicyScene, writes: int | None = None) -> None:
-        self._api, self._left, self._scene = scene.context.api, writes, scene
-        self.error: BaseException = DiedError()
-        self.lost: frozenset[str] = frozenset()
-        self.alive = True
+    writes: int | None = None
+    check: Callable[..., None] = lambda *_: None
+    error: BaseException = field(default_factory=DiedError)
+    alive: bool = True
 
-    def dies_after(self, writes: int | None) -> None:
-        self._left = writes
+
+class Mortal:
+    """Passes calls on to `inner` as long as `life` lasts. names: the methods that write."""
+
+    def __init__(self, inner: Any, life: Life, *names: str) -> None:
+        self.inner, self._life, self._names = inner, life, names
 
     def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._api, name)
-        if name not in {"create", "patch", "delete"}:
-            return asked
+        method = getattr(self.inner, name)
+        if name not in self._names:
+            return method
 
-        async def write(ref: Any, *arguments: Any, **options: Any) -> Any:
-            if self._left == 0:
-                self.alive = False
-                raise self.error
-            answer = await asked(ref, *arguments, **options)
-            if ref.plural == "bundles":
-                check_served(self._scene, self.lost)
-            if self._left is not None:
-                self._left -= 1
+        async def write(*arguments: Any, **options: Any) -> Any:
+            if self._life.writes == 0:
+                self._life.alive = False
+                raise self._life.error
+            answer = await method(*arguments, **options)
+            self._life.check(*arguments)
+            if self._life.writes is not None:
+                self._life.writes -= 1
             return answer
 
         return write
 
 
-class Operator:
-    """The part of an operator that carries out splits; another one knows nothing of what this one did."""
+API_WRITES = ("create", "patch", "delete")
+
+
+class SplitOperator:
+    """The part of an operator that carries out splits. A new one knows nothing of what another one did."""
 
     def __init__(self, scene: PolicyScene, *, dies_after: int | None = None) -> None:
-        self.scene, self.api = scene, MortalApi(scene, dies_after)
-        divider = DeclarativeSplitExecutor(self.api, scene.namespace, scene.context.now)  # type: ignore[arg-type]
+        self.scene, self.life, self.lost = scene, Life(dies_after, self._check), frozenset[str]()
+        self.api: Any = Mortal(scene.context.api, self.life, *API_WRITES)
+        divider = DeclarativeSplitExecutor(self.api, scene.namespace, scene.context.now)
         self.splits = SplitController(scene.context, divider)
 
+    def _check(self, ref: Any, *_: Any) -> None:
+        if ref.plural == "bundles":
+            check_served(self.scene, self.lost)
+
     async def round(self, *, after: float = 0.0, lost: str = "") -> None:
-        """One round, on stores that have seen all there is, `after` seconds later. lost: who serves nothing."""
+        """One round on up-to-date stores, `after` seconds later. lost: a broker that serves nothing."""
         self.scene.clock += after
-        self.api.lost = frozenset({lost} - {""})
+        self.lost = frozenset({lost} - {""})
         await self.scene.seen()
         living = self.scene.context.api
         refit(self.scene.context, api=self.api)
@@ -73,10 +86,10 @@ class Operator:
         finally:
             refit(self.scene.context, api=living)
         await self.scene.seen()
-        check_served(self.scene, self.api.lost)
+        check_served(self.scene, self.lost)
 
     async def finish(self, name: str) -> Any:
-        """Rounds, and brokers that do as wished, until the split has ended; its status."""
+        """Run rounds, with brokers that follow, until the split has ended; returns its status."""
         for _ in range(5):
             await self.round()
             await self.scene.land()
@@ -86,7 +99,7 @@ class Operator:
 
 
 def order(scene: PolicyScene, name: str, **spec: Any) -> None:
-    """A person creates a BundleSplit."""
+    """Create a BundleSplit, as a person does."""
     manifest = bundle_split(name, **spec)
     manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
     scene.rest.create(scene.path("bundlesplits"), manifest)
@@ -111,13 +124,13 @@ def half(bundle: str) -> str:
 
 
 def halves(bundle: str) -> list[str]:
-    """Names of what comes of halving it."""
+    """Names of the two halves of a bundle."""
     space, lower, upper = bundle.rsplit("-", 2)
     return [f"{space}-{lower}-{half(bundle)}", f"{space}-{half(bundle)}-{upper}"]
 
 
 def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
-    """Which broker serves which bundle: its owner, unless its parent's does."""
+    """Serving broker by bundle: its owner, unless the parent's owner still serves it."""
     found = {}
     for name, bundle in bundles.items():
         parent = bundle["metadata"].get("annotations", {}).get(PARENT, "")
@@ -128,7 +141,7 @@ def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_served(scene: PolicyScene, lost: Collection[str] = ()) -> None:
-    """Every hash of every namespace is served by exactly one bundle; by none only if its broker is lost.
+    """Check that exactly one bundle serves every hash of every namespace, or none if its broker is lost.
 
     Raises `InvalidRingError`.
     """
@@ -158,7 +171,7 @@ def _check_once(bundles: Mapping[str, Any]) -> None:
 
 
 def leftovers(scene: PolicyScene) -> list[str]:
-    """Bundles that are locked, or marked as being cut out."""
+    """Bundles that are locked, or marked as being split off."""
     return [
         name
         for name, bundle in scene.bundles().items()

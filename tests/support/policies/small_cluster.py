@@ -1,4 +1,4 @@
-"""A whole small cluster: real API server, real Prometheus behind a faulty proxy, simulated brokers, the operator."""
+"""A small cluster: real API server, real Prometheus behind a faulty proxy, simulated brokers, the operator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
-from trimtab_testbed.servers.prometheus import Prometheus
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, landed
-from trimtab_testbed.simulated.scenarios import SCENARIOS, Scenario
+from trimtab_testbed.servers.prometheus import PrometheusServer
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, landed
+from trimtab_testbed.simulated.scenarios import SCENARIOS, ClusterScenario
 
 NAMESPACE = "messaging"
 POLICY = "policy"
@@ -41,8 +41,8 @@ def until(what: str, probe: Callable[[], T], within: float = 40.0, every: float 
     return found
 
 
-class Operator:
-    """`trimtab run` as a process of its own.
+class OperatorProcess:
+    """`trimtab run` as a process.
 
     program: what Python runs as `trimtab`. started: called after each start.
     """
@@ -107,23 +107,27 @@ class Operator:
             return 0, str(error)
 
     def stop(self, within: float = 20.0) -> int | None:
-        """SIGTERM; the exit code, or that of SIGKILL when it did not end `within` seconds."""
+        """End it with SIGTERM, after `within` seconds with SIGKILL; returns the exit code."""
         self._server.stop(within)
         return self._server.returncode
 
     def kill(self) -> None:
-        """SIGKILL: it finishes nothing, and says good-bye to nobody."""
+        """Kill it with SIGKILL, so that it finishes nothing."""
         self._server.kill()
 
 
-class Stage:
-    """Context manager. Three brokers, eight bundles, far from level, unless `scenario` is another one.
+class SmallCluster:
+    """Context manager. Three brokers with eight bundles, far from level, unless another `scenario` is given.
 
-    A policy is applied by the test.
+    The test applies a policy.
     """
 
     def __init__(
-        self, binaries: KubeBinaries, prometheus: Path, work_dir: Path, scenario: Scenario = SCENARIOS["uneven-8"]
+        self,
+        binaries: KubeBinaries,
+        prometheus: Path,
+        work_dir: Path,
+        scenario: ClusterScenario = SCENARIOS["uneven-8"],
     ) -> None:
         self.dir, self.scenario = work_dir, scenario
         self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)
@@ -156,25 +160,27 @@ class Stage:
         kubeconfig = self.control_plane.kubeconfig
         world = self._world(rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
         self.world = self._enter(world)
-        self.prometheus = self._enter(Prometheus(self._prometheus_program, self.dir / "prometheus", world.targets))
+        self.prometheus = self._enter(
+            PrometheusServer(self._prometheus_program, self.dir / "prometheus", world.targets)
+        )
         self.proxy = self._enter(FaultyProxy(self.prometheus.url))
         world.seed_bundles()
         world.wait_until_owned()
         self.first_owners = self.owners()
         self._first_bundles = world.bundles()
-        self.operator = Operator(shipped_kubeconfig(self.control_plane), self.dir).start()
+        self.operator = OperatorProcess(shipped_kubeconfig(self.control_plane), self.dir).start()
         self._open.append(self.operator)
 
     def _open_plane(self) -> None:
         self._enter(self.control_plane)
 
-    def _world(self, **where: Any) -> World:
-        return World(self.scenario, **where)
+    def _world(self, **where: Any) -> SimulatedCluster:
+        return SimulatedCluster(self.scenario, **where)
 
-    # -- what a person does --
+    # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:
-        """Create the policy: a cycle every two seconds, hardly any cool-down, unless `spec` says otherwise."""
+        """Create the policy: a cycle every two seconds and almost no cool-down, unless `spec` says otherwise."""
         base = {
             "mode": "DryRun",
             "interval": "2s",
@@ -211,7 +217,7 @@ class Stage:
         path = f"{API}/bundles/{name}" + ("/status" if status else "")
         self.rest.patch(path, {"status" if status else "spec": fields})
 
-    # -- what a person sees --
+    # -- a person's view --
 
     def policy(self) -> dict[str, Any] | None:
         try:
@@ -225,14 +231,14 @@ class Stage:
         return (self.policy() or {}).get("status") or {}
 
     def condition(self, kind: str) -> tuple[str, str, str]:
-        """status, reason and message of a condition of the policy; empty while it has none."""
+        """Status, reason and message of a condition of the policy; empty if it does not exist."""
         for condition in self.status().get("conditions", []):
             if condition["type"] == kind:
                 return condition["status"], condition["reason"], condition["message"]
         return "", "", ""
 
     def wait_condition(self, kind: str, status: str, reason: str = "", within: float = 40.0) -> str:
-        """Wait for a condition; its message."""
+        """Wait for a condition; returns its message."""
 
         def holds() -> bool:
             now = self.condition(kind)
@@ -245,17 +251,17 @@ class Stage:
         return self.condition(kind)[2]
 
     def wait_cycles(self, count: int) -> None:
-        """Wait until the policy has begun `count` more cycles."""
+        """Wait until the policy has started `count` more cycles."""
         for _ in range(count):
             before = self.status().get("lastCycle", {}).get("time")
             until("another cycle", lambda before=before: self.status().get("lastCycle", {}).get("time") != before)
 
     def owners(self) -> dict[str, str]:
-        """Who serves each bundle."""
+        """Owner of each bundle."""
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
 
     def desired_owners(self) -> dict[str, str]:
-        """Who is to have each bundle."""
+        """Desired owner of each bundle."""
         return {name: bundle["spec"].get("owner", "") for name, bundle in self.world.bundles().items()}
 
     def bundles_of(self, broker: str) -> list[str]:
@@ -267,11 +273,11 @@ class Stage:
         return [event.get("note", "") for event in found if event["reason"] == reason]
 
     def settled(self) -> bool:
-        """Whether every bundle is served by the broker it is wished on."""
+        """Whether every bundle is served by its desired owner."""
         return all(landed(bundle) for bundle in self.world.bundles().values())
 
     def reset(self) -> None:
-        """Back to the beginning: no fault, no policy, the first owners; and the operator, if its story ended it."""
+        """Return to the start: no fault, no policy, the first owners; and a running operator."""
         self.proxy.fault = Fault.NONE
         if not self.operator.running:
             self.operator.start()
@@ -285,7 +291,7 @@ class Stage:
         )
 
     def _undivide(self) -> None:
-        """What was divided is one bundle again, which nothing but a test can do."""
+        """Undo splits, which only a test can do."""
         for item in self.rest.get(f"{API}/bundlesplits")["items"]:
             self.rest.delete(f"{API}/bundlesplits/{item['metadata']['name']}")
         for name in self.owners().keys() - self.first_owners.keys():

@@ -1,6 +1,6 @@
-"""A whole small cluster whose pods are a StatefulSet's: kube-controller-manager restarts them, one after the other.
+"""A small cluster whose pods belong to a StatefulSet: kube-controller-manager restarts them one after the other.
 
-There is no kubelet, so one is played: pods are ready some time after they were made, and gone once they have ended.
+A simulated kubelet makes pods ready some time after their creation, and removes them after their end.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from stage import NAMESPACE, Stage, until
+from small_cluster import NAMESPACE, SmallCluster, until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeRest
-from trimtab_testbed.simulated.cluster import POD_LABELS, World, pod_spec, running_status
-from trimtab_testbed.simulated.scenarios import NamespaceShape, Scenario, brokers
+from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster, pod_spec, running_status
+from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape, brokers
 
 SET = "pulsar-broker"
-"""Name of the StatefulSet; its pods are called as the brokers of a scenario."""
+"""Name of the StatefulSet; its pods have the names of a scenario's brokers."""
 SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 LOOK_EVERY = 0.2
 STARTS_WITHIN = 2.0
 GRACE = 30.0
-"""Seconds between two looks at the pods; from a pod's creation until it is ready; that one may take to end."""
+"""Seconds between two reads of the pods; from a pod's creation until it is ready; for its graceful end."""
 
 
-def level(count: int, bundles: int) -> Scenario:
+def level(count: int, bundles: int) -> ClusterScenario:
     """`count` equal brokers at 40 %, each with about as many `bundles`."""
-    return Scenario(
+    return ClusterScenario(
         name="level",
         summary="equal brokers that restart",
         brokers=brokers(*[40.0] * count),
@@ -45,11 +45,12 @@ def level(count: int, bundles: int) -> Scenario:
 
 
 @dataclass
-class Witness:
-    """What the brokers said when they began and ended to serve, as it happened.
+class RestartWitness:
+    """The brokers' own reports of the start and end of serving.
 
-    serving: by bundle, who serves it. served_by: by bundle, who did last. moves: by bundle, how often another broker
-    began to serve it. twice: what was served by two at once. gap: longest time (seconds) for which each was by none.
+    serving: serving brokers by bundle. served_by: the last one by bundle. moves: number of times that another broker
+    started to serve it, by bundle. twice: bundles that two brokers served at once. gap: longest time in seconds without
+    a broker.
     """
 
     serving: dict[str, set[str]] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Witness:
     _left_at: dict[str, float] = field(default_factory=dict)
 
     def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  as a world tells it
-        """One beginning or end."""
+        """Note the start or end of serving."""
         now, serving = time.monotonic(), self.serving.setdefault(bundle, set())
         if not serves:
             serving.discard(broker)
@@ -76,14 +77,14 @@ class Witness:
 
 @dataclass
 class Kubelet:
-    """Context manager: does with the pods of `world` what a kubelet would, and its brokers live and die with them.
+    """Context manager: does a kubelet's part with the pods of `world`, and starts and stops their brokers.
 
-    A pod that is told to end has its broker serve until that has given all away, or its grace is over. cut_off: what a
-    broker still served when its time was over. peak: highest CPU of a broker at a look, percent.
+    The broker of a terminating pod serves until it has given all bundles away, or the grace period is over. cut_off:
+    what it still served at that time. peak: highest CPU of a broker at a read, in percent.
     """
 
     rest: KubeRest
-    world: World
+    world: SimulatedCluster
     starts_within: float = 0.0
     cut_off: list[str] = field(default_factory=list)
     peak: float = 0.0
@@ -141,21 +142,21 @@ def _seconds_since(text: str) -> float:
     return time.time() - datetime.fromisoformat(text).timestamp()
 
 
-class RollingStage(Stage):
-    """The stage of a `scenario` on a control plane that has controllers; its pods belong to a StatefulSet.
+class StatefulSetCluster(SmallCluster):
+    """A small cluster of a `scenario` on a control plane with controllers; its pods belong to a StatefulSet.
 
-    plane: running, and left running.
+    plane: runs before and afterwards.
     """
 
-    def __init__(self, plane: ControlPlane, prometheus: Path, work_dir: Path, scenario: Scenario) -> None:
+    def __init__(self, plane: ControlPlane, prometheus: Path, work_dir: Path, scenario: ClusterScenario) -> None:
         super().__init__(plane.binaries, prometheus, work_dir, scenario)
-        self.control_plane, self.witness = plane, Witness()
+        self.control_plane, self.witness = plane, RestartWitness()
 
     def _open_plane(self) -> None:
-        """It runs."""
+        """It runs already."""
 
-    def _world(self, **where: Any) -> World:
-        return World(self.scenario, **where, told=self.witness.told, pods=False)
+    def _world(self, **where: Any) -> SimulatedCluster:
+        return SimulatedCluster(self.scenario, **where, told=self.witness.told, pods=False)
 
     def _start(self) -> None:
         super()._start()
@@ -164,7 +165,7 @@ class RollingStage(Stage):
         until("all pods are ready", self._stands)
 
     def roll_out(self, within: float) -> None:
-        """``kubectl rollout restart``, and wait until it is done: a pod is replaced once all others are ready."""
+        """Run ``kubectl rollout restart`` and wait for its end: a pod is replaced when all others are ready."""
         self.control_plane.kubectl("-n", NAMESPACE, "rollout", "restart", f"statefulset/{SET}")
         until("all pods were restarted", self._stands, within)
 

@@ -1,0 +1,98 @@
+"""Commands about a proposal: the annotations of a policy, why one is refused, and what came of it.
+
+An annotation is read from the API server and removed once it is taken. The object that a handler gets may be older, and
+still have an annotation that was taken already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from trimtab_operator.kube.client import POLICIES, Api, ConflictError, NotFoundError
+from trimtab_operator.proposals.states import COMMANDS, REFUSALS, Event, may
+from trimtab_operator.proposals.store import Standing
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
+from trimtab_operator.state.settings import Settings
+
+_TRIES = 4
+"""Attempts to remove an annotation while the policy is being edited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command. word: value of the annotation. pinned: id of the proposal that it is for, empty any."""
+
+    word: str
+    pinned: str = ""
+
+    @classmethod
+    def of(cls, policy: Mapping[str, Any]) -> Self | None:
+        """The command that a BalancingPolicy object carries, None without one."""
+        annotations = policy["metadata"].get("annotations") or {}
+        word = annotations.get(REBALANCE_ANNOTATION)
+        return None if word is None else cls(word, annotations.get(PROPOSAL_ANNOTATION, ""))
+
+
+async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
+    """Remove the annotations, unless another command was written meanwhile. Raises `ApiError`.
+
+    policy: the object as it was read.
+    """
+    namespace, name = policy["metadata"]["namespace"], policy["metadata"]["name"]
+    for _ in range(_TRIES):
+        if Asked.of(policy) != asked:
+            return
+        gone = {REBALANCE_ANNOTATION: None, PROPOSAL_ANNOTATION: None}
+        meta = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": gone}
+        try:
+            await api.patch(POLICIES, namespace, name, {"metadata": meta})
+        except NotFoundError:
+            return
+        except ConflictError:
+            policy = await api.get(POLICIES, namespace, name)
+        else:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The result of a command. word: value of the annotation. text: what was done, or why it was refused."""
+
+    word: str
+    text: str
+    refused: bool = False
+
+
+_INSTEAD = {
+    Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
+    Mode.AUTO: (
+        "it moves by itself; `trimtab pause {policy} -n {namespace}` ends that at once, Approve would ask before each "
+        "proposal"
+    ),
+}
+"""Advice for a command in a mode without proposals."""
+
+_QUOTED = 40
+"""Characters of a command that its answer quotes."""
+
+
+def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> str | None:
+    """Why a command is refused; None when it is allowed. pinned: id of the proposal that it is for, empty any."""
+    event = COMMANDS.get(word)
+    if event is None:
+        return f"annotation {REBALANCE_ANNOTATION} is {word[:_QUOTED]!r}: write approve, refresh or stop"
+    if settings.mode is not Mode.APPROVE:
+        names = {"policy": settings.name, "namespace": settings.prometheus.namespace}
+        return f"spec.mode is {settings.mode}: {_INSTEAD[settings.mode].format(**names)}"
+    if event is Event.APPROVE and settings.paused:
+        where = f"{settings.name} -n {settings.prometheus.namespace}"
+        return f"the policy is paused: resume it first (trimtab resume {where})"
+    if not may(standing.state, event):
+        why = REFUSALS[standing.state][event]
+        return f"{standing.message}; {why}" if standing.message else why
+    if event is Event.APPROVE and pinned and standing.kept is not None and pinned != standing.kept.id:
+        return f"it is for proposal {pinned[:_QUOTED]}, and the one there is now is {standing.kept.id}"
+    return None
