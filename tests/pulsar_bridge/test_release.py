@@ -132,9 +132,9 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
         if way == "it is gone":
             with pytest.raises(PulsarError):
                 await release.check()
-                await wheel.check()
-                assert pulsar.written == []
-                await found_settings_store(context.api, scene.namespace).delete()  # as the condition says
+            await wheel.check()
+            assert pulsar.written == []
+            await found_settings_store(context.api, scene.namespace).delete()  # as the condition says
         await wheel.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert context.link.hand.held is True
