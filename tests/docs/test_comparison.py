@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_lab.simulation import SCENARIOS, Score
+from trimtab_lab.simulation import SCENARIOS, RunScore
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -26,12 +26,12 @@ def script() -> Iterator[Any]:
     sys.path.remove(str(DOCS / "tools"))
 
 
-def sooner(one: Score, other: Score) -> bool:
+def sooner(one: RunScore, other: RunScore) -> bool:
     """Whether `one` was balanced, and in fewer rounds than `other`, if `other` was at all."""
     return one.balanced is not None and (other.balanced is None or one.balanced < other.balanced)
 
 
-def fewer(one: Score, other: Score, times: float = 2) -> bool:
+def fewer(one: RunScore, other: RunScore, times: float = 2) -> bool:
     """Whether `one` needed fewer moves than a part of those of `other`."""
     return one.moves < other.moves / times
 
