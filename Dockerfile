@@ -1,5 +1,5 @@
 # The image of Trimtab: docker build -t localhost/trimtab:0.1.0 .
-# Every step is a script of image/, and `make image` carries out this very file where there is no Docker (image/README.md).
+# Every step is a script of image/ (image/README.md).
 # Behind a proxy with a certificate of its own, or with an index of your own (neither is kept in the image):
 #   docker build --secret id=pip,src=pip.conf --secret id=ca,src=ca.crt .
 ARG BASE=debian:bookworm-slim

@@ -74,7 +74,7 @@ check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Ro
 	$(BIN)/trimtab rbac --check deploy/kustomize/base
 	$(BIN)/trimtab crds --check charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --check charts/trimtab/files
-	$(BIN)/python docs/generate.py --check --quick
+	$(BIN)/python docs/tools/generate.py --check --quick
 	$(MKDOCS) --site-dir .trimtab/site
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
@@ -89,28 +89,28 @@ crds: $(STAMP) ## render crds/ from the resource models, deploy/rbac.yaml, and t
 	$(BIN)/trimtab rbac --watch-nodes --write charts/trimtab/files
 
 docs: $(STAMP) ## write the generated pages of docs/ and CHANGELOG.md, and build the site of it all in site/
-	$(BIN)/python docs/generate.py
-	$(BIN)/python docs/changelog.py
+	$(BIN)/python docs/tools/generate.py
+	$(BIN)/python docs/tools/changelog.py
 	$(MKDOCS)
 	@echo "open site/index.html, or for its search too: python3 -m http.server -d site, then http://localhost:8000"
 
-plots: $(STAMP) ## draw the algorithms' pictures of docs/explanation anew
-	$(BIN)/python docs/generate.py explanation/
+plots: $(STAMP) ## redraw the algorithms' pictures of docs/explanation
+	$(BIN)/python docs/tools/generate.py explanation/
 
-screenshots: $(STAMP) ## draw the pictures of terminals in docs/images anew, with what the code prints today
-	$(BIN)/python docs/generate.py images/
+screenshots: $(STAMP) ## redraw the pictures of terminals in docs/images
+	$(BIN)/python docs/tools/generate.py images/
 
 bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs/benchmarks.md)
 	$(BIN)/python benchmarks/decide.py
 	$(BIN)/python benchmarks/hermes.py
 	$(BIN)/python benchmarks/pipeline.py
-	$(BIN)/python benchmarks/operator.py
+	$(BIN)/python benchmarks/operator_at_scale.py
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)
 
-image: setup ## the container image without Docker, as .trimtab/image/trimtab.tar, and the operator running in it (needs root and mmdebstrap)
-	@PYTHONPATH=image $(BIN)/python image/make_image.py $(IMAGE)
+image: setup ## prove without Docker that the program starts as user 10001 on a read-only root (needs root; IMAGE="command" for another)
+	@sh image/prove.sh $(IMAGE)
 
 lock: ## rewrite the hashed lock files from pyproject.toml (needs uv)
 	sh requirements/lock.sh

@@ -1,6 +1,6 @@
-"""A fleet of brokers, and a server process that replays what a Prometheus would say of it at next to no cost.
+"""A fleet of brokers, and a server process that replays the answers of a Prometheus about it.
 
-So what a benchmark measures is ours. The same size is always the same fleet.
+Replaying costs next to nothing, so a benchmark measures our own code. The same size is always the same fleet.
 
     python benchmarks/canned_prometheus.py FOLDER      serve the bodies in FOLDER, after printing the port
 """
@@ -38,7 +38,7 @@ _WINDOW, _SAMPLES = 1e6, 20  # seconds, so that what was recorded stays young; r
 
 
 class Size(NamedTuple):
-    """How large a fleet is. topics: if there are any, bundles have no metrics of their own."""
+    """Size of a fleet. With topics, bundles have no metrics of their own."""
 
     brokers: int
     bundles: int
@@ -73,7 +73,7 @@ class Fleet:
         return replace(self, bundles=(), owner=self.owner[:0], rate=self.rate[:0])
 
     def topology(self) -> Topology:
-        """What the resources would say of it."""
+        """The topology, as the resources would describe it."""
         n, m = len(self.pods), len(self.bundles)
         return Topology(
             brokers=self.pods,
@@ -93,7 +93,7 @@ class Fleet:
         )
 
     def settings(self, url: str = "http://unused") -> PrometheusSettings:
-        """How to read it: for ever fresh, topics where bundles have no metrics."""
+        """Settings with which its samples never grow old; per topic where bundles have no metrics."""
         return PrometheusSettings(
             url,
             "pulsar",
@@ -104,11 +104,11 @@ class Fleet:
         )
 
     def tables(self) -> tuple[Table, ...]:
-        """What a cycle asks for."""
+        """The tables that a cycle reads."""
         return brokers("kubernetes"), TOPICS if self.size.topics else BUNDLES
 
     def rows(self, pods: Sequence[str]) -> tuple[list[str], npt.NDArray[np.float64]]:
-        """Labels of each series that `pods` tell of what they carry, as JSON, and its rate."""
+        """Labels (JSON) and rate of each series about the load of `pods`."""
         ours = np.isin(self.owner, [self.pods.index(pod) for pod in pods])
         if not self.size.topics:
             at = np.flatnonzero(ours)
@@ -125,7 +125,7 @@ class Fleet:
         return labels, np.round(chance.lognormal(2, 2, len(at)), 3)
 
     def record(self, folder: Path) -> int:
-        """Write every body that a cycle asks for; returns their size in bytes."""
+        """Write every body that a cycle reads; returns their size in bytes."""
         return sum(self._record_shard(folder, sorted(self.pods)[k::SHARDS]) for k in range(SHARDS))
 
     def _record_shard(self, folder: Path, pods: Sequence[str]) -> int:
@@ -176,7 +176,7 @@ def replaying(folder: Path) -> Iterator[str]:
 
 
 def _serve(folder: Path, listener: socket.socket) -> None:
-    """Replay the bodies in `folder` for ever."""
+    """Replay the bodies in `folder` until killed."""
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=_replay, args=(folder, connection), daemon=True).start()

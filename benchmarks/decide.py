@@ -1,4 +1,4 @@
-"""How long decisions take, beside the Java classes: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
+"""Times of decisions beside the Java classes: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
 
 Every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and ``balanced``, and
 the class it comes from in the same run. Thresholds of hits are such that every call of ``hot`` decides.
@@ -20,21 +20,75 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import java_side
-from java_side import Call, Figures
 from large_cluster import Size, an_hour_later, reference, workload
 from trimtab_lab.conformance.pulsar_clusters import params
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory
 from trimtab_strategies.planner.decide import decide
+
+RECORDED = Path(__file__).parent / "data" / "java-speed.json"
+PROGRAM = Path(__file__).parents[1] / ".trimtab" / "oracle" / "run"
+
+
+class Call(NamedTuple):
+    """A timed call of a Java class."""
+
+    original: str
+    method: str
+    size: Size
+    workload: str
+
+
+Figures = Mapping[Call, Mapping[str, Any]]
+
+
+def java_live(sizes: Sequence[Size], seconds: float) -> Figures:
+    """Measure the classes now, each call for `seconds` and at least three times."""
+    if not PROGRAM.is_file():
+        raise SystemExit(f"the oracle is not in {PROGRAM.parent}: `make oracle` builds it, or use --java recorded")
+    done = subprocess.run(
+        [PROGRAM, "--bench", str(seconds), *map(str, sizes)],
+        env={**os.environ, "ORACLE_JAVA_OPTS": "-Xmx4g"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        text=True,
+    )
+    return _figures([json.loads(line) for line in done.stdout.splitlines()])
+
+
+def java_recorded() -> Figures:
+    """The committed figures."""
+    return _figures(json.loads(RECORDED.read_text())["results"])
+
+
+def record_java(figures: Figures, about: Mapping[str, Any]) -> None:
+    """Replace the committed figures."""
+    results = [
+        {"original": call.original, "method": call.method, "size": str(call.size), "workload": call.workload, **found}
+        for call, found in figures.items()
+    ]
+    lines = ",\n".join(f"  {json.dumps(result)}" for result in results)
+    RECORDED.write_text(f'{{\n "about": {json.dumps(about)},\n "results": [\n{lines}\n ]\n}}\n')
+
+
+def _figures(results: Sequence[Mapping[str, Any]]) -> Figures:
+    figures = {}
+    for result in results:
+        size = Size.parse(result.get("size") or f"{result['brokers']}x{result['per_broker']}")
+        call = Call(result["original"], result["method"], size, result["workload"])
+        milliseconds = {key: float(f"{value:.4g}") for key, value in result.items() if key.endswith("_ms")}
+        figures[call] = {**milliseconds, "calls": result["calls"], "decisions": result["decisions"]}
+    return figures
+
 
 SIZES = (Size(10, 100), Size(10, 600), Size(100, 600), Size(300, 600))
 LARGE = Size(100, 600)
@@ -59,9 +113,9 @@ UNCAPPED = MoveLimits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max
 
 
 class Subject(NamedTuple):
-    """What is timed: a call on a cluster and its memory, which returns the number of decisions and the next memory.
+    """A timed call on a cluster and its memory; it returns the number of decisions and the next memory.
 
-    warm: calls share what was found out about the cluster, as the placements of one decision do.
+    warm: calls share what is cached about the cluster, as the placements of one decision do.
     """
 
     name: str
@@ -107,7 +161,7 @@ def _split(splitter: Any) -> Callable[[ClusterLoad, Any], tuple[int, Any]]:
 
 
 def whole_decisions() -> Iterator[Subject]:
-    """What a whole decision takes, and the plain reference; there is no Java for those."""
+    """Whole decisions, and the plain reference; Java has no counterpart."""
     for shedder, placement in PAIRS:
         if shedder in registry.SHEDDERS and placement in registry.PLACEMENTS:
             rows = (registry.SHEDDERS[shedder].params, registry.PLACEMENTS[placement].params)
@@ -125,18 +179,18 @@ def _decide(pair: registry.Pair) -> Callable[[ClusterLoad, Any], tuple[int, Any]
 
 
 def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, float]:
-    """Milliseconds of one call, after one to warm up, with what that one remembers."""
+    """Milliseconds of one call with the memory of a first one to warm up."""
     decisions, memory = subject.call(cluster, None)
-    picture = an_hour_later(cluster)
+    snapshot = an_hour_later(cluster)
     if subject.warm:
-        _, memory = subject.call(picture, memory)
+        _, memory = subject.call(snapshot, memory)
     spent: list[float] = []
     busy: list[float] = []
     end = time.perf_counter() + seconds
     while len(spent) < 3 or (time.perf_counter() < end and len(spent) < 200):
-        picture = picture if subject.warm else an_hour_later(cluster)
+        snapshot = snapshot if subject.warm else an_hour_later(cluster)
         wall, processor = time.perf_counter(), time.thread_time()
-        decisions, _ = subject.call(picture, memory)
+        decisions, _ = subject.call(snapshot, memory)
         busy.append((time.thread_time() - processor) * 1000)
         spent.append((time.perf_counter() - wall) * 1000)
     return {"median_ms": median(spent), "min_ms": min(spent), "cpu_median_ms": median(busy), "decisions": decisions}
@@ -203,9 +257,9 @@ def main() -> None:
         print(json.dumps(peak(options.peak)))
         return
     about = {"python": platform.python_version(), "numpy": np.__version__, "cores": len(os.sched_getaffinity(0))}
-    java = java_side.recorded() if options.java == "recorded" else java_side.live(options.sizes, options.seconds)
+    java = java_recorded() if options.java == "recorded" else java_live(options.sizes, options.seconds)
     if options.java == "record":
-        java_side.record(java, {"pulsar": "4.2.4", "cores": about["cores"]})
+        record_java(java, {"pulsar": "4.2.4", "cores": about["cores"]})
     print(f"{'size':8} {'workload':9} {'':9} {'strategy':55} {'ms':>9} {'moves':>7} {'Java ms':>11} {'ratio':>8} moves")
     rows = []
     for row in measure(options.sizes, java, options.seconds):

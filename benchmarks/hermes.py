@@ -1,4 +1,4 @@
-"""How long one weighted balance takes, and how good it is: `python benchmarks/hermes.py [--json FILE] [--largest N]`.
+"""Time and quality of one weighted balance: `python benchmarks/hermes.py [--json FILE] [--largest N]`.
 
 The cases are those on which the original was measured (`data/hermes-java-speed.json`, cpu time of one thread): weights
 lognormal(3, 1) operations/s, one consumer a subscription.
@@ -43,7 +43,7 @@ FORMS = {
 
 
 class Case(NamedTuple):
-    """What is measured: the size, the case's name and the law of the targets."""
+    """A measured case: size, name and law of the targets."""
 
     consumers: int
     subscriptions: int
@@ -61,7 +61,7 @@ def rules(form: str, law: Law) -> Rules:
 def work(
     case: Case, weights: Mapping[str, float], holders: Mapping[str, tuple[str, ...]], moved: float = NEVER
 ) -> Workload:
-    """The input of one balance; every consumer reports what it carries and a cpu utilisation that follows it."""
+    """The input of one balance; every consumer reports its load and a cpu utilisation in proportion."""
     consumers = [f"10_0_{k // 256}_{k % 256}$consumer" for k in range(case.consumers)]
     ops: dict[str, dict[str, float]] = {name: {} for name in consumers}
     for name, held in holders.items():
@@ -85,7 +85,7 @@ def work(
 
 
 def prepared(case: Case, form: str) -> Workload:
-    """The balance that is measured, after those it builds on."""
+    """The measured balance, after those it builds on."""
     rng = np.random.default_rng(1)
     names = [f"group{k % 50}.topic{k % 997}$subscription{k}" for k in range(case.subscriptions)]
     cold = dict(zip(names, rng.lognormal(3, 1, len(names)).tolist(), strict=True))
@@ -104,7 +104,7 @@ def prepared(case: Case, form: str) -> Workload:
 
 
 def quality(given: Workload, found: Balance) -> dict[str, float]:
-    """Distance of the weights that are really carried from the targets, and what changed hands."""
+    """Distance of the carried weights from the targets, and number of tasks that changed hands."""
     carried = dict.fromkeys(found.order, 0.0)
     for name, held in found.assignments.items():
         for consumer in held:

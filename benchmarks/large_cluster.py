@@ -41,7 +41,7 @@ def workload(size: Size, *, hot: bool) -> ClusterLoad:
     x = (((i * HASHED_PER_BROKER + j) * 2654435761) & 0xFFFFFFFF) / 2**32
     rate = (20 + 80 * x) * np.where(hot & (i % 10 == 0), 4, 1)
     short = np.stack([rate, rate, rate * 1024, rate * 1024], axis=1)
-    m, nobody = n * per, np.zeros(n * per, dtype=bool)
+    m, none = n * per, np.zeros(n * per, dtype=bool)
     ranges = [bundle_names(f"t/n{k}", default_boundaries(per)) for k in range(n)]
     bundles = Bundles(
         names=tuple(ranges[broker][k] for broker, k in zip(i.tolist(), j.tolist(), strict=True)),
@@ -52,8 +52,8 @@ def workload(size: Size, *, hot: bool) -> ClusterLoad:
         topics=np.full(m, 10.0),
         sessions=np.ones(m),
         last_unload=np.full(m, np.nan),
-        pinned=nobody,
-        in_flight=nobody,
+        pinned=none,
+        in_flight=none,
         moving_from=np.full(m, -1),
         moving_share=np.zeros(m),
     )
@@ -64,21 +64,21 @@ def workload(size: Size, *, hot: bool) -> ClusterLoad:
 def _brokers(n: int, traffic: np.ndarray, *, hot: bool) -> Brokers:
     usage = np.zeros((n, 5))
     usage[:, 0] = np.where(hot & (np.arange(n) % 10 == 0), 95, 40 + np.arange(n) % 7)
-    everyone = np.ones(n, dtype=bool)
+    every = np.ones(n, dtype=bool)
     return Brokers(
         names=tuple(f"broker-{k:04d}:8080" for k in range(n)),
         usage=usage,
         limit=np.where(np.arange(5) == 0, 100.0, -1.0) * np.ones((n, 1)),
         traffic=traffic,
         age=np.zeros(n),
-        ready=everyone,
-        schedulable=everyone,
-        trusted=everyone,
+        ready=every,
+        schedulable=every,
+        trusted=every,
     )
 
 
 def an_hour_later(cluster: ClusterLoad) -> ClusterLoad:
-    """The same cluster when all cool-downs are over, without anything computed from it before: a new picture."""
+    """The same cluster when all cool-downs are over, with nothing cached: a new snapshot."""
     later = cluster.now + 3600
     return replace(cluster, brokers=replace(cluster.brokers), bundles=replace(cluster.bundles), now=later)
 

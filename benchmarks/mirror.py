@@ -1,9 +1,10 @@
-"""How long the first mirror of a large Pulsar cluster takes, and what it costs from then on.
+"""Time of the first mirror of a large Pulsar cluster, and its cost from then on.
 
-The cluster is a simulated admin REST in a process of its own; the API server and etcd are real. Measured: bundles
-written a second until all objects are there; then, for a minute in which nothing changes, requests a second that
-brokers get, writes (none), processor time of the mirror, and how long its event loop is held up; and how long it takes
-until a change made in Pulsar is in the object.
+The cluster is a simulated admin REST in a process of its own; the API server and etcd are real. Measured are:
+- bundles written a second until all objects are there;
+- for a minute without changes: requests a second to brokers, writes (none), processor time of the mirror, and stalls of
+  its event loop;
+- seconds until a change made in Pulsar is in the object.
 
     python benchmarks/mirror.py --brokers 100 --namespaces 100 --bundles 600
 """
@@ -60,24 +61,24 @@ def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
 
 
 def told(url: str) -> Any:
-    """What it answers."""
+    """The answer of the admin REST."""
     with urllib.request.urlopen(url, timeout=30) as answer:
         return json.load(answer)
 
 
 def put(url: str) -> None:
-    """Change something there."""
+    """Make a change in the simulated cluster."""
     with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=30):
         pass
 
 
 def writes(context: ClusterState) -> float:
-    """ObjectWriter that the mirror has made."""
+    """Number of writes of the mirror."""
     return sum(s.value for m in context.metrics.mirror_writes.collect() for s in m.samples if s.name.endswith("_total"))
 
 
 def complete(context: ClusterState, bundles: int) -> bool:
-    """Whether every bundle is there, with its owner, and all namespaces say so."""
+    """Whether every bundle has its object and owner, and all namespaces are ready."""
     items = context.stores.bundles.items
     if len(items) < bundles or not all(b.status_owner for b in items.values()):
         return False
@@ -85,7 +86,7 @@ def complete(context: ClusterState, bundles: int) -> bool:
 
 
 def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
-    """Put all objects into etcd as the mirror would have made them, but for what TopicNamespaces say of themselves."""
+    """Put all objects into etcd as the mirror would make them, without the status of TopicNamespaces."""
     admin, path = (
         FakePulsar.large(asked.brokers, asked.namespaces, asked.bundles, asked.port),
         f"/apis/{API_VERSION}/namespaces",
@@ -109,7 +110,7 @@ def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
 
 
 async def first(context: ClusterState, bundles: int) -> dict[str, float]:
-    """The first mirror."""
+    """Figures of the first mirror."""
     begun, cpu = time.monotonic(), time.process_time()
     async with heartbeat() as heart:
         await until(lambda: complete(context, bundles), within=7200.0)
@@ -125,7 +126,7 @@ async def first(context: ClusterState, bundles: int) -> dict[str, float]:
 
 
 async def steady(context: ClusterState, url: str, seconds: float) -> dict[str, float]:
-    """So many seconds in which nothing changes."""
+    """Figures of some seconds without changes."""
     asked, written = told(f"{url}/counts")["requests"], writes(context)
     begun, cpu = time.monotonic(), time.process_time()
     async with heartbeat() as heart:
@@ -144,7 +145,7 @@ async def steady(context: ClusterState, url: str, seconds: float) -> dict[str, f
 
 
 async def change(context: ClusterState, url: str) -> dict[str, float]:
-    """Until the object says that its bundle is served by another broker."""
+    """Seconds until the object names the new broker of its bundle."""
     bundle = next(iter(context.stores.bundles.items.values()))
     ids = context.link.ids or {}
     other = next(name for name in ids if name != bundle.status_owner)
@@ -157,7 +158,7 @@ async def change(context: ClusterState, url: str) -> dict[str, float]:
 
 
 async def measured(plane: ControlPlane, url: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """All three."""
+    """The figures of all three parts."""
     async with Api.connect(str(plane.kubeconfig)) as api, connected(url, requests_per_second=asked.rate) as admin:
         context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(cluster(bundles=1, a=0.5))), Metrics())
         context.link.spec = PulsarSpec(admin_url=url, requests_per_second=asked.rate)

@@ -71,7 +71,7 @@ def _run(at: float) -> tuple[float, float]:
 
 
 class Reference:
-    """A process that runs cycles in numpy when it is told to."""
+    """A process that runs cycles in numpy on request."""
 
     def __init__(self, size: Size, url: str) -> None:
         spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads is not safe

@@ -9,7 +9,7 @@ runs the floor, `numpy_cycle`, so that a busy machine slows both.
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
     T  as L, but with the metrics of      spark         the rest of the job
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
-                                          glance        a look at the brokers alone
+                                          refresh       a broker refresh
 
     --on connect   the same on a Spark Connect server, a process of its own that is up already (--on embedded)
     --soak N       then N cycles without the floor: p50, p95, and memory at the start, in the middle, at the end
@@ -21,13 +21,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,21 +39,85 @@ import numpy as np
 import topics_to_bundles
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
-from processes import memory, processor_time
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import spark_sources
+
+_MEGA = 1024  # kB in a MB, as /proc counts
+
+
+def memory(jvm: int | None = None) -> dict[str, int]:
+    """MB: resident size of this process and of the JVM, proportional size of what runs below the JVM.
+
+    jvm: process id; None for the first child of this process that is one.
+    """
+    children = _children()
+    jvm = jvm or _own_jvm(children)
+    below = _below(jvm, children)
+    workers = [_size(pid, "smaps_rollup", "Pss") for pid in below]
+    return {
+        "driver": _size(os.getpid(), "status", "VmRSS") // _MEGA,
+        "jvm": _size(jvm, "status", "VmRSS") // _MEGA,
+        "workers": sum(workers) // _MEGA,
+    }
+
+
+def processor_time(jvm: int | None = None) -> float:
+    """Processor seconds of the same processes; an ended child counts with the process that waited for it."""
+    children = _children()
+    jvm = jvm or _own_jvm(children)
+    return time.process_time() + sum(map(_used, (jvm, *_below(jvm, children))))
+
+
+def _own_jvm(children: dict[int, list[int]]) -> int:
+    return next(pid for pid in _below(os.getpid(), children) if _is_java(pid))
+
+
+def _used(pid: int) -> float:
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def _children() -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found[parent].append(int(folder.name))
+    return found
+
+
+def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
+    return [one for child in children.get(pid, ()) for one in (child, *_below(child, children))]
+
+
+def _is_java(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/exe").readlink().name == "java"
+    return False
+
+
+def _size(pid: int, file: str, field: str) -> int:
+    """Kilobytes; 0 of a process that has ended."""
+    with suppress(OSError):
+        found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/{file}").read_text(), re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
+
 
 ENGINES = ("embedded", "connect")
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
 """Cycles to warm up, and cycles that count."""
+SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 STEP = 60.0
-"""Seconds between two cycles, as the evaluation times tell; in truth each begins when the one before has ended."""
+"""Seconds between the evaluation times of two cycles. Each cycle begins when the one before has ended."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one program is to measure. started: epoch seconds at which it was started. server: pid of Connect's JVM."""
+    """The task of one program. started: epoch seconds of its start. server: pid of Connect's JVM."""
 
     size: str
     master: str
@@ -66,7 +132,7 @@ class Job:
 
 @dataclass
 class Run:
-    """Seconds (on the clock, of processor time) of each cycle and of each one in numpy, and phases of each cycle."""
+    """Seconds (clock, processor time) of each cycle here and in numpy, and phases of each cycle."""
 
     cycle: list[tuple[float, float]] = field(default_factory=list)
     floor: list[tuple[float, float]] = field(default_factory=list)
@@ -74,14 +140,14 @@ class Run:
 
 
 class Program:
-    """The program that is measured: one policy."""
+    """The measured program: one policy."""
 
     def __init__(self, job: Job, source: LoadSource, topology: Topology) -> None:
         self._job, self._source, self._topology = job, source, topology
         self._count = 0
 
     def cycle(self) -> tuple[float, Observation]:
-        """Seconds of the next cycle, and what it saw."""
+        """Seconds of the next cycle, and its observation."""
         begin = time.perf_counter()
         observed = self._source.observe(self._topology, self.at).result()
         took = time.perf_counter() - begin
@@ -96,7 +162,7 @@ class Program:
         return START + STEP * self._count
 
     def beside(self, reference: Reference) -> Run:
-        """Cycles and the floor in turn; those that warm up do not count."""
+        """Cycles and the floor in turn; warm-up cycles do not count."""
         run = Run()
         for _ in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))
@@ -107,8 +173,8 @@ class Program:
         warm = self._job.warm
         return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
 
-    def glance(self, brokers: Topology) -> tuple[float, float]:
-        """Seconds of a look at the brokers alone, as between two cycles: on the clock, of processor time."""
+    def refresh(self, brokers: Topology) -> tuple[float, float]:
+        """Seconds of a broker refresh, as between two cycles: clock, processor time."""
         begin, used = time.perf_counter(), processor_time(self._job.server)
         observed = self._source.observe_brokers(brokers, self.at).result()
         assert observed.load.brokers.trusted.all()
@@ -125,7 +191,7 @@ class Program:
 
 
 def measured(job: Job) -> dict[str, Any]:
-    """All figures of one program; runs in it."""
+    """All figures of one program, measured inside it."""
     ready = time.time()
     fleet = Fleet.of(SIZES[job.size])
     topology, settings = fleet.topology(), fleet.settings(job.url)
@@ -144,14 +210,14 @@ def measured(job: Job) -> dict[str, Any]:
         finally:
             reference.close()
         brokers = fleet.brokers_alone.topology()
-        glances = [program.glance(brokers) for _ in range(15)][4:]
+        refreshes = [program.refresh(brokers) for _ in range(15)][4:]
         held = memory(job.server)
         soaked = program.soak() if job.soak else None
     finally:
         sources.close()
     return _figures(run) | {
         "start": _rounded(start | {"all": sum(start.values()), "processor_time": used}),
-        "glance": np.median(glances, axis=0).round(3).tolist(),
+        "refresh": np.median(refreshes, axis=0).round(3).tolist(),
         "memory": held,
         "soak": soaked,
     }
@@ -179,7 +245,7 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_a_program(job: Job) -> dict[str, Any]:
-    """The figures of a program that is started for it."""
+    """The figures of a new program."""
     command = [sys.executable, __file__, "--job", json.dumps(asdict(job) | {"started": time.time()})]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -192,7 +258,7 @@ def engine(name: str, folder: Path) -> Iterator[tuple[str, int | None]]:
     if name == "embedded":
         yield f"local[{SHARDS}]", None
         return
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+    sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
     from connect_server import ConnectServer  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     with ConnectServer(folder, memory="700m", lasting=True) as server:
@@ -218,14 +284,14 @@ def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[s
 
 
 def told(figures: Mapping[str, Any]) -> str:
-    """Figures as a person reads them."""
-    (glance, used), start = figures["glance"], figures["start"]
+    """Figures as text."""
+    (refresh, used), start = figures["refresh"], figures["start"]
     phases = ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
     held = ", ".join(f"{name} {value} MB" for name, value in figures["memory"].items())
     cycle = f"cycle {figures['cycle']} s (slowest {figures['slowest']}; {phases})"
     lines = [
         f"{figures['size']} on {figures['on']}: {cycle}, numpy {figures['numpy']} s, ratio {figures['ratio']}",
-        f"    processor time of a cycle: {figures['processor_time']}; a glance {glance} s, of processor time {used}",
+        f"    processor time, cycle: {figures['processor_time']}; broker refresh {refresh} s (processor time {used})",
         f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
     ]
     if soaked := figures["soak"]:

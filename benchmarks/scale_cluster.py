@@ -1,6 +1,6 @@
-"""A large cluster in a real kube-apiserver and etcd: made once, kept in the cache folder, begun anew on a copy.
+"""A large cluster in a real kube-apiserver and etcd: made once, kept in the cache folder, and copied for each run.
 
-Every bundle is served by the broker it is wished on, as in a cluster that has a past.
+Its desired owner serves every bundle, as in a cluster that has run for a while.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _wait_until_listed(plane: ControlPlane) -> None:
     deadline = time.monotonic() + 300
     while True:
         try:
-            plane.rest.get(path("bundles") + "?fieldSelector=spec.owner=nobody")
+            plane.rest.get(path("bundles") + "?fieldSelector=spec.owner=none")
         except KubeApiError as error:
             if error.status != HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() > deadline:
                 raise

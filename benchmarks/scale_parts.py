@@ -1,4 +1,4 @@
-"""What is measured of the operator at scale; each function runs in a process of its own and returns figures by name.
+"""The parts of `operator_at_scale.py`; each runs in a process of its own and returns figures by name.
 
 Everything is the operator's own code on its own event loop; only the load is drawn (`trimtab_pipeline.testing`), so
 that neither Spark nor Prometheus is part of the figures.
@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import yaml
+from kubernetes.aio import client, config
 
 import trimtab_operator.cli.commands.run  # noqa: F401  (all that `trimtab run` loads counts, as far as memory goes)
 from large_cluster import Size
@@ -36,6 +37,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Reason
+from trimtab_testbed.simulated.ownership import Ownership
 
 Figures = dict[str, float]
 
@@ -60,7 +62,7 @@ class Forgetful(Api):
     forget = False
 
     def watch(self, ref: Any, namespace: str, resource_version: str, **options: Any) -> Any:
-        """As ever, but for the version."""
+        """The watch of `Api`, but for the version and its length."""
         version = "1" if self.forget else resource_version
         return super().watch(ref, namespace, version, **{**options, "seconds": 2.0})
 
@@ -86,7 +88,7 @@ async def complete(context: ClusterState) -> AsyncIterator[None]:
 
 
 def store(kubeconfig: str) -> Figures:
-    """List everything, then list it again after 410, as the whole operator does."""
+    """List everything, then list it again after 410, as the operator does."""
     return asyncio.run(_store(kubeconfig))
 
 
@@ -120,7 +122,7 @@ async def _relist(api: Api, context: ClusterState) -> Figures:
 
 @dataclass
 class Stage:
-    """One policy's loop beside stores that follow, turn by turn. patched: when each patch was begun."""
+    """One policy's loop beside stores that follow, one reconcile at a time. patched: start of each patch."""
 
     context: ClusterState
     loop: PolicyLoop
@@ -130,14 +132,14 @@ class Stage:
     offset: float = 0.0
 
     async def cycle(self) -> None:
-        """A turn in which a decision is due."""
+        """A reconcile in which a decision is due."""
         self.offset += 70.0
         await self.loop.reconcile()
 
 
 @asynccontextmanager
 async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stage]:
-    """The policy `main`, which is made if need be, on a load that is drawn."""
+    """The policy `main` on a drawn load."""
     requests, patched = Counter[str](), list[float]()
 
     def observe(verb: str, _code: str, seconds: float) -> None:
@@ -162,7 +164,7 @@ async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stag
 
 
 def idle(kubeconfig: str, size: Size) -> Figures:
-    """What goes to the API server, and what is computed, while nothing has to be done."""
+    """Requests and processor time while nothing has to be done."""
     return asyncio.run(_idle(kubeconfig, size))
 
 
@@ -173,7 +175,7 @@ async def _idle(kubeconfig: str, size: Size) -> Figures:
         played.requests.clear()
         figures = {}
         async with heartbeat() as heart:
-            for name, seconds in (("upkeep", 2.0), ("glance", 12.0), ("cycle", 70.0)):
+            for name, seconds in (("reconcile", 2.0), ("refresh", 12.0), ("cycle", 70.0)):
                 before, cpu = Counter(played.requests), time.process_time()
                 played.offset += seconds
                 await played.loop.reconcile()
@@ -185,7 +187,7 @@ async def _idle(kubeconfig: str, size: Size) -> Figures:
 
 
 def moving(kubeconfig: str, size: Size) -> Figures:
-    """One cycle that moves some 1,700 bundles at once, until all have landed, if there is somebody to take them."""
+    """One cycle that moves some 1,700 bundles at once, until all have landed on simulated brokers."""
     return asyncio.run(_moving(kubeconfig, size))
 
 
@@ -219,7 +221,7 @@ async def _moving(kubeconfig: str, size: Size) -> Figures:
 # -- writing --
 
 ROUNDS, OF_ROUND = 8, 150
-"""Pairs of rounds, and moves in each."""
+"""Pairs of rounds, and moves in each; fewer in a small cluster."""
 
 
 def writing(kubeconfig: str) -> Figures:
@@ -235,9 +237,10 @@ async def _writing(kubeconfig: str) -> Figures:
         actuator = DeclarativeActuator(api, NAMESPACE, "main", 2, time.time)
         async with complete(context):
             records = list(context.stores.bundles.items.values())
+            each = min(OF_ROUND, len(records) // (2 * ROUNDS))
             for k in range(2 * ROUNDS):
                 name, set_owner = (("ours", actuator.set_owner), ("bare", bare.set_owner))[(k + k // 2) % 2]
-                part = records[k * OF_ROUND : (k + 1) * OF_ROUND]
+                part = records[k * each : (k + 1) * each]
                 begun, used = time.perf_counter(), time.process_time()
                 written = await at_most(
                     WRITERS, lambda one, set_owner=set_owner: set_owner(one, "broker-0001", Reason.OVERLOADED), part
@@ -313,3 +316,57 @@ async def _watching(kubeconfig: str, seconds: float) -> Figures:
             figures = {"events_per_s": came / took, "core_percent": 100 * used / took}
             figures |= {"us_per_event": 1e6 * used / max(came, 1), **heart.worst(), "mb": resident()}
             return figures | {"failures": counters.failures, "open": len(context.pending_moves.open)}
+
+
+# -- simulated brokers by the hundred: each watches by field selector, releases, takes and confirms --
+
+STAGGER = 0.3
+"""Seconds between the starts of two brokers."""
+
+
+class Servant:
+    """What a broker serves, by names of Bundle objects."""
+
+    def __init__(self) -> None:
+        self.bundles: set[str] = set()
+
+    def serve(self, bundle: str) -> None:
+        """Serve it."""
+        self.bundles.add(bundle)
+
+    def release(self, bundle: str) -> None:
+        """Serve it no more."""
+        self.bundles.discard(bundle)
+
+
+def brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, done: Any) -> dict[str, float]:
+    """Run the brokers `names` until `done` is set; `ready` is set once all serve their `bundles`."""
+    return asyncio.run(_brokers(kubeconfig, names, bundles, ready, done))
+
+
+async def _brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, done: Any) -> dict[str, float]:
+    configuration = client.Configuration()
+    configuration.connection_pool_maxsize = 3 * len(names)  # two watches each, and their writes
+    await config.load_kube_config(kubeconfig, client_configuration=configuration)
+    begun = time.perf_counter()
+    async with client.ApiClient(configuration) as connection:
+        api, servants = client.CustomObjectsApi(connection), [Servant() for _ in names]
+        running = []
+        for name, servant in zip(names, servants, strict=True):  # all at once, their lists would be what is measured
+            running.append(asyncio.create_task(Ownership(api, NAMESPACE, name, servant).run()))
+            await asyncio.sleep(STAGGER)
+        await until(lambda: sum(len(servant.bundles) for servant in servants) == bundles)
+        took, used = time.perf_counter() - begun, time.process_time()
+        ready.set()
+        await asyncio.to_thread(done.wait)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    served = [bundle for servant in servants for bundle in servant.bundles]
+    return {
+        "ready_s": took,
+        "cpu_s": time.process_time() - used,
+        "mb": resident(),
+        "served": len(served),
+        "twice": len(served) - len(set(served)),
+    }

@@ -1,56 +1,164 @@
 """Pulsar's own balancers against Trimtab, on real brokers under the same load; see docs/side-by-side.md.
 
-Each entrant gets a cluster of its own and plays the same story, one after the other: some 13 minutes each, on a machine
-that has nothing else to do. Figures go to docs/data/side-by-side.json as soon as a run has finished, and `make docs`
-makes the page from them: medians, when there are several runs. What is recorded is not played again, so the same
-command goes on after a break. New runs beside old ones need a line that divides them:
+Each entrant gets a cluster of its own and plays the same scenario, one after the other: some 13 minutes each, on a
+machine that has nothing else to do. A run is saved in docs/data/side-by-side.json as soon as it has finished, and
+docs/data/side-by-side.md is rewritten with the medians. Recorded runs are not played again, so the same command goes on
+after a break. To replace old runs, give the time that divides them from new ones:
 
     python benchmarks/side_by_side.py --runs 3 --since "2026-11-23 08:00"
 
-Then rewrite docs/data/side-by-side.md, which says by hand what to make of the figures.
+docs/side-by-side.md is a dated page, written by hand: this program does not touch it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import contest_data
-from contest_entrants import ENTRANTS
-from contest_run import CORES, WARM_UP, play
-from contest_story import RATE, TOPICS
+from side_by_side_entrants import ENTRANTS, RATE, TOPICS
+from side_by_side_run import CORES, WARM_UP, play
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "side-by-side.json"
 
+Run = Mapping[str, Any]
+Recorded = Mapping[str, Sequence[Run]]
+"""The runs by the name of their entrant."""
+
+TIME = "%Y-%m-%d %H:%M"
+"""How a run says when it finished, in UTC."""
+
+
+def read(file: Path) -> Recorded:
+    """The runs of `file`; none if there is no such file."""
+    return dict(json.loads(file.read_text())["runs"]) if file.exists() else {}
+
+
+def write(file: Path, story: Mapping[str, Any], recorded: Recorded) -> None:
+    """Replace `file` in one step, so that an interrupted program leaves the old one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    new.write_text(_written(story, recorded))
+    new.replace(file)
+
+
+def moment(text: str) -> str:
+    """A time as runs have it, from a day or a day and a time. Raises `ValueError` for anything else."""
+    try:
+        return datetime.strptime(text, TIME).strftime(TIME)  # noqa: DTZ007 - all of them are UTC
+    except ValueError:
+        return datetime.strptime(text, "%Y-%m-%d").strftime(TIME)  # noqa: DTZ007
+
+
+def counting(runs: Iterable[Run], since: str) -> list[Run]:
+    """Runs that finished at `since` or later. New runs replace the others."""
+    return [run for run in runs if run["finished"] >= since]
+
+
+def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") -> list[str]:
+    """Entrants to play, in order, until each of `names` has `runs` that count.
+
+    All first runs come before any second run, so that a change of the machine affects all entrants alike.
+    """
+    have = {name: len(counting(recorded.get(name, ()), since)) for name in names}
+    return [name for number in range(runs) for name in have if have[name] <= number]
+
+
+def other_lengths(recorded: Recorded, names: Iterable[str], minutes: float, since: str = "") -> list[str]:
+    """Runs that count but have other `minutes` a half, in words: a median over both lengths would be meaningless."""
+    return [
+        f"{name} has a run of {run['minutes']:g} minutes a half, finished {run['finished']}"
+        for name in names
+        for run in counting(recorded.get(name, ()), since)
+        if run["minutes"] != minutes
+    ]
+
+
+def _written(story: Mapping[str, Any], recorded: Recorded) -> str:
+    """JSON with one line for each run, so that diffs stay small."""
+    runs = ",\n".join(f" {json.dumps(name)}: [\n{_lines(of)}\n ]" for name, of in recorded.items())
+    return f'{{"story": {json.dumps(story)},\n"runs": {{\n{runs}\n}}}}\n'
+
+
+def _lines(runs: Sequence[Run]) -> str:
+    return ",\n".join(f"  {json.dumps(run)}" for run in runs)
+
+
+HEAD = """\
+# Figures of the last runs
+
+Written by `benchmarks/side_by_side.py` from `side-by-side.json`. A cell is the median of an entrant's runs, with the
+least and the most in brackets; `a / b` is the first half and the half after the change; `-` means never.
+[Side by side](../side-by-side.md) explains the columns.
+
+| entrant | runs | last run | level, s | uneven | CPU at the end | moves | gap, median ms | silent, s | load average |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def summary(recorded: Recorded) -> str:
+    """The page of medians, a row for each entrant."""
+    return HEAD + "".join(f"| {' | '.join(_cells(runs))} |\n" for runs in recorded.values())
+
+
+def title(run: Run) -> str:
+    """The entrant of a run."""
+    return f"{run['run_by']}: {run['strategy']}, {run['manager']}, every {run['interval']}"
+
+
+def cell(values: Iterable[float | None], digits: int = 0) -> str:
+    """Median and range of one value for each run. None means never, and is worse than any number."""
+    known = [math.inf if value is None else value for value in values]
+    least, middle, most = (_number(value, digits) for value in (min(known), median(known), max(known)))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def _number(value: float, digits: int) -> str:
+    return "-" if math.isinf(value) else f"{value:,.{digits}f}"
+
+
+def _cells(runs: Sequence[Run]) -> list[str]:
+    halves = [
+        " / ".join(cell([run[half][what] for run in runs], digits) for half in ("first", "shift"))
+        for what, digits in (("settled", 0), ("uneven", 2), ("cpu_range_end", 0), ("moves", 0))
+    ]
+    gaps = [run["gaps"]["median"] for run in runs if run["gaps"]["median"] is not None] or [None]
+    silent, load = [run["gaps"]["interrupted"] for run in runs], [run["load"] for run in runs]
+    head = [title(runs[0]), str(len(runs)), max(run["finished"] for run in runs)]
+    return [*head, *halves, cell(gaps), cell(silent, 1), cell(load, 1)]
+
 
 def main(arguments: list[str] | None = None) -> None:
-    """Play the runs that are missing, and put each one's figures beside those of earlier ones."""
+    """Play the missing runs, and save the figures of each beside those of earlier runs."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    names, recorded = given.only or list(ENTRANTS), contest_data.read(given.json)
-    due = contest_data.due(recorded, names, given.runs, given.since)
-    if found := contest_data.other_lengths(recorded, due, given.minutes, given.since):
+    names, recorded = given.only or list(ENTRANTS), read(given.json)
+    missing = due(recorded, names, given.runs, given.since)
+    if found := other_lengths(recorded, missing, given.minutes, given.since):
         parser.error(f"{found[0]}: a median with runs of {given.minutes:g} says nothing; use its length or --since")
-    if not due:
+    if not missing:
         print(f"nothing to play: {given.json} has --runs {given.runs} of each; --since TIME asks for new ones")
-    for name in due:
+    for name in missing:
         figures = {"minutes": given.minutes, **play(ENTRANTS[name], 60 * given.minutes)}
         record(given.json, name, figures, given.since)
+        given.json.with_suffix(".md").write_text(summary(read(given.json)))
         _tell(name, figures)
 
 
 def record(file: Path, name: str, figures: Mapping[str, Any], since: str = "") -> None:
-    """Save a run of an entrant behind its others; those that finished before `since` give way to it."""
-    entrant, recorded = ENTRANTS[name], contest_data.read(file)
+    """Save a run after the entrant's other runs, and drop those that finished before `since`."""
+    entrant, recorded = ENTRANTS[name], read(file)
     about = {"run_by": entrant.run_by, "manager": entrant.manager, "strategy": entrant.strategy}
     run = {**about, "interval": entrant.interval, **figures}
-    runs = {**recorded, name: [*contest_data.counting(recorded.get(name, ()), since), run]}
+    runs = {**recorded, name: [*counting(recorded.get(name, ()), since), run]}
     missing = [str(entrant) for each, entrant in ENTRANTS.items() if each not in runs]
     story = {"topics": TOPICS, "rate": RATE, "cores": CORES, "warm_up": WARM_UP, "missing": missing}
-    contest_data.write(file, story, {each: runs[each] for each in ENTRANTS if each in runs})
+    write(file, story, {each: runs[each] for each in ENTRANTS if each in runs})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=ENTRANTS, help="run this one alone; may be repeated")
     parser.add_argument("--runs", type=_runs, default=1, help="of each entrant, recorded ones included (%(default)s)")
     parser.add_argument("--since", type=_moment, default="1970-01-01", metavar="'DAY [HH:MM]'", help=_SINCE)
-    parser.add_argument("--minutes", type=float, default=5, help="of each half of the story (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=5, help="of each half of the scenario (default: %(default)s)")
     parser.add_argument("--json", type=Path, default=DATA, help="where the figures go (default: %(default)s)")
     return parser
 
@@ -77,7 +185,7 @@ def _runs(text: str) -> int:
 
 def _moment(text: str) -> str:
     try:
-        return contest_data.moment(text)
+        return moment(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text} is no time; write it as 2026-11-23 or '2026-11-23 08:00'") from None
 

@@ -1,4 +1,4 @@
-"""How long an event loop does not come round: how late a heartbeat is, and how much of that this process computed."""
+"""Stalls of an event loop: delay of a heartbeat, and the part of it in which this process computed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def until(what: Callable[[], object], within: float = 300.0) -> None:
 
 @asynccontextmanager
 async def heartbeat() -> AsyncIterator[Heart]:
-    """A heart that beats for as long as the block runs."""
+    """A heart that beats while the block runs."""
     heart = Heart()
     task = asyncio.create_task(heart.beat())
     try:

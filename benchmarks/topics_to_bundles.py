@@ -1,4 +1,4 @@
-"""A million topics summed up to bundles: what two Spark tasks do with a shard each, beside the same join in SQL.
+"""A million topics summed up to bundles, by two Spark tasks with a shard each and by the same join in SQL.
 
 A task's time is taken from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing names,
 finding their ranges, summing up; HTTP is left out, as Prometheus' part depends on Prometheus. Each shard runs in a
@@ -62,7 +62,7 @@ def shard_of(shard: int, topics: int, ranges: HashRanges) -> pa.Table:
 
 
 def body(table: pa.Table, column: str) -> bytes:
-    """What Prometheus answers about one column."""
+    """The answer of Prometheus about one column."""
     rows = zip(*(table[name].to_pylist() for name in ("topic", "pod", column)), strict=True)
     series = (f'{{"metric":{{"topic":"{t}","pod":"{p}"}},"value":[1750000000.000,"{v}"]}}' for t, p, v in rows)
     return f'{{"status":"success","data":{{"resultType":"vector","result":[{",".join(series)}]}}}}'.encode()
@@ -119,7 +119,7 @@ def in_sql(topics: int, runs: int) -> dict[str, float]:
 
 
 def tell(topics: int = 1_000_000, runs: int = 5) -> None:
-    """Measure and print. runs: those that count, after one that does not."""
+    """Measure and print. runs: number that counts, after one to warm up."""
     with ProcessPoolExecutor(SHARDS) as processes:
         several = (range(SHARDS), [topics] * SHARDS, [runs] * SHARDS)
         for shard, result in enumerate(processes.map(work, *several)):

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Removes what installing left behind: lists, caches, logs, pages nobody reads in a container. Licences stay.
+# Removes lists, caches, logs and manual pages that installing left behind. Licences stay.
 set -eu
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/cache/ldconfig/* /var/log/* /tmp/* "$HOME/.cache"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From nothing to a balanced cluster in kind. Needs docker, kind, kubectl and helm; see examples/kind/README.md.
-#   examples/kind/demo.sh [ARCHIVE]   an image archive of `make image`; without one, Docker builds the image
+#   examples/kind/demo.sh [ARCHIVE]   an image archive, as `docker save` writes it; without one, Docker builds the image
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -11,7 +11,7 @@ for tool in docker kind kubectl helm; do
   command -v "$tool" >/dev/null || { echo "demo: $tool is missing" >&2; exit 2; }
 done
 
-# 1. The image. An archive is used as it is; Docker builds the same from the same scripts.
+# 1. The image. An archive is used as it is.
 if [ $# -eq 0 ]; then
   docker build --tag "$image" .
 fi

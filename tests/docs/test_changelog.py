@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "docs" / "changelog.py"
+SCRIPT = ROOT / "docs" / "tools" / "changelog.py"
 HEAD = "# Changelog\n\nWhat users see.\n"
 
 

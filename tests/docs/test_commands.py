@@ -98,7 +98,7 @@ def test_every_command_of_the_readme_works_in_its_order(world: DocumentedCluster
 
     printed = carry_out(world, README, FIRST)
 
-    until("the bundle moved by hand is where it was wished", lambda: owner(world, PATCHED) == "pulsar-broker-3")
+    until("the bundle moved by hand has its desired owner", lambda: owner(world, PATCHED) == "pulsar-broker-3")
     approved = printed["trimtab approve balance --namespace messaging --wait"]
     assert "100 %" in approved, approved
     restored = printed["trimtab restore --namespace messaging"]
@@ -152,7 +152,7 @@ def test_the_tutorial_sets_what_the_demo_says_to_set() -> None:
 
 @pytest.mark.parametrize("page", TOLD)
 def test_no_command_hides_in_another_kind_of_block(page: Path) -> None:
-    """A block of a language that nobody runs, or of none, holds no line that begins with a program's name."""
+    """A block that is not run, whatever its language, holds no line that begins with a program's name."""
     assert {block.language for block in blocks(page)} <= LANGUAGES
     quiet = [line for block in blocks(page) if not block.commands for line in block.text.splitlines()]
 

@@ -39,9 +39,7 @@ PAGES = sorted(
     for page in {*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("charts/**/*.md"), *ROOT.glob("examples/**/*.md")}
     if page.name != "CHANGELOG.md" and not DATED & set(page.relative_to(ROOT).parts)
 )
-TEXTS = sorted(
-    {*PAGES, FILES / "alerts.yaml", FILES / "board.json", DOCS / "board_rows.yaml", *ROOT.glob("examples/**/*.yaml")}
-)
+TEXTS = sorted({*PAGES, FILES / "alerts.yaml", FILES / "board.json", *ROOT.glob("examples/**/*.yaml")})
 
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)*")
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -125,7 +125,7 @@ BUNDLE = "shop-orders-0x00000000-0x08000000"
 
 
 def bundle(space: dict[str, Any]) -> dict[str, Any]:
-    """The first bundle of a TopicNamespace, wished on a broker."""
+    """The first bundle of a TopicNamespace, with a desired owner."""
     from trimtab_operator.reconcile.namespaces import first_bundles  # noqa: PLC0415
     from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec  # noqa: PLC0415
 

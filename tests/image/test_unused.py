@@ -1,4 +1,4 @@
-"""What the image leaves out is never loaded: a Spark that becomes warm takes no class from those jars."""
+"""Spark loads no class from the jars that the image leaves out."""
 
 from __future__ import annotations
 

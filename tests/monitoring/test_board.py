@@ -1,24 +1,35 @@
-"""The board as a file: it is what its rows make, and Grafana can lay it out."""
+"""The board as a file: Grafana can lay it out, and its page says what each panel means."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_operator.status.metrics import ACTING
+from trimtab_strategies.model import Reason
+
 DOCS = Path(__file__).parents[2] / "docs"
+BOARD = DOCS.parent / "charts" / "trimtab" / "files" / "board.json"
 WIDE = 24
 
 Panels = list[dict[str, Any]]
 
 
-def test_board_its_page_and_the_list_of_runbooks_are_up_to_date() -> None:
-    command = [sys.executable, str(DOCS / "generate.py"), "--check", "board", "board.json", "runbooks/README"]
+def test_the_page_of_the_board_and_the_list_of_runbooks_are_up_to_date() -> None:
+    command = [sys.executable, str(DOCS / "tools" / "generate.py"), "--check", "board", "runbooks/README"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert checked.returncode == 0, checked.stderr
+
+
+def test_the_file_is_written_so_that_a_change_of_a_panel_is_a_small_diff(board: dict[str, Any]) -> None:
+    assert BOARD.read_text() == json.dumps(board, indent=1, ensure_ascii=False) + "\n"
 
 
 def test_every_panel_has_a_title_a_unit_and_says_what_it_shows(panels: Panels) -> None:
@@ -40,6 +51,21 @@ def test_every_query_goes_to_the_data_source_that_was_chosen(panels: Panels) -> 
 def test_every_query_keeps_to_the_namespace_that_was_chosen(panels: Panels) -> None:
     for target in (target for panel in panels for target in panel["targets"]):
         assert 'namespace=~"$namespace' in target["expr"]
+
+
+def test_every_query_of_a_panel_has_a_letter_of_its_own_and_a_number_shows_one_moment(panels: Panels) -> None:
+    for panel in panels:
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == list("ABCDEFGH"[: len(letters)]), panel["title"]
+        assert {target["instant"] for target in panel["targets"]} == {panel["type"] == "stat"}, panel["title"]
+
+
+def test_states_that_have_a_colour_are_states_of_a_policy_or_a_proposal(panels: Panels) -> None:
+    overrides = [override for panel in panels for override in panel["fieldConfig"]["overrides"]]
+    coloured = {word for each in overrides for word in re.findall(r"\w+", each["matcher"]["options"])}
+
+    assert overrides
+    assert coloured <= {ACTING, *map(str, Reason), *map(str, ProposalState)}
 
 
 def test_panels_lie_side_by_side(board: dict[str, Any], panels: Panels) -> None:

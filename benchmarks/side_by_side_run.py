@@ -1,0 +1,293 @@
+"""One entrant of `side_by_side.py` plays the scenario on a fresh cluster of real brokers.
+
+`Watch` observes the brokers by the admin REST, the kernel and the clients' own counters, the same for each entrant.
+`trimtab` runs API server, Prometheus and the operator, under its own Role, beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import side_by_side_entrants as story
+from side_by_side_entrants import Entrant, Topic
+from side_by_side_figures import Change, Row, gaps, half
+from trimtab_testbed.programs import find
+from trimtab_testbed.pulsar import distribution
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.exporter import PodLimits
+from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
+
+LOOK_EVERY = 0.5
+"""Seconds between two readings of the owners."""
+
+COUNT_EVERY = 1.0
+"""Seconds between two readings of the counters."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Watch:
+    """Context manager. `rows` and `changes` are what it saw so far; `load` the load averages of the machine."""
+
+    cluster: PulsarCluster
+    bundles: Sequence[str]
+    topics: Sequence[Topic]
+    traffic: ClientTraffic
+    rows: list[Row] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    load: list[float] = field(default_factory=list)
+    _owners: dict[int, int] = field(default_factory=dict)
+    _free: set[int] = field(default_factory=set)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._look()
+        jobs = ((self._look, LOOK_EVERY), (self._count, COUNT_EVERY))
+        self._threads = [threading.Thread(target=self._follow, args=job, daemon=True) for job in jobs]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def owners(self) -> dict[int, int]:
+        """Row of the broker that serves it, or served it last, by row of the bundle."""
+        return dict(self._owners)
+
+    def _follow(self, look: Callable[[], None], every: float) -> None:
+        due = time.monotonic()
+        while not self._done.wait(max(0.0, due - time.monotonic())):
+            look()
+            due = max(due + every, time.monotonic())
+
+    def _look(self) -> None:
+        """Read the owners; without an answer this reading is left out."""
+        try:
+            owners = self.cluster.rest(0).owners(*{bundle.rpartition("/")[0] for bundle in self.bundles})
+        except (OSError, HTTPException, PulsarRestError):
+            return
+        rows, ids = {name: row for row, name in enumerate(self.bundles)}, self.cluster.ids
+        self._note(time.time(), {rows[b]: ids.index(owner) for b, owner in owners.items() if b in rows})
+
+    def _note(self, now: float, seen: dict[int, int]) -> None:
+        for bundle, broker in seen.items():
+            before = self._owners.get(bundle)
+            if before is not None and (before != broker or bundle in self._free):
+                self.changes.append(Change(now, bundle, before, broker))
+            self._owners[bundle] = broker
+        self._free = self._owners.keys() - seen.keys()
+
+    def _count(self) -> None:
+        acked = tuple(self.traffic.counts([topic.name]).acked for topic in self.topics)
+        cpu = tuple(cpu_seconds(self.cluster.pid(broker)) for broker in range(len(self.cluster.ids)))
+        owners = tuple(self._owners.get(bundle, -1) for bundle in range(len(self.bundles)))
+        self.rows.append(Row(time.time(), acked, cpu, owners))
+        self.load.append(os.getloadavg()[0])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Seconds of CPU that a process has used. Raises `OSError` when it has ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+_IDLE: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
+"""Sheds nothing, so that the strategy's memory begins with the scenario, as Pulsar's does."""
+
+SUPPORT = Path(__file__).parents[1] / "tests" / "support"
+
+
+class Balancer(NamedTuple):
+    """One side: call `prepare` once every bundle has its first owner, and `begin` when the scenario begins.
+
+    `told` says at the end whether it was really balancing, in words.
+    """
+
+    prepare: Callable[[], None]
+    begin: Callable[[], None]
+    told: Callable[[], str]
+
+
+@contextmanager
+def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Balancer]:
+    """The operator beside `cluster`, whose brokers have so many `cores`.
+
+    The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
+    """
+    sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
+    from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
+
+    work.mkdir(parents=True, exist_ok=True)
+    limits = PodLimits(cores=cores)
+    with RealPulsarCluster(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+
+        def prepare() -> None:
+            stage.apply_policy(
+                interval=entrant.policy["interval"],
+                placement=entrant.policy["placement"],
+                prometheus={"window": "30s", "maxAge": "60s"},
+                limits={"moveTimeout": "60s", "lostAfter": "30s", **entrant.policy["limits"]},
+                **_IDLE,
+            )
+
+        def begin() -> None:
+            idle = dict.fromkeys(key for key in _IDLE["shedder"] if key != "type")
+            stage.edit_policy(mode="Auto", shedder={**idle, **entrant.policy["shedder"]})
+
+        def told() -> str:
+            if not stage.operator.running:
+                raise RuntimeError(f"the operator has ended: {stage.operator.log[-1000:]}")
+            return "; ".join(
+                ": ".join(stage.condition(kind)) for kind in ("Acting", "Linked", "PulsarBalancerDisabled")
+            )
+
+        yield Balancer(prepare, begin, told)
+
+
+CORES = 0.3
+"""Limit of CPU cores of each broker's box: what counts as 100 %, for Pulsar and for Trimtab."""
+
+WARM_UP = 120.0
+"""Seconds before balancing begins: Pulsar looks at its CPU once a minute, and must have seen steady load for one."""
+
+_AROUND = 2.0  # seconds around the moment when a new owner was seen, in which the gap of a move is looked for
+_SHEDDING = "loadBalancerSheddingEnabled"
+
+
+def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
+    """The figures of a run in which each half of the story takes so many `seconds`."""
+    with tempfile.TemporaryDirectory(prefix="trimtab-contest-") as folder:
+        work = Path(folder)
+        brokers = PulsarCluster(
+            distribution.find(), work / "pulsar", entrant.manager, settings=entrant.settings, cores=CORES
+        )
+        with brokers as cluster, _balancer(entrant, cluster, work) as balancer:
+            rest = cluster.rest()
+            rest.create_namespace(story.NAMESPACE, story.BUNDLES)
+            bundles = rest.bundles(story.NAMESPACE)
+            topics = _topics(bundles)
+            _place(cluster, bundles, topics)
+            flows = [Flow(topic.name, rate, story.SIZE) for topic, rate in zip(topics, story.rates(), strict=True)]
+            with (
+                ClientTraffic(cluster.service_url, flows) as traffic,
+                Watch(cluster, bundles, topics, traffic) as watch,
+            ):
+                time.sleep(WARM_UP / 2)  # averages that begin while the load still rises remember it for long
+                balancer.prepare()
+                time.sleep(WARM_UP / 2)
+                balancer.begin()
+                figures = _played(watch, topics, traffic, seconds)
+                return {"boxed": cluster.boxed, "told": balancer.told(), **figures}
+
+
+@contextmanager
+def _balancer(entrant: Entrant, cluster: PulsarCluster, work: Path) -> Iterator[Balancer]:
+    """What has to run beside the brokers."""
+    if entrant.policy:
+        with trimtab(entrant, cluster, work / "trimtab", CORES) as balancer:
+            yield balancer
+    else:
+        yield Balancer(
+            prepare=lambda: None,
+            begin=lambda: cluster.rest().override(_SHEDDING, "true"),
+            told=lambda: ", ".join(f"{_SHEDDING}={value}" for value in _running(cluster)),
+        )
+
+
+def _running(cluster: PulsarCluster) -> list[str]:
+    """Whether each broker sheds."""
+    return [cluster.rest(broker).runtime()[_SHEDDING] for broker in range(len(cluster.ids))]
+
+
+def _topics(bundles: Sequence[str]) -> list[Topic]:
+    rows = [story.bundle_of(topic) for topic in range(story.TOPICS)]
+    names = {row: topics_of(bundles[row], rows.count(row)) for row in set(rows)}
+    return [Topic(names[row].pop(0), row) for row in rows]
+
+
+def _place(cluster: PulsarCluster, bundles: Sequence[str], topics: Sequence[Topic]) -> None:
+    """Bring every bundle to its first owner. Raises `RuntimeError` after two minutes."""
+    rest, deadline = cluster.rest(), time.monotonic() + 120
+    for row, bundle in enumerate(bundles):
+        wanted = cluster.ids[story.first_owner(row)]
+        while not _there(rest, bundle, topics[row].name, wanted):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{bundle} can't be brought to {wanted}: see the brokers' logs")
+
+
+def _there(rest: PulsarRest, bundle: str, topic: str, wanted: str) -> bool:
+    owner = rest.lookup(topic)
+    if owner != wanted:
+        rest.unload(bundle, wanted)
+        return rest.lookup(topic) == wanted
+    return True
+
+
+def _played(watch: Watch, topics: Sequence[Topic], traffic: ClientTraffic, seconds: float) -> dict[str, Any]:
+    begun = _wait(watch, 0.0)
+    shift = _wait(watch, seconds)
+    after = story.shifted(topics, watch.owners())
+    for name, rate in after.items():
+        traffic.set_rate(name, rate)
+    end = _wait(watch, seconds)
+    rows, changes = list(watch.rows), list(watch.changes)
+    first = half([row for row in rows if begun <= row.at <= shift], topics, changes, CORES)
+    second = half([row for row in rows if shift <= row.at <= end], topics, changes, CORES)
+    inside = [change for change in changes if begun <= change.at <= end - _AROUND]
+    counts, load = traffic.counts(), watch.load
+    return {
+        "first": first,
+        "shift": second,
+        "gaps": _gaps(traffic, topics, inside, (begun, shift, end), after),
+        "acked": counts.acked,
+        "errors": counts.errors,
+        "load": round(sum(load) / len(load), 1),
+        "cores": os.cpu_count(),
+        "finished": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+    }
+
+
+def _wait(watch: Watch, seconds: float) -> float:
+    """Wait so long; the time (epoch seconds) of the newest row."""
+    time.sleep(seconds)
+    return watch.rows[-1].at
+
+
+def _gaps(
+    traffic: ClientTraffic,
+    topics: Sequence[Topic],
+    changes: Sequence[Change],
+    times: tuple[float, float, float],
+    after: Mapping[str, float],
+) -> dict[str, Any]:
+    """Publish gaps of all topics of bundles that moved; and the longest of those that never did, for comparison."""
+    begun, shift, end = times
+    before = dict(zip((topic.name for topic in topics), story.rates(), strict=True))
+    found, usual = [], []
+    for change in changes:
+        for topic in (topic for topic in topics if topic.bundle == change.bundle):
+            gap = traffic.publish_gap([topic.name], change.at - _AROUND, change.at + _AROUND)
+            rate = (before if change.at <= shift else after)[topic.name]
+            if gap is not None:
+                found.append(gap)
+                usual.append(1000 / rate)
+    moved = {change.bundle for change in changes}
+    still = [topic.name for topic in topics if topic.bundle not in moved]
+    quiet = traffic.publish_gap(still, begun, end) if still else None
+    return {**gaps(found, usual), "others": None if quiet is None else round(quiet)}

@@ -1,0 +1,149 @@
+"""The page of algorithms, each with a drawing of a simulated scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+
+import numpy as np
+import splitting_story
+from algorithms_plot import Panel, draw
+from page_text import filled, table, wrapped
+
+from trimtab_lab.simulation import (
+    CUSTOMARY,
+    SCENARIOS,
+    Contender,
+    SimulationResult,
+    SimulationScenario,
+    UnderTrimtab,
+    played,
+    run,
+    score,
+)
+from trimtab_lab.simulation.compare import SEED
+from trimtab_strategies import registry
+from trimtab_strategies.model.plan import counted
+from trimtab_strategies.params import Compatibility
+
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "ThresholdShedder": (
+        "Two hot ones among six",
+        "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
+    ),
+    "OverloadShedder": (
+        "Skewed load",
+        "Nothing happens below its limit of 85 %, however far apart the brokers are: only the top lines bend.",
+    ),
+    "UniformLoadShedder": (
+        "A new broker",
+        "Each round only the busiest gives, a share of its lead over the idlest: a staircase.",
+    ),
+    "AvgShedder": (
+        "Skewed load",
+        "The pairs wait for their hits, then several of them close at once, from the outside in.",
+    ),
+    "WeightedBalancer": (
+        "Mixed machines",
+        "It learns which machines are stronger, and fills them. Above: with its known defects and no guard.",
+    ),
+    "TransferShedder": (
+        "Two brokers",
+        "It waits for its hits, then hands bundles straight to the least used broker, and waits again.",
+    ),
+}
+"""For each shedder the scenario that shows best what it does, and what to look at."""
+
+PLACED = "Mixed machines"
+"""The scenario of the placements: only usage shows which broker has room."""
+
+
+def page() -> str:
+    """docs/explanation/algorithms.md."""
+    placements = table("placement | in one sentence", [(n, row.summary) for n, row in registry.PLACEMENTS.items()])
+    return filled(
+        "algorithms.md",
+        SHEDDERS="\n".join(map(_shedder, registry.SHEDDERS)).rstrip(),
+        STORY=wrapped(f"**{PLACED}.** {_scenario(PLACED).story}"),
+        PLACEMENTS=placements,
+        SPLITTERS="\n".join(map(_splitter, splitting_story.stories())),
+    )
+
+
+def drawing(name: str) -> str:
+    """The SVG file of one of `DRAWINGS`."""
+    return DRAWINGS[name]()
+
+
+def _shedder(name: str) -> str:
+    scenario, look = SHOWN[name]
+    row = registry.SHEDDERS[name]
+    story = _scenario(scenario).story
+    picture = f"![CPU of each broker over an hour of {name}]({_file(name)}.svg)"
+    reference = f"[Formula and parameters](../strategies.md#{_anchor(name)})"
+    words = wrapped(f"**{scenario}.** {story} {look}")
+    return f"### {name}\n\n{row.summary}\n\n{words}\n\n{picture}\n\n{reference}.\n"
+
+
+def _anchor(name: str) -> str:
+    return name.lower() + ("-shedder" if name in registry.PLACEMENTS else "")
+
+
+def _file(shedder: str) -> str:
+    return f"shedder-{shedder.lower()}"
+
+
+def _splitter(story: splitting_story.Story) -> str:
+    last = max(n for n, ring in enumerate(story.rings) if ring != story.rings[n - 1 if n else 0])
+    busiest, row = splitting_story.largest(story.rings[-1]), registry.SPLITTERS[story.name]
+    many = f"{story.cuts} new edges, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
+    return wrapped(f"- **{story.name}**: {row.summary} {many}.", "  ")
+
+
+def _scenario(title: str) -> SimulationScenario:
+    return next(scenario for scenario in SCENARIOS if scenario.title == title)
+
+
+@cache
+def _outcome(name: str, *, guarded: bool) -> SimulationResult:
+    """A run of a shedder with its customary placement."""
+    compatible = "compatibility" in registry.SHEDDERS[name].params.model_fields
+    value = (Compatibility.CORRECTED if guarded else Compatibility.JAVA) if compatible else None
+    return played(_scenario(SHOWN[name][0]), Contender(name, value, guarded))
+
+
+def _shedder_drawing(name: str) -> str:
+    panels = [
+        Panel(title, _told(_outcome(name, guarded=guarded)), _outcome(name, guarded=guarded).record)
+        for title, guarded in (("As Pulsar runs it", False), ("Under Trimtab", True))
+    ]
+    return draw(f"{name}: {SHOWN[name][0]}", panels)
+
+
+def _told(outcome: SimulationResult) -> tuple[str, str]:
+    got = outcome.score
+    level = "not level within the hour" if got.balanced is None else f"level after {got.balanced} min"
+    return f"{counted(got.moves, 'move')}, {got.backward} uphill", f"{level}, {got.imbalance:.0f} points left"
+
+
+def _placement_drawing() -> str:
+    return draw(f"Placements: {PLACED}", [_placed(name) for name in registry.PLACEMENTS])
+
+
+def _placed(name: str) -> Panel:
+    """A run of a placement under Trimtab."""
+    shedder = name if name in registry.SHEDDERS else "ThresholdShedder"
+    scenario = _scenario(PLACED)
+    world = scenario.build(np.random.default_rng(SEED))
+    record = run(world, UnderTrimtab(registry.pair(shedder, {}, name, {})), np.random.default_rng(SEED))
+    return Panel(name, _told(SimulationResult(record, score(record, scenario.event))), record)
+
+
+DRAWINGS = {
+    **{_file(name): partial(_shedder_drawing, name) for name in SHOWN},
+    "placements": _placement_drawing,
+    "splitters": splitting_story.draw,
+}
+"""Name of each drawing, and what makes it."""
+
+assert set(SHOWN) == set(registry.SHEDDERS) == set(CUSTOMARY)  # a new shedder needs a scenario here

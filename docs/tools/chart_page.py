@@ -1,0 +1,61 @@
+"""docs/chart.md and the chart's README.md: templates with the tables of values and of ways to install."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from page_text import ROOT, filled, table
+
+_CHART = ROOT / "charts" / "trimtab"
+_WAYS = ROOT / "tests" / "chart" / "values"
+_LINE = re.compile(r"(?P<indent> *)(?P<key>[\w]+):(?: (?P<rest>.*))?")
+
+
+def page() -> str:
+    """docs/chart.md."""
+    return _filled("chart.md")
+
+
+def readme() -> str:
+    """charts/trimtab/README.md."""
+    return _filled("chart-readme.md")
+
+
+def _filled(template: str) -> str:
+    version = yaml.safe_load((_CHART / "Chart.yaml").read_text())["version"]
+    values = table("value | default | what it is", _values())
+    return filled(template, VALUES=values, WAYS=_ways(), VERSION=version)
+
+
+def _values() -> Iterator[tuple[str, str, str]]:
+    """A row for each value of values.yaml that has a line with ``# --`` above it."""
+    text = (_CHART / "values.yaml").read_text()
+    known, parents, said = yaml.safe_load(text), list[str](), ""
+    for line in text.splitlines():
+        if line.strip().startswith("# -- "):
+            said = line.strip().removeprefix("# -- ")
+        elif found := _LINE.fullmatch(line):
+            parents = [*parents[: len(found["indent"]) // 2], found["key"]]
+            if said:
+                yield f"`{'.'.join(parents)}`", f"`{_shown(known, parents)}`", said.replace("|", "\\|")
+                said = ""
+
+
+def _shown(known: Any, path: list[str]) -> str:
+    for key in path:
+        known = known[key]
+    return json.dumps(known)
+
+
+def _ways() -> str:
+    """A section for each way to install: a file of values that the tests put before a real API server."""
+    rows = []
+    for file in sorted(_WAYS.glob("*.yaml")):
+        first, _, rest = file.read_text().partition("\n")
+        rows.append(f"### {first.removeprefix('# ')}\n")
+        rows.append(f"```yaml\n{rest.strip()}\n```\n" if rest.strip() else "Nothing but the image.\n")
+    return "\n".join(rows)

@@ -1,0 +1,153 @@
+"""The reference of each kind, field by field, from the schemas in crds/."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+from page_text import ROOT, filled, table, wrapped
+
+KINDS = ("BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace")
+"""In the order of the navigation."""
+
+Schema = Mapping[str, Any]
+
+_BOUNDS = (
+    ("minimum", ">= {}"),
+    ("maximum", "<= {}"),
+    ("minLength", "at least {} characters"),
+    ("maxLength", "at most {} characters"),
+    ("minItems", "at least {} items"),
+    ("maxItems", "at most {} items"),
+    ("minProperties", "at least {} entries"),
+    ("maxProperties", "at most {} entries"),
+)
+
+_LENGTH = "^([0-9]+(s|m|h))+$"
+_TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one of|between)\b[^()]*\)$")
+
+
+def page(kind: str) -> str:
+    """The page of one of `KINDS`."""
+    crds = (yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.yaml")))
+    spec = next(crd["spec"] for crd in crds if crd["spec"]["names"]["kind"] == kind)
+    (version,) = spec["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    fields = [*_half("spec", schema), *_half("status", schema), _columns(version["additionalPrinterColumns"])]
+    return filled(
+        "resource.md",
+        KIND=kind,
+        TEXT=wrapped(_text(schema)),
+        GROUP=spec["group"],
+        VERSION=version["name"],
+        SHORT=spec["names"]["shortNames"][0],
+        SINGULAR=spec["names"]["singular"],
+        FIELDS="\n".join(part for part in fields if part).rstrip(),
+    )
+
+
+def _half(name: str, schema: Schema) -> Iterator[str]:
+    """spec or status: single fields first, then each object under a heading of its own."""
+    half = schema["properties"].get(name)
+    if half is None:
+        return
+    yield f"## {name}\n\n{wrapped(_text(half))}\n"
+    small = {key: field for key, field in half["properties"].items() if not _inside(field)}
+    yield _table(half, list(_rows(small, half)))
+    for key, field in half["properties"].items():
+        if _inside(field):
+            facts = _facts(field, required=key in half.get("required", ()))
+            yield f"### {name}.{key}\n\n{wrapped(facts + _text(field))}\n"
+            yield _table(field, list(_rows(_inside(field), _unwrapped(field))))
+
+
+def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iterator[tuple[str, ...]]:
+    """A row for each field and all fields inside it."""
+    required = owner.get("required", ())
+    for name, field in fields.items():
+        path = f"{prefix}{name}"
+        default = f"`{_value(field['default'])}`" if _says(field.get("default")) else ""
+        needed = "required" if name in required else default
+        yield f"`{path}`", _type(field), needed, _bound(field), _text(field)
+        into = "[]." if field.get("type") == "array" else "."
+        yield from _rows(_inside(field), _unwrapped(field), f"{path}{into}")
+
+
+def _table(owner: Schema, rows: list[tuple[str, ...]]) -> str:
+    parts = [table("field | type | default | bound | what it is", rows) + "\n"] if rows else []
+    if rules := sorted(set(_rules(owner))):
+        parts.append("Rules:\n\n" + "\n".join(wrapped(f"- {rule}", "  ") for rule in rules) + "\n")
+    return "\n".join(parts)
+
+
+def _rules(schema: Schema) -> Iterator[str]:
+    """Rules across fields; the members of a union share one sentence."""
+    for rule in schema.get("x-kubernetes-validations", ()):
+        message = str(rule.get("message", rule["rule"]))
+        yield "Only the parameters of the chosen `type` may be there." if " belongs to type " in message else message
+    for field in _inside(schema).values():
+        yield from _rules(field)
+
+
+def _inside(field: Schema) -> Mapping[str, Schema]:
+    """The fields of an object, or of the objects in a list."""
+    found: Mapping[str, Schema] = _unwrapped(field).get("properties", {})
+    return found
+
+
+def _unwrapped(field: Schema) -> Schema:
+    found: Schema = field.get("items") or field
+    return found
+
+
+def _facts(field: Schema, *, required: bool) -> str:
+    facts = [_type(field), *(["required"] if required else []), *filter(None, [_bound(field)])]
+    return f"*{', '.join(facts)}.* " if facts != ["object"] else ""
+
+
+def _type(field: Schema) -> str:
+    if field.get("pattern") == _LENGTH:
+        return "duration"
+    if field.get("x-kubernetes-int-or-string"):
+        return "number or text"
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'])}"
+    values = field.get("additionalProperties")
+    if isinstance(values, dict):
+        return f"map to {_type(values)}"
+    return {"date-time": "time"}.get(field.get("format", ""), str(field.get("type", "any")))
+
+
+def _bound(field: Schema) -> str:
+    """The allowed values."""
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    told = [text.format(field[key]) for key, text in _BOUNDS if key in field]
+    if field.get("exclusiveMinimum"):
+        told = [text.replace(">=", ">") for text in told]
+    if field.get("pattern") == _LENGTH:
+        return "such as `90s`, `5m`, `1h30m`"
+    if pattern := field.get("pattern"):
+        told.append(f"matches `{pattern}`".replace("|", "\\|"))
+    return ", ".join(told)
+
+
+def _says(default: Any) -> bool:
+    return default not in (None, "", [], {})
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace("|", "\\|")
+
+
+def _text(field: Schema) -> str:
+    """The description of a field without default and bounds, which have their own columns."""
+    words = _TOLD_AGAIN.sub("", " ".join(str(field.get("description", "")).split()))
+    return words.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _columns(columns: list[Schema]) -> str:
+    rows = [(each["name"], f"`{each['jsonPath']}`", "yes" if each.get("priority") else "") for each in columns]
+    return "## Columns\n\n" + table("column | from | only with `-o wide`", rows)

@@ -1,0 +1,56 @@
+"""MkDocs hooks for tables and pictures on screens of any width; `assets/site.css` has the styles.
+
+A cell gets the name of its column, so that a narrow screen can show a row as a block of `column: value`. Long names in
+cells may break at their capitals and dots. A page with a table of `WIDE` columns or more gets the room of its contents.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from itertools import chain, repeat
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+WIDE = 7
+"""Number of columns from which a table needs the room of the page's contents."""
+
+_TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_CELL = re.compile(r"<td\b")
+_CODE = re.compile(r"(?<=<code>)[^<]{12,}(?=</code>)")
+_TAG = re.compile(r"<[^>]+>")
+_JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[._/,=\])?*+])(?=[\w(\[])|(?<=\w)(?=[(\[])")
+_TERMINAL = re.compile(r'<p>(?=<img [^>]*src="[^"]*images/[^"]+\.svg")')
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' names
+    """Hide the contents of a page with a wide table: the list of its headings would take a fifth of the width."""
+    if max(map(_columns, _TABLE.findall(html)), default=0) >= WIDE:
+        page.meta["hide"] = [*page.meta.get("hide", []), "toc"]
+    return html
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - MkDocs' names
+    """Name the column of each cell, and mark pictures of terminals; after the search has read the page."""
+    return _TERMINAL.sub('<p class="terminal">', _TABLE.sub(lambda table: labelled(table[0]), output))
+
+
+def labelled(table: str) -> str:
+    """The table with `data-label` on each cell: its column, empty in the first and in tables of two columns."""
+    names = [escape(unescape(_TAG.sub("", head)).strip()) for head in _HEAD.findall(table)]
+    told = ["", *names[1:]] if len(names) > 2 else []  # noqa: PLR2004 - two columns explain themselves
+    table = _CODE.sub(lambda code: _JOINT.sub("<wbr>", code[0]), table)
+    return _ROW.sub(lambda row: _row(row[0], told), table)
+
+
+def _row(row: str, names: list[str]) -> str:
+    following = chain(names, repeat(""))
+    return _CELL.sub(lambda _: f'<td data-label="{next(following)}"', row)
+
+
+def _columns(table: str) -> int:
+    return len(_HEAD.findall(table))
