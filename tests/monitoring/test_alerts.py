@@ -73,7 +73,7 @@ def stalls(slow: str) -> dict[str, str]:
 
 CASES = (
     Case(
-        "TrimtabNobodyLeads",
+        "TrimtabNoLeader",
         "a leader goes, and another comes",
         {LEADS: "1x9 0x10 1x20"},
         (13, 20),
@@ -82,7 +82,7 @@ CASES = (
         NOBODY,
     ),
     Case(
-        "TrimtabNobodyLeads",
+        "TrimtabNoLeader",
         "all pods are gone",
         {LEADS: "1x9 stale", 'trimtab_leader{namespace="other"}': "1x500"},
         (13, 300),
@@ -91,12 +91,12 @@ CASES = (
         NOBODY,
     ),
     Case(
-        "TrimtabNobodyLeads",
+        "TrimtabNoLeader",
         "a standby takes over",
         {LEADS: "1x9 stale", of_pod("trimtab_leader", "trimtab-1"): "0x9 1x60"},
         quiet=(5, 30, 60),
     ),
-    Case("TrimtabNobodyLeads", "nothing is scraped", {"up": "1x60"}, (3,), (1,), {}, "No Trimtab leads"),
+    Case("TrimtabNoLeader", "nothing is scraped", {"up": "1x60"}, (3,), (1,), {}, "No Trimtab leads"),
     Case(
         "TrimtabSeveralLead",
         "two lead for longer than a takeover takes",
@@ -262,7 +262,7 @@ CASES = (
         description=WAITS,
     ),
     Case(
-        "TrimtabNobodyBalances",
+        "TrimtabNoBalancer",
         "the operator is uninstalled, and comes back",
         {FOUND: "1x90", LEADS: "1x9 stale _x49 1x60"},
         (16, 50),
@@ -272,7 +272,7 @@ CASES = (
         RESTORE,
     ),
     Case(
-        "TrimtabNobodyBalances",
+        "TrimtabNoBalancer",
         "a leader of another namespace does not count",
         {FOUND: "1x90", 'trimtab_leader{namespace="other"}': "1x90"},
         (6,),

@@ -92,7 +92,7 @@ def test_bundle_that_no_broker_may_have_waits_and_says_why() -> None:
     assert (impossible.subject, impossible.reason) == ("public/new", Reason.INVALID_POLICY)
     assert "isolation matches no broker with 'elsewhere'" in impossible.detail
     assert (waiting.reason, waiting.count) == (Reason.ISOLATION, 2)
-    assert waiting.detail == "2 bundles of nobody, first public/new/0x00000000_0x80000000: no broker may have it"
+    assert waiting.detail == "2 bundles without an owner, first public/new/0x00000000_0x80000000: no broker may have it"
 
 
 def test_unmeasured_bundle_counts_as_a_mean_one() -> None:

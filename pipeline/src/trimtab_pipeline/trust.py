@@ -1,4 +1,4 @@
-"""Whom to believe: the closed list of why samples are not used, and a verdict on each broker.
+"""Trust in samples: the closed list of why samples are not used, and a verdict on each broker.
 
 A broker is trusted when its part of the source answered, its newest samples are recent and not of the future, each
 resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor leave

@@ -12,9 +12,9 @@ from trimtab_operator.actuators import WriteResult
 from trimtab_operator.decision_log.record import (
     Alternative,
     BrokerView,
+    CapUsage,
     DecisionRecord,
     Held,
-    MoveCaps,
     MoveView,
     SplitView,
     StayView,
@@ -90,10 +90,10 @@ def _parameters(settings: Settings) -> dict[str, Any]:
     return params.model_dump(by_alias=True, mode="json") if isinstance(params, StrategyParams) else {}
 
 
-def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> MoveCaps:
+def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> CapUsage:
     limits, made = settings.limits, remembered.moved_last_hour(result.started)
     first = min((at for at, _ in remembered.moves if result.started - at < HOUR), default=None)
-    return MoveCaps(
+    return CapUsage(
         per_cycle=limits.max_moves_per_cycle,
         per_broker=limits.max_moves_per_broker,
         per_hour=limits.max_moves_per_hour,

@@ -167,7 +167,7 @@ class Threshold(Status):
     """The field of the policy that sets it."""
 
 
-class MoveCaps(Status):
+class CapUsage(Status):
     """Limits of the policy, and how much of them is used."""
 
     per_cycle: int
@@ -204,7 +204,7 @@ class DecisionRecord(Status):
     parameters: Mapping[str, Any] = Field(default_factory=dict)
     """Parameters of the shedder, as in the policy."""
     line: Threshold | None = None
-    caps: MoveCaps
+    caps: CapUsage
     brokers: tuple[BrokerView, ...] = ()
     moves: tuple[MoveView, ...] = ()
     splits: tuple[SplitView, ...] = ()

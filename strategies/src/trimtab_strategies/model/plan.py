@@ -41,7 +41,7 @@ class Move:
     load: float = float("nan")
 
     def __str__(self) -> str:
-        return f"{self.bundle}: {self.source or '(nobody)'} -> {self.destination} ({self.reason})"
+        return f"{self.bundle}: {self.source or '(none)'} -> {self.destination} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)

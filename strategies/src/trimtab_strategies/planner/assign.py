@@ -109,7 +109,7 @@ class _Housing:
             HeldBack(
                 "",
                 why,
-                f"{counted(len(names), 'bundle')} of nobody, first {names[0]}: no broker may have it",
+                f"{counted(len(names), 'bundle')} without an owner, first {names[0]}: no broker may have it",
                 len(names),
             )
             for why, names in self._waiting.items()
