@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.queries import BUNDLES, TOPICS, Table, brokers, render, render_series, topics_in
-from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.topic_to_bundle import HashRanges
 
 SHARDS = 2
 START = 1_750_000_000.0

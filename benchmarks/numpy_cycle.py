@@ -17,9 +17,9 @@ import numpy.typing as npt
 from canned_prometheus import SHARDS, START, Fleet, Size
 from trimtab_pipeline.prometheus import PrometheusClient
 from trimtab_pipeline.queries import TRAFFIC
-from trimtab_pipeline.ranges import HashRanges
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.shard_reader import read_shard
+from trimtab_pipeline.topic_to_bundle import HashRanges
 
 Floats = npt.NDArray[np.float64]
 

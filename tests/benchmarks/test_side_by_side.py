@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimtab_operator.resources.unions import PlacementSpec, ShedderSpec
+from trimtab_operator.resources.strategy_unions import PlacementSpec, ShedderSpec
 
 ROOT = Path(__file__).parents[2]
 TOPICS = 36

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from doc_blocks import blocks
-from trimtab_operator.resources.unions import member
+from trimtab_operator.resources.strategy_unions import member
 from trimtab_strategies.params import pulsar_keys
 from trimtab_strategies.registry import SHEDDERS
 

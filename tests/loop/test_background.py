@@ -15,7 +15,7 @@ from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import FencedError, RefusedError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.lease import Candidacy, Elector
+from trimtab_operator.kube.leader_election import Candidacy, Elector
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.testing import StaticSources

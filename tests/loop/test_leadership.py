@@ -12,7 +12,7 @@ from trimtab_operator import leadership
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api, FencedError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.lease import Candidacy, Elector, LeaseLostError
+from trimtab_operator.kube.leader_election import Candidacy, Elector, LeaseLostError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.testing import cluster

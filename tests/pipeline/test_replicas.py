@@ -24,9 +24,9 @@ from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.cycle import BUNDLE_STATE
 from trimtab_pipeline.prometheus import PrometheusClient
-from trimtab_pipeline.ranges import HashRanges
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.shard_reader import read_shard
+from trimtab_pipeline.topic_to_bundle import HashRanges
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 

@@ -13,10 +13,10 @@ from hypothesis import given, strategies as st
 
 from pipeline_worlds import topology
 from trimtab_pipeline.queries import TOPICS, topics_in
-from trimtab_pipeline.ranges import HashRanges, Summing, namespaces_of
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.shard_reader import read_shard
+from trimtab_pipeline.topic_to_bundle import HashRanges, Summing, namespaces_of
 from trimtab_pipeline.topics import full_names, hottest
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
 

@@ -14,7 +14,7 @@ from policy_scene import PolicyScene, played
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.pulsar.own_balancer.release import found_settings_store
+from trimtab_operator.pulsar.own_balancer.restore import found_settings_store
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane

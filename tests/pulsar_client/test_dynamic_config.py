@@ -15,9 +15,9 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     FoundSettings,
     described,
     is_true,
-    restore_settings,
     switched_on,
 )
+from trimtab_operator.pulsar.own_balancer.restore import restore_settings
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 

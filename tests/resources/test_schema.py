@@ -12,7 +12,7 @@ from trimtab_operator.resources.common import Resource, seconds
 from trimtab_operator.resources.crd import KINDS, manifest, rendered_crds
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_operator.resources.schema import InexpressibleError, structural
-from trimtab_operator.resources.unions import PlacementSpec, ShedderSpec, member
+from trimtab_operator.resources.strategy_unions import PlacementSpec, ShedderSpec, member
 from trimtab_strategies.placement.round_robin import RoundRobinParams
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS
 

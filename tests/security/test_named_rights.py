@@ -9,10 +9,10 @@ import pytest
 
 from shipped_role import shipped_kubeconfig
 from trimtab_operator.kube.client import CONFIG_MAPS, LEASES, Api, RefusedError, ResourceRef
-from trimtab_operator.kube.lease import LEASE
+from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, FoundSettings
-from trimtab_operator.pulsar.own_balancer.release import found_settings_store
+from trimtab_operator.pulsar.own_balancer.restore import found_settings_store
 from trimtab_operator.resources import rbac
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane

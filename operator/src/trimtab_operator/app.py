@@ -29,14 +29,14 @@ from trimtab_operator.kube.client import (
 )
 from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.lease import Elector
+from trimtab_operator.kube.leader_election import Elector
 from trimtab_operator.kube.records import bundle_record, split_record, topic_namespace_record
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.client.api import Admin
-from trimtab_operator.pulsar.own_balancer.release import BalancerRelease
+from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover
 from trimtab_operator.reconcile.hash_ring import RingStatus
 from trimtab_operator.reconcile.namespaces import Examiner
@@ -139,8 +139,8 @@ async def run_operator(
 ) -> None:
     """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished, no other is started.
 
-    api: behind the fence of `elector` (`kube.lease.candidate`). Raises `EpochsUsedUpError`, and `LeaseLostError`
-    once all tasks of the leader have ended.
+    api: behind the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
+    `LeaseLostError` once all tasks of the leader have ended.
     """
     cluster = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
     if where.nodes:

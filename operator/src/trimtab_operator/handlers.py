@@ -14,7 +14,7 @@ from typing import Any
 import kopf
 
 from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_operator.pulsar.own_balancer.release import RELEASE_WITHIN, release_balancer
+from trimtab_operator.pulsar.own_balancer.restore import RELEASE_WITHIN, release_balancer
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.common import GROUP, VERSION
 from trimtab_operator.state.cluster import ClusterState

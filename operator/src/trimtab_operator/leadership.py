@@ -1,4 +1,4 @@
-"""Leader election: a standby waits for the Lease; the leader runs what writes, and ends with the Lease.
+"""Standby and leader: a standby waits until it is elected; the leader runs what writes, and ends with the Lease.
 
 A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So nothing has to be
 undone in a process that was away for minutes. Our tasks start before Kopf: Kopf cancels every younger task when it
@@ -27,7 +27,7 @@ from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.lease import Elector, LeaseLostError
+from trimtab_operator.kube.leader_election import Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.strategy_state import PolicyStateStore
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.prometheus import PrometheusClient, PrometheusError
 from trimtab_pipeline.queries import quoted
-from trimtab_pipeline.ranges import is_bundle
+from trimtab_pipeline.topic_to_bundle import is_bundle
 
 _BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
 _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"

@@ -25,10 +25,10 @@ from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime
 from trimtab_pipeline.history_files import State, read_state
 from trimtab_pipeline.history_writer import HistoryWriter
 from trimtab_pipeline.queries import tables
-from trimtab_pipeline.ranges import HashRanges, Summing
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.session import closed
 from trimtab_pipeline.tasks import ShardTask, flattened, reports_in
+from trimtab_pipeline.topic_to_bundle import HashRanges, Summing
 
 T = TypeVar("T")
 Ask = Callable[[ShardTask], pa.Table]

@@ -41,10 +41,10 @@ from trimtab_pipeline.queries import (
     of_newest,
     topics_in,
 )
-from trimtab_pipeline.ranges import HashRanges, is_bundle
 from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.statistics import Told
+from trimtab_pipeline.topic_to_bundle import HashRanges, is_bundle
 from trimtab_pipeline.topics import INSIDE, PlacedTopics, hottest
 from trimtab_pipeline.trust import Drop
 from trimtab_strategies.model import some

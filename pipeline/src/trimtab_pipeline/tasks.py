@@ -29,11 +29,11 @@ from trimtab_pipeline.api import (
 )
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
 from trimtab_pipeline.history_files import State
-from trimtab_pipeline.ranges import HashRanges
 from trimtab_pipeline.read_request import ReadRequest
 from trimtab_pipeline.samples import Samples
 from trimtab_pipeline.shard_reader import read_shard
 from trimtab_pipeline.statistics import ask_brokers
+from trimtab_pipeline.topic_to_bundle import HashRanges
 from trimtab_pipeline.topics import INSIDE
 
 DRY_URL = "dry:"

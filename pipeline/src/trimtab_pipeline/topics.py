@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.queries import TOPICS, TRAFFIC
-from trimtab_pipeline.ranges import HashRanges
+from trimtab_pipeline.topic_to_bundle import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 LOAD = TOPICS.columns

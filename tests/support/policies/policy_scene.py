@@ -15,7 +15,7 @@ from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.app import following, new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.conditions import micro_timestamp
-from trimtab_operator.kube.lease import LEASE
+from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.state.cluster import ClusterState

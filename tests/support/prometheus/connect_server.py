@@ -15,7 +15,7 @@ from typing import Self
 
 import pyspark
 
-from trimtab_testbed.servers import tether as tether_program
+from trimtab_testbed.servers import parent_watch
 
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -66,8 +66,8 @@ class ConnectServer:
         }
         submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
         settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
-        tether = [sys.executable, "-I", "-S", tether_program.__file__, str(os.getpid())]  # ends with the tests
-        command = [*tether, submit, "--master", "local[2]", "--class", MAIN_CLASS, *settings, "spark-internal"]
+        wrapper = [sys.executable, "-I", "-S", parent_watch.__file__, str(os.getpid())]  # ends with the tests
+        command = [*wrapper, submit, "--master", "local[2]", "--class", MAIN_CLASS, *settings, "spark-internal"]
         environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trimtab_lab.conformance import ground_rules, hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, splits
+from trimtab_lab.conformance import hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, shared_rules, splits
 from trimtab_lab.conformance.hermes import SETTLED
 from trimtab_lab.conformance.pulsar_clusters import Algorithm
 from trimtab_lab.conformance.recording import InvalidRecordingError, RecordedScenario, read
 from trimtab_lab.conformance.report import Report, Tally, first_difference, is_alternative
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    **ground_rules.GROUND_ALGORITHMS,
+    **shared_rules.GROUND_ALGORITHMS,
     **pulsar_shedders.ALGORITHMS,
     **pulsar_placements.ALGORITHMS,
     **pulsar_transfer.ALGORITHMS,
     **splits.ALGORITHMS,
-    **ground_rules.NAMING_ALGORITHMS,
+    **shared_rules.NAMING_ALGORITHMS,
     **hermes.ALGORITHMS,
 }
 """The algorithms that can be replayed. Others in a recording are reported as not implemented."""

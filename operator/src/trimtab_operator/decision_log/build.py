@@ -21,7 +21,7 @@ from trimtab_operator.decision_log.record import (
     Threshold,
     Why,
 )
-from trimtab_operator.resources.unions import member
+from trimtab_operator.resources.strategy_unions import member
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import HOUR
 from trimtab_operator.state.settings import Settings

@@ -23,7 +23,7 @@ from typing import Self
 
 HOST = "127.0.0.1"
 
-_TETHER = Path(__file__).with_name("tether.py")
+_PARENT_WATCH = Path(__file__).with_name("parent_watch.py")
 # Below the range that Linux uses for outgoing connections, so that none takes the port while a server restarts.
 _PORTS = range(20000, 32000)
 _LOG_TAIL = 2000
@@ -150,7 +150,7 @@ class Server:
         if self.running:
             raise ServerFailedError(f"{self.name} is already running as process {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        tethered = [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *self.command]
+        tethered = [sys.executable, "-I", "-S", str(_PARENT_WATCH), str(os.getpid()), *self.command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 tethered,

@@ -19,7 +19,7 @@ from trimtab_operator.cli.common import CommandError
 from trimtab_operator.pulsar.client.api import LoadManager, load_manager
 from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING, is_true
 from trimtab_operator.resources.policy import BalancingPolicySpec
-from trimtab_operator.resources.unions import member
+from trimtab_operator.resources.strategy_unions import member
 from trimtab_strategies.params import StrategyParams, pulsar_keys
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS, Row
 

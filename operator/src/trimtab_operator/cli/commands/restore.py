@@ -27,9 +27,15 @@ from trimtab_operator.kube.client import (
     NotFoundError,
     ResourceRef,
 )
-from trimtab_operator.kube.lease import LEASE
-from trimtab_operator.pulsar.client.dynamic_config import SWITCHES, FoundSettings, is_true, restore_settings
-from trimtab_operator.pulsar.own_balancer.release import REFUSALS, found_settings_store, has_it_off, reached
+from trimtab_operator.kube.leader_election import LEASE
+from trimtab_operator.pulsar.client.dynamic_config import SWITCHES, FoundSettings, is_true
+from trimtab_operator.pulsar.own_balancer.restore import (
+    REFUSALS,
+    found_settings_store,
+    has_it_off,
+    reached,
+    restore_settings,
+)
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.urls import AllowedUrls

@@ -13,7 +13,7 @@ from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import Where, run_operator
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, size
 from trimtab_operator.cli.flags import add_cluster_flags
-from trimtab_operator.kube.lease import (
+from trimtab_operator.kube.leader_election import (
     DEADLINE,
     DURATION,
     LEASE,

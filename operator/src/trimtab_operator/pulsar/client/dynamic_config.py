@@ -1,4 +1,4 @@
-"""The switches of Pulsar's own balancer in its dynamic configuration, and their restoration.
+"""The switches of Pulsar's own balancer in its dynamic configuration, and the values to restore.
 
 Each broker runs with its file, overridden by dynamic values. Pulsar accepts any text as the dynamic value of a switch,
 and reads it like Java: all but ``true`` (in any case) is off.
@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_pipeline.bodies import json_of
 from trimtab_strategies.model import some
@@ -150,25 +149,3 @@ def described(on: Mapping[str, Iterable[str]]) -> str:
         for switch in switches:
             by_switch.setdefault(switch, []).append(broker)
     return "; ".join(f"{switch} is on at {some(brokers, 3)}" for switch, brokers in sorted(by_switch.items()))
-
-
-async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool = False) -> list[str]:
-    """Restore the settings of `found`; returns a description of each change. After an error, call it again.
-
-    dry_run: describe the changes only. Raises `PulsarError`.
-    """
-    overrides = await admin.overrides()
-    values, changes = found.to_restore(overrides), list[str]()
-    for switch, before in sorted(found.overrides.items()):
-        if switch not in values:
-            now = overrides.get(switch)
-            changes.append(f"{switch} stays as it is ({'no dynamic value' if now is None else now})")
-        elif before is None:
-            if not dry_run:
-                await admin.drop_override(switch)
-            changes.append(f"{switch}: dynamic value removed, each broker's file applies again")
-        else:
-            if not dry_run:
-                await admin.override(switch, before)
-            changes.append(f"{switch} = {before}, as before")
-    return changes

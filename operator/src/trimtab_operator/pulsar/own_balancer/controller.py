@@ -24,11 +24,10 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     FoundSettings,
     described,
     is_true,
-    restore_settings,
     switched_on,
 )
 from trimtab_operator.pulsar.client.errors import PulsarError
-from trimtab_operator.pulsar.own_balancer.release import found_settings_store, may_switch_off, needed
+from trimtab_operator.pulsar.own_balancer.restore import found_settings_store, may_switch_off, needed, restore_settings
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState

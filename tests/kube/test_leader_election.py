@@ -15,7 +15,14 @@ import pytest
 from faulty_api import FaultyApi, status, until
 from trimtab_operator.kube.client import CONFIG_MAPS, Api, ApiUnavailableError, FencedError, NotFoundError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.lease import LAST_EPOCH, Candidacy, Elector, EpochsUsedUpError, LeaseLostError, own_identity
+from trimtab_operator.kube.leader_election import (
+    LAST_EPOCH,
+    Candidacy,
+    Elector,
+    EpochsUsedUpError,
+    LeaseLostError,
+    own_identity,
+)
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

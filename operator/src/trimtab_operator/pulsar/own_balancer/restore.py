@@ -1,4 +1,4 @@
-"""Puts back the settings of Pulsar's own balancer when no policy needs it off.
+"""Restores the settings of Pulsar's own balancer in its dynamic configuration when no policy needs it off.
 
 It does so in the cluster where they were found, even if the policies name another one now. A deleted policy keeps
 Kopf's finalizer until that is done (`release_balancer`), or for a minute if Pulsar does not answer: a namespace must be
@@ -21,7 +21,7 @@ from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import ConfigMapStore, StoredFormat, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
-from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings, restore_settings
+from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.pulsar.client.transport import Guards
@@ -178,3 +178,25 @@ async def release_balancer(context: ClusterState, within: float = RELEASE_WITHIN
             return False
         await asyncio.sleep(CHECK_AGAIN)
     return True
+
+
+async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool = False) -> list[str]:
+    """Restore the settings of `found`; returns a description of each change. After an error, call it again.
+
+    dry_run: describe the changes only. Raises `PulsarError`.
+    """
+    overrides = await admin.overrides()
+    values, changes = found.to_restore(overrides), list[str]()
+    for switch, before in sorted(found.overrides.items()):
+        if switch not in values:
+            now = overrides.get(switch)
+            changes.append(f"{switch} stays as it is ({'no dynamic value' if now is None else now})")
+        elif before is None:
+            if not dry_run:
+                await admin.drop_override(switch)
+            changes.append(f"{switch}: dynamic value removed, each broker's file applies again")
+        else:
+            if not dry_run:
+                await admin.override(switch, before)
+            changes.append(f"{switch} = {before}, as before")
+    return changes

@@ -1,7 +1,7 @@
 """Runs a program that ends with the process that started it, even when that process is killed.
 
-Called as ``python tether.py PARENT_PID PROGRAM ARGUMENT...``. It is a wrapper instead of a `preexec_fn`, because code
-between fork and exec may deadlock in a process with threads, such as a test run with Spark.
+Called as ``python parent_watch.py PARENT_PID PROGRAM ARGUMENT...``. A `preexec_fn` would not do: code between
+fork and exec may deadlock in a process with threads, such as a test run with Spark.
 """
 
 import ctypes

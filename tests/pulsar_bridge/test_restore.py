@@ -16,7 +16,7 @@ from trimtab_operator.kube.errors import FencedError
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.pulsar.own_balancer.release import BalancerRelease, found_settings_store, release_balancer
+from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease, found_settings_store, release_balancer
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.settings import Settings
