@@ -35,7 +35,7 @@ VERBS: Mapping[str, Verb] = {
     "run": Verb("commands.run", "run the operator"),
     "status": Verb("commands.status", "show the state of policies and their proposals"),
     "plan": Verb("commands.plan", "show what the next cycle would do"),
-    "explain": Verb("why.command:register_explain", "explain why a bundle or broker moved bundles, or did not"),
+    "explain": Verb("why.command:register_explain", "explain the last decision on a bundle or a broker"),
     "why-not": Verb("why.command:register_why_not", "explain why a bundle did not move, or a broker got none"),
     "approve": Verb("commands.proposal:register_approve", "approve the proposal that a policy shows"),
     "refresh": Verb("commands.proposal:register_refresh", "replace a policy's proposal with a new one"),
