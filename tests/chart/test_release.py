@@ -91,7 +91,7 @@ def test_an_uninstall_that_can_not_ask_pulsar_fails_and_changes_no_more(
     with pytest.raises(subprocess.CalledProcessError) as failure:
         stage.uninstall("--timeout", "240s")
     assert "trimtab-restore" in failure.value.output or "pre-delete" in failure.value.output, failure.value.output
-    assert "Pulsar: not put back" in stage.jobs.outputs[0]
+    assert "Pulsar: not restored" in stage.jobs.outputs[0]
     assert "not stopped" in stage.jobs.outputs[0]
     assert stage.deployment()["spec"]["replicas"] == 2
 

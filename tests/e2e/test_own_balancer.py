@@ -116,4 +116,4 @@ def test_restore_puts_it_back_once_the_operator_is_dead(
     meta = policy(wheel)["metadata"]
     assert "trimtab.dev/finalizer" not in meta.get("finalizers", [])
     assert main(words) == 0
-    assert "put back already" in capsys.readouterr().out
+    assert "restored already" in capsys.readouterr().out
