@@ -52,7 +52,6 @@ class Case(NamedTuple):
 
 
 def rules(form: str, law: Law) -> Rules:
-    """The rules of a form."""
     compatibility, iteration = FORMS[form]
     target = TargetRule(law, compatibility=compatibility, iteration=iteration)
     return Rules(targets=target, compatibility=compatibility, iteration=iteration)

@@ -65,7 +65,6 @@ def load_of(size: Size, *, hot: bool) -> ClusterLoad:
 
 
 def broker_names(size: Size) -> tuple[str, ...]:
-    """Names of the Broker objects."""
     return tuple(f"broker-{k:04d}" for k in range(size.brokers))
 
 

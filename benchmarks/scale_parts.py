@@ -331,7 +331,6 @@ class Servant:
         self.bundles: set[str] = set()
 
     def serve(self, bundle: str) -> None:
-        """Serve it."""
         self.bundles.add(bundle)
 
     def release(self, bundle: str) -> None:

@@ -169,5 +169,4 @@ def _apply_crds(control_plane: ControlPlane) -> None:
 
 @pytest.fixture
 def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    """See `Play`."""
     return partial(played, trimtab_crds, kube_namespace)

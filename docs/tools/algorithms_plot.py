@@ -51,7 +51,6 @@ def svg(width: float, height: float, title: str, body: Sequence[str]) -> str:
 
 
 def text(x: float, y: float, words: str, *, size: int = SIZE, anchor: str = "start", color: str = INK) -> str:
-    """A line of text."""
     look = f'font-size="{size}" text-anchor="{anchor}" fill="{color}"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(words)}</text>'
 

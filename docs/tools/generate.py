@@ -70,7 +70,6 @@ def inside(asked: str) -> list[str]:
 
 
 def write(made: Mapping[str, str]) -> int:
-    """Write the pages."""
     for name, text in made.items():
         _file(name).write_text(text)
         sys.stdout.write(f"wrote {_file(name).relative_to(DOCS.parent)}\n")

@@ -30,7 +30,6 @@ _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one o
 
 
 def page(kind: str) -> str:
-    """The page of one of `KINDS`."""
     crds = (yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.yaml")))
     spec = next(crd["spec"] for crd in crds if crd["spec"]["names"]["kind"] == kind)
     (version,) = spec["versions"]

@@ -29,7 +29,6 @@ def build(where: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site."""
     where = tmp_path_factory.mktemp("site")
     built = build(where)
     assert built.returncode == 0, built.stderr

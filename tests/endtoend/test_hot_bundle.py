@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ring_check import check_ring
 from small_cluster import API, SmallCluster, until
-from trimtab_strategies.hash_ring import check_ring
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from ring_check import check_ring
 from small_cluster import API, SmallCluster, until
 from trimtab_operator.resources.bundle import PARENT
-from trimtab_strategies.hash_ring import check_ring, parse_bundle
+from trimtab_strategies.hash_ring import parse_bundle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
 

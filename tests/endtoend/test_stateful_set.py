@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ring_check import check_ring
 from small_cluster import until
 from stateful_set_cluster import STARTS_WITHIN, StatefulSetCluster, level
-from trimtab_strategies.hash_ring import check_ring
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = [pytest.mark.controllers, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]

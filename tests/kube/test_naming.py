@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from trimtab_operator.kube.naming import (
     LONGEST,
     broker_name_of_address,
-    broker_name_of_pod,
     bundle_name,
     parse_pulsar_bundle,
     pulsar_bundle,
@@ -63,10 +62,6 @@ def test_a_broker_without_a_pod_is_named_after_its_address(address: str, name: s
 def test_an_address_that_dns_cannot_spell_gets_a_hash() -> None:
     assert SUBDOMAIN.fullmatch(broker_name_of_address("[::1]:8080"))
     assert broker_name_of_address("Broker:80") != broker_name_of_address("broker:80")
-
-
-def test_a_broker_is_named_after_its_pod() -> None:
-    assert broker_name_of_pod("pulsar-broker-0") == "pulsar-broker-0"
 
 
 def test_pulsars_spelling_goes_there_and_back() -> None:

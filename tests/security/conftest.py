@@ -16,7 +16,6 @@ from trimtab_testbed.servers.kube import ControlPlane
 
 @pytest.fixture
 def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    """See `Play`."""
     return partial(played, trimtab_crds, kube_namespace)
 
 

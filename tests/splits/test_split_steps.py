@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from hypothesis import given, settings, strategies as st
 
+from bundle_state import State
 from ownership_model import Record, split as pulsar_split
 from split_model import CHILDREN, EDGES, SplitModel, order
 from trimtab_operator.splits.steps import SplitStep, owner_of, parent_of, split_of
-from trimtab_strategies.model.bundle_state import State
 
 ENDED = {SplitStep.DONE, SplitStep.UNDONE}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bundle_state import ACTIVE, ALLOWED, IN_FLIGHT, State, Storage
 from ownership_model import (
     Duty,
     InvalidRecordError,
@@ -28,7 +29,6 @@ from ownership_model import (
     transfer,
     unload,
 )
-from trimtab_strategies.model.bundle_state import ACTIVE, ALLOWED, IN_FLIGHT, State, Storage
 
 JAVA = json.loads((Path(__file__).parents[1] / "conformance" / "java-states.json").read_text())
 """What Pulsar's own classes answered: both tables, and the conflict rule on drawn pairs of records."""

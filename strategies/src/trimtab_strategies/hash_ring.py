@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -29,10 +28,6 @@ _MONITORING = re.compile(r"(pulsar|sla-monitor)(/[^/]+)?/[^/:]+:\d+")  # with a 
 
 class InvalidBundleNameError(ValueError):
     """A text that is not a bundle name, or boundaries that do not form a ring."""
-
-
-class InvalidRingError(InvalidBundleNameError):
-    """Bundles that do not form their namespace's ring. The text names the bundle, the problem and the fix."""
 
 
 class BundleName(NamedTuple):
@@ -81,44 +76,6 @@ def parse_bundle(name: str) -> BundleName:
     if lower >= upper:
         raise InvalidBundleNameError(f"bundle {name!r} has range {text}: the lower bound must be below the upper")
     return BundleName(namespace, lower, upper)
-
-
-def check_ring(names: Iterable[str]) -> IntArray:
-    """The boundaries (bundles + 1,) of a namespace, of its bundles' full names in any order.
-
-    Raises `InvalidRingError` for several namespaces, a duplicate, an overlap, a gap, or no bundle;
-    `InvalidBundleNameError` for a text that is not a bundle name.
-    """
-    bundles = sorted(map(parse_bundle, names), key=lambda bundle: (bundle.lower, bundle.upper))
-    if not bundles:
-        raise InvalidRingError("a namespace has no bundle: give it one, 0x00000000_0xffffffff, or more")
-    for bundle in bundles:
-        if bundle.namespace != bundles[0].namespace:
-            raise InvalidRingError(
-                f"{bundle} is not of namespace {bundles[0].namespace}: check one namespace at a time"
-            )
-    _check_end(bundles[0], bundles[0].lower, 0, "first")
-    for before, after in pairwise(bundles):
-        _check_joint(before, after)
-    _check_end(bundles[-1], bundles[-1].upper, LAST_HASH, "last")
-    return np.array([*(bundle.lower for bundle in bundles), LAST_HASH], dtype=np.int64)
-
-
-def _check_end(bundle: BundleName, end: int, wanted: int, which: str) -> None:
-    if end != wanted:
-        gap = range_text(*sorted((end, wanted)))
-        raise InvalidRingError(f"{bundle} is the {which} bundle of its namespace: no bundle covers {gap}, add it")
-
-
-def _check_joint(before: BundleName, after: BundleName) -> None:
-    if before == after:
-        raise InvalidRingError(f"{after} is there twice: remove one")
-    if before.upper > after.lower:
-        shared = range_text(after.lower, min(before.upper, after.upper))
-        raise InvalidRingError(f"{before} and {after} overlap in {shared}: remove one, or let the first end earlier")
-    if before.upper < after.lower:
-        gap = range_text(before.upper, after.lower)
-        raise InvalidRingError(f"no bundle covers {gap}, between {before} and {after}: add it")
 
 
 def find_bundle(

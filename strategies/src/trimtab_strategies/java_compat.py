@@ -11,7 +11,6 @@ Source: the documented behaviour of OpenJDK 17, verified against real maps (``te
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,6 @@ SMALLEST_TABLE = 16
 
 _HALF = 1 << 31
 _MASK = (1 << 32) - 1
-
-
-def string_hash(text: str) -> int:
-    """``String.hashCode``: signed 32 bit."""
-    return int(string_hashes([text])[0])
 
 
 def string_hashes(texts: Sequence[str]) -> IntArray:
@@ -44,12 +38,6 @@ def string_hashes(texts: Sequence[str]) -> IntArray:
     return np.where(lengths > 0, sums, 0).astype(np.uint32).view(np.int32).astype(np.int64)
 
 
-def combined_hash(*hashes: int) -> int:
-    """``Objects.hash`` of members with these hash codes: signed 32 bit."""
-    folded = reduce(lambda total, member: (31 * total + member) & _MASK, hashes, 1)
-    return folded - (1 << 32) if folded >= _HALF else folded
-
-
 def spread(hashes: IntArray) -> npt.NDArray[np.uint32]:
     """Hash codes as a map spreads them before it takes the lowest bits as slot."""
     unsigned = (hashes & _MASK).astype(np.uint32)
@@ -61,11 +49,6 @@ def grown_table(most: int, table: int = SMALLEST_TABLE) -> int:
     while most > table * 3 // 4:
         table *= 2
     return table
-
-
-def copied_map_table(count: int) -> int:
-    """Slots of ``new HashMap<>(map)`` of `count` keys."""
-    return grown_table(count, _power_of_two(int(count / 0.75 + 1)))
 
 
 def copied_set_table(count: int) -> int:

@@ -127,6 +127,5 @@ class Cycles:
             self.see("MODIFIED", item)
 
     def see(self, _kind: str, policy: Raw) -> None:
-        """One event."""
         if cycle := (policy.get("status") or {}).get("lastCycle"):
             self.seen[cycle["time"], cycle["moved"]] = cycle

@@ -89,7 +89,6 @@ def documents(text: str) -> list[Manifest]:
 
 
 def of_kind(manifests: Iterable[Manifest], kind: str) -> list[Manifest]:
-    """The objects of one kind."""
     return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
@@ -101,7 +100,6 @@ def one(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:
 
 
 def operator_container(manifests: Iterable[Manifest]) -> dict[str, Any]:
-    """The container that runs the operator."""
     return dict(one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0])
 
 

@@ -17,7 +17,6 @@ def topic_namespace(name: str = "public-default", /, **spec: Any) -> dict[str, A
 
 
 def bundle(name: str = "b", lower: str = "0x00000000", upper: str = "0x40000000", **spec: Any) -> dict[str, Any]:
-    """A Bundle object."""
     base = {"topicNamespace": "public-default", "range": {"lower": lower, "upper": upper}}
     return _object("Bundle", name, {**base, **spec})
 

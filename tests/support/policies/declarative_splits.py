@@ -9,9 +9,10 @@ from typing import Any
 
 from manifests import bundle_split
 from policy_scene import PolicyScene, refit
+from ring_check import check_ring
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
-from trimtab_strategies.hash_ring import check_ring, parse_bundle
+from trimtab_strategies.hash_ring import parse_bundle
 
 PARENT = "trimtab.dev/parent"
 
@@ -141,10 +142,7 @@ def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_served(scene: PolicyScene, lost: Collection[str] = ()) -> None:
-    """Check that exactly one bundle serves every hash of every namespace, or none if its broker is lost.
-
-    Raises `InvalidRingError`.
-    """
+    """Check that exactly one bundle serves every hash of every namespace, or none if its broker is lost."""
     bundles = scene.bundles()
     if lost:
         return _check_once(bundles)

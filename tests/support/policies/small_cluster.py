@@ -257,11 +257,9 @@ class SmallCluster:
             until("another cycle", lambda before=before: self.status().get("lastCycle", {}).get("time") != before)
 
     def owners(self) -> dict[str, str]:
-        """Owner of each bundle."""
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.world.bundles().items()}
 
     def desired_owners(self) -> dict[str, str]:
-        """Desired owner of each bundle."""
         return {name: bundle["spec"].get("owner", "") for name, bundle in self.world.bundles().items()}
 
     def bundles_of(self, broker: str) -> list[str]:

@@ -105,19 +105,6 @@ class FakePrometheus(LocalServer):
         for rows in self.series.values():
             rows[:] = [row for row in rows if not labels.items() <= row.labels.items()]
 
-    def points(self, metric: str, at: float) -> list[list[float | str]]:
-        """Raw samples, 15 seconds apart, oldest first: `samples` of them and the one before."""
-        newest = self.time or at
-        times = [newest - 15 * k for k in reversed(range(self.samples + (self.samples > 1)))]
-        try:
-            rate = float(self.value)
-        except ValueError:
-            rate = math.nan
-        if not metric.endswith("_total") or not math.isfinite(rate):
-            return [[t, self.value] for t in times]
-        lost = [_COUNTED * rate * (k <= self.resets) for k in reversed(range(len(times)))]  # in each of the last pairs
-        return [[t, str(rate * (t - newest + 2 * _COUNTED) - lost)] for t, lost in zip(times, lost, strict=True)]
-
     def answer(self, promql: str, at: float) -> str:
         """The body of an instant query."""
         found = _METRIC.search(promql)

@@ -61,7 +61,6 @@ class GuardedServer(LocalServer):
 
     @property
     def url(self) -> str:
-        """Base URL."""
         return f"{'https' if self.tls else 'http'}://{self.address}"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:

@@ -44,7 +44,6 @@ class AdminServer(LocalServer):
 
     @property
     def url(self) -> str:
-        """Base URL."""
         return f"http://{self.address}"
 
     def answer(self) -> str:

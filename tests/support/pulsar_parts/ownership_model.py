@@ -40,7 +40,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from trimtab_strategies.model.bundle_state import ACTIVE, ALLOWED, State, Storage
+from bundle_state import ACTIVE, ALLOWED, State, Storage
 
 FIRST_VERSION = 1
 

@@ -226,11 +226,9 @@ class RealPulsarCluster(SmallCluster):
         return {name: bundle.get("status", {}).get("owner", "") for name, bundle in self.bundles().items()}
 
     def desired_owners(self) -> dict[str, str]:
-        """Desired owner of each bundle."""
         return {name: bundle["spec"].get("owner", "") for name, bundle in self.bundles().items()}
 
     def broker_status(self, name: str) -> dict[str, Any]:
-        """Status of its Broker object."""
         status: dict[str, Any] = self.rest.get(f"{API}/brokers/{name}").get("status", {})
         return status
 

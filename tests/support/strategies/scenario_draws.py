@@ -24,7 +24,6 @@ class Draw(random.Random):
         return self.random() < probability
 
     def pick(self, *values: Value) -> Value:
-        """One of the values."""
         return self.choice(values)
 
     def some(self, values: Sequence[Value], probability: float) -> list[Value]:
@@ -89,7 +88,6 @@ class Draw(random.Random):
         )
 
     def weights(self) -> Fields:
-        """Weights of the resources."""
         if not self.chance(0.35):
             return {}
         return self.settings(

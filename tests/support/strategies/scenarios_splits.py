@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from scenario_draws import FULL_RING, NAMESPACES, Draw, Fields
 
-MAX_BUNDLES = 128
 TOPICS = ("orders", "events", "a", "x.y-z", "tést", "日本", "with space")
 ALGORITHMS = (
     "range_equally_divide",

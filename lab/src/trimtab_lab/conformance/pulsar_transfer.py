@@ -243,27 +243,22 @@ class _Recorded:
         self._unloaded = scene.bundles_unloaded
 
     def of(self, broker: int) -> IntArray | None:
-        """See `Reports`."""
         reported = self._view.names[broker] in self._view.scene.top_bundles
         return self._view.cluster.bundles.owned_by(broker) if reported else None
 
     def throughput(self, bundle: int) -> float:
-        """See `Reports`."""
         short = self._view.cluster.bundles.short[bundle]
         return float(short[THROUGHPUT_IN] + short[THROUGHPUT_OUT])
 
     def may_leave(self, bundle: int) -> bool:
-        """See `Reports`."""
         name = self._view.bundles[bundle]
         excluded = name.rpartition("/")[0] in self._view.excluded
         return not (excluded or name in self._not_owned or name in self._unloaded)
 
     def may_return(self, bundle: int) -> bool:  # noqa: ARG002 - as in Pulsar, any
-        """See `Reports`."""
         return True
 
     def transferable(self, bundle: int, destination: int) -> bool:
-        """See `Reports`."""
         name, to = self._view.bundles[bundle], destination
         if not self._filtered:
             return True

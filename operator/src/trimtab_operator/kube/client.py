@@ -36,7 +36,6 @@ from trimtab_operator.kube.wire import (
     BUNDLE_SPLITS,
     BUNDLES,
     CONFIG_MAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
     LOST,
@@ -57,12 +56,12 @@ from trimtab_operator.kube.wire import (
 _CHANCE = random.SystemRandom()
 
 
-def backoff(first: float = 0.1, factor: float = 2.0, longest: float = 5.0) -> Iterator[float]:
+def backoff(first: float = 0.1, longest: float = 5.0) -> Iterator[float]:
     """Seconds to wait before each further attempt. They grow, and are jittered so that clients don't retry together."""
     ceiling = first
     while True:
         yield _CHANCE.uniform(ceiling / 2, ceiling)
-        ceiling = min(longest, ceiling * factor)
+        ceiling = min(longest, 2 * ceiling)
 
 
 @dataclass(slots=True)
@@ -95,7 +94,6 @@ __all__ = [
     "BUNDLES",
     "BUNDLE_SPLITS",
     "CONFIG_MAPS",
-    "CUSTOM_RESOURCE_DEFINITIONS",
     "EVENTS",
     "LEASES",
     "PODS",

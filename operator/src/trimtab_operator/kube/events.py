@@ -18,6 +18,11 @@ log = logging.getLogger(__name__)
 LONGEST_NOTE = 1024
 """Bytes that the API server takes as an Event's note."""
 
+CONTROLLER = "trimtab.dev/operator"
+
+AGGREGATE = 600.0
+"""Seconds within which a repeated (object, reason, message) only raises the count of its first Event."""
+
 _MOST_SERIES = 1000
 Key = tuple[str, str, str]
 
@@ -31,9 +36,8 @@ class _Series:
 
 
 class EventPoster:
-    """Posts Events in the name of `controller`. It never raises: an Event that can't be posted is logged.
+    """Posts Events in the name of `CONTROLLER`. It never raises: an Event that can't be posted is logged.
 
-    aggregate: seconds within which a repeated (object, reason, message) only raises the count of its first Event.
     now: epoch seconds.
     """
 
@@ -41,15 +45,11 @@ class EventPoster:
         self,
         api: Api,
         *,
-        controller: str = "trimtab.dev/operator",
         instance: str = "trimtab",
-        aggregate: float = 600.0,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
-        self._controller = controller
         self._instance = instance[:128]
-        self._aggregate = aggregate
         self._now = now
         self._series: dict[Key, _Series] = {}
         self._lock = asyncio.Lock()
@@ -78,7 +78,7 @@ class EventPoster:
 
     async def _post(self, key: Key, regarding: dict[str, Any], type_: str, action: str) -> None:
         now = self._now()
-        self._forget_before(now - self._aggregate)
+        self._forget_before(now - AGGREGATE)
         if (series := self._series.get(key)) is not None and await self._repeat(series, now):
             return
         body = self._event(key, regarding, type_, action, now)
@@ -104,7 +104,7 @@ class EventPoster:
             "kind": EVENTS.kind,
             "metadata": {"namespace": namespace, "name": f"{regarding['name'][:230]}.{secrets.token_hex(8)}"},
             "eventTime": micro_timestamp(now),
-            "reportingController": self._controller,
+            "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
             "type": type_,
             "reason": reason,

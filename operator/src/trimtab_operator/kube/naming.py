@@ -79,11 +79,6 @@ def decisions_name(policy: str) -> str:
     return _slug(f"trimtab-decisions-{policy}", exact=True, longest=LONGEST)
 
 
-def broker_name_of_pod(pod: str) -> str:
-    """Name of the Broker object of a pod: the pod's name."""
-    return pod
-
-
 def broker_name_of_address(address: str) -> str:
     """Name of the Broker object of a broker without a pod. address: ``host:webPort``."""
     return _slug(address, exact=True, longest=LONGEST)

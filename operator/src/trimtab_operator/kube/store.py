@@ -36,8 +36,6 @@ class Counters:
 
     lists: int = 0
     """Complete lists."""
-    watches: int = 0
-    """Watches begun."""
     events: int = 0
     """Changes received."""
     bookmarks: int = 0
@@ -157,7 +155,6 @@ class Store(Generic[T]):
         raise GoneError(f"the watch could not be resumed {RESUMES} times in a row")
 
     async def _watch_once(self) -> None:
-        self.counters.watches += 1
         stream = self._api.watch(
             self.ref,
             self._namespace,

@@ -57,9 +57,6 @@ CONFIG_MAPS = ResourceRef("", "v1", "configmaps", "ConfigMap")
 SECRETS = ResourceRef("", "v1", "secrets", "Secret")
 LEASES = ResourceRef("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS = ResourceRef("events.k8s.io", "v1", "events", "Event")
-CUSTOM_RESOURCE_DEFINITIONS = ResourceRef(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"
-)
 
 
 class Page(NamedTuple):

@@ -9,7 +9,6 @@ ready or closed. A bundle that has changed fails only its own move, when that mo
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,9 +55,6 @@ def in_short(proposal: Proposal) -> str:
     if proposal.splits:
         parts.append(counted(len(proposal.splits), "split"))
     return f"{' and '.join(parts)} (interrupts {proposal.cost})"
-
-
-log = logging.getLogger(__name__)
 
 
 REPORT_EVERY = 2.0

@@ -223,8 +223,3 @@ class PolicyRun:
     def memory(self) -> Memory:
         """The memory of the strategies that the policy names."""
         return self.state.memory_for(self.settings.strategies)
-
-    @property
-    def without_memory(self) -> PolicyRun:
-        """The same reconcile, with strategies that remember nothing."""
-        return replace(self, state=replace(self.state, strategies=Memory()))

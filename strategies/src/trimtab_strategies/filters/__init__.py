@@ -8,7 +8,7 @@ Pulsar's two managers filter by the same rules, in a different order and with a 
     selection.moved(bundle, destination)                    later choices count it there
 """
 
-from trimtab_strategies.filters.isolation import InvalidIsolationError, check_isolation, isolation_problems
+from trimtab_strategies.filters.isolation import isolation_problems
 from trimtab_strategies.filters.params import Manager, SelectionParams
 from trimtab_strategies.filters.pipelines import SYSTEM_NAMESPACE, ActiveSelection, BrokerSelection
 
@@ -16,9 +16,7 @@ __all__ = [
     "SYSTEM_NAMESPACE",
     "ActiveSelection",
     "BrokerSelection",
-    "InvalidIsolationError",
     "Manager",
     "SelectionParams",
-    "check_isolation",
     "isolation_problems",
 ]

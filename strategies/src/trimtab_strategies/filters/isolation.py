@@ -18,30 +18,18 @@ from trimtab_strategies.model import HeldBack, Isolation, NamespacePolicy, Reaso
 from trimtab_strategies.model.cluster_load import BoolArray
 
 
-class InvalidIsolationError(ValueError):
-    """An isolation policy that contradicts itself. The text names the namespace, the value and the fix."""
-
-
 def host(broker: str) -> str:
     """The host of a broker's name ``host:port``: the text before the last colon."""
     return broker.rpartition(":")[0] or broker
 
 
-def check_isolation(namespace: str, isolation: Isolation) -> None:
-    """Raise `InvalidIsolationError` for a policy that is wrong for any set of brokers."""
-    for what in _own_problems(isolation):
-        raise InvalidIsolationError(f"namespace {namespace}: {what}")
-
-
 def isolation_problems(brokers: tuple[str, ...], policies: Mapping[str, NamespacePolicy]) -> tuple[HeldBack, ...]:
-    """The problems of `policies` (by namespace) among `brokers`: one entry for each namespace with a problem.
-
-    Besides what `check_isolation` finds: brokers that are primary and secondary, and patterns that match no broker.
-    """
+    """The problems of `policies` (by namespace) among `brokers`: one entry for each namespace with a problem."""
     return IsolationRules(brokers, policies).problems()
 
 
 def _own_problems(isolation: Isolation) -> Iterator[str]:
+    """What is wrong with a policy for any set of brokers."""
     yield from _malformed((*isolation.primary, *isolation.secondary))
     for pattern in isolation.primary:
         if pattern in isolation.secondary:

@@ -187,7 +187,6 @@ class _Modular(ActiveSelection):
     _group_by_bundle = False
 
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
-        """See `ActiveSelection.candidates`."""
         return self._filtered(bundle, brokers, self._allowed(bundle, brokers))
 
     def choose(
@@ -278,7 +277,6 @@ class _Extensible(ActiveSelection):
     _group_by_bundle = True
 
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
-        """See `ActiveSelection.candidates`."""
         verdict = Verdict(len(brokers))
         if self.params.load_manager:
             verdict = narrowed(verdict, brokers, self._same_load_manager, Reason.LOAD_MANAGER)
@@ -299,7 +297,6 @@ class _Extensible(ActiveSelection):
         predicted: ClusterLoad | None = None,
         barred: IntArray = NOTHING,
     ) -> Choice:
-        """See `ActiveSelection.choose`."""
         rows = within(brokers, self.candidates(bundle, brokers), barred)
         return placement.best(predicted or self.cluster, bundle, rows, memory) if len(rows) else Choice(NOTHING, memory)
 

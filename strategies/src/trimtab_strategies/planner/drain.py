@@ -28,9 +28,6 @@ from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import NOTHING, Shedder, Shedding
 from trimtab_strategies.usage import percent
 
-_NAMED = 5
-"""Bundles that one entry names."""
-
 
 @dataclass(frozen=True, slots=True)
 class Drains:

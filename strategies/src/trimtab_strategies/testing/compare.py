@@ -113,7 +113,6 @@ class Unchanged:
         """Do nothing: the constructor took the snapshots."""
 
     def __exit__(self, *_: object) -> None:
-        """Compare."""
         assert json.dumps(self.memory) == self.text, "the memory was changed in place"
         assert _snapshot(self.cluster) == self.picture, "the cluster was changed in place"
 

@@ -43,8 +43,6 @@ class ControlPlane(Startable):
     """etcd, kube-apiserver and, with `controllers`, kube-controller-manager; a context manager.
 
     work_dir:    folder of data, certificates, kubeconfigs and logs (``NAME.log``), which stay afterwards.
-    fairness:    turn on API Priority and Fairness and limits on requests in flight, as in a real cluster.
-                 Off by default, as a test has only one tenant.
     audit:       write each request to `audit_log`, one JSON object per line.
     extra_flags: for kube-apiserver.
 
@@ -57,7 +55,6 @@ class ControlPlane(Startable):
         work_dir: Path,
         *,
         controllers: bool = False,
-        fairness: bool = False,
         audit: bool = False,
         extra_flags: Sequence[str] = (),
     ) -> None:
@@ -67,7 +64,7 @@ class ControlPlane(Startable):
         self.dir = work_dir.resolve()
         self.audit_log = self.dir / "audit.jsonl"
         self.token = secrets.token_hex(16)
-        self._controllers, self._fairness, self._audit = controllers, fairness, audit
+        self._controllers, self._audit = controllers, audit
         self._extra_flags = tuple(extra_flags)
         self._servers: dict[str, Server] = {}
 
@@ -221,15 +218,12 @@ class ControlPlane(Startable):
             "--profiling=false",
             "--shutdown-watch-termination-grace-period=1s",  # otherwise open watches delay its end by a minute
             "--delete-collection-workers=16",  # 1 by default, which times out beyond about 30,000 objects
+            "--enable-priority-and-fairness=false",  # as limits on requests: there is only one tenant
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
         ]
         if not self._controllers:  # no default ServiceAccounts without the controller-manager: pods would be refused
             flags.append("--disable-admission-plugins=ServiceAccount")
-        if not self._fairness:
-            flags += [
-                "--enable-priority-and-fairness=false",
-                "--max-requests-inflight=0",
-                "--max-mutating-requests-inflight=0",
-            ]
         if self._audit:
             flags += [f"--audit-policy-file={self.dir / 'audit-policy.json'}", f"--audit-log-path={self.audit_log}"]
         return flags

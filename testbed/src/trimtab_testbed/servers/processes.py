@@ -183,9 +183,9 @@ class Server:
         error = PortTakenError if "address already in use" in tail.lower() else ServerFailedError
         raise error(f"{self.name} ended with exit code {code}; the end of {self.log}:\n{tail}")
 
-    def log_tail(self, characters: int = _LOG_TAIL) -> str:
-        """The last `characters` of its log."""
-        return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
+    def log_tail(self) -> str:
+        """The last `_LOG_TAIL` characters of its log."""
+        return self.log.read_text(errors="replace")[-_LOG_TAIL:] if self.log.exists() else ""
 
     def send(self, signal_number: signal.Signals) -> None:
         """Send it a signal. SIGSTOP makes it hang, and this method waits until it has stopped; SIGCONT continues it."""

@@ -63,11 +63,6 @@ class NodeLoad:
         return self.cpu != UNDEFINED
 
 
-def operations_per_second(count: int, elapsed: int) -> float:
-    """The rate of `count` operations in `elapsed` ms as a consumer reports it: per whole second, and at least one."""
-    return count / max(elapsed // 1000, 1)
-
-
 UNKNOWN_LOAD = NodeLoad()
 """Load of a consumer without a report."""
 
