@@ -32,7 +32,7 @@ class InvalidBundleNameError(ValueError):
 
 
 class InvalidRingError(InvalidBundleNameError):
-    """Bundles that do not form their namespace's ring. The text names the bundle, the problem and the fix."""
+    """Bundles that do not form their namespace's ring. The message names the bundle, the problem and the fix."""
 
 
 class BundleName(NamedTuple):

@@ -160,5 +160,5 @@ def test_bundles_of_two_namespaces_are_no_ring() -> None:
         ("sla-monitor/broker-0:8080", True),
     ],
 )
-def test_a_broker_s_own_heartbeat_is_told_apart(namespace: str, monitoring: bool) -> None:  # noqa: FBT001 - a table
+def test_a_broker_s_own_heartbeat_is_distinguished(namespace: str, monitoring: bool) -> None:  # noqa: FBT001 - a table
     assert is_monitoring(namespace) == monitoring
