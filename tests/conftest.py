@@ -1,10 +1,10 @@
-"""Fixtures that start the world outside: a Kubernetes control plane and Prometheus.
+"""Fixtures that start the servers that tests use: a Kubernetes control plane and Prometheus.
 
-A missing program is an error, never a skip, and nothing is built here: `make setup controllers` does that, as building
-takes longer than a test may.
+A missing program is an error, never a skip. Nothing is built here, because that takes longer than a test may:
+`make setup controllers` builds the programs.
 
-`make test` deals the files of tests out to several workers (pytest-xdist), each with fixtures of its own: `dealing`
-says which go together, and here is said which come first.
+`make test` distributes the test files over several workers (pytest-xdist), each with its own fixtures. `scheduling`
+defines which files stay together; this module defines which come first.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import hypothesis
 import pytest
 import yaml
 
-from dealing import ByStage, part_of
 from policy_scene import Play, played
+from scheduling import SharedClusterScheduling, part_of
 from tiers import QUICK, SMOKE_TOO, python_only, tier_of
 from trimtab_pipeline.spark_settings import JavaMissingError, require_java
 from trimtab_testbed.programs import find
@@ -32,7 +32,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 CRDS = Path(__file__).parents[1] / "crds"
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1"
-"""Makes Java compile with its first compiler alone: a test's JVM lives for seconds, and starts at half the cost."""
+"""Restricts Java to its first compiler: a test's JVM runs for seconds, and starts at half the cost."""
 
 _numbers = itertools.count(1)
 
@@ -41,16 +41,16 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 
 
 def pytest_configure() -> None:
-    """Let JVMs that tests start, however far down, begin quickly, and no example be too slow on a busy machine."""
+    """Make the JVMs that tests start begin quickly, and set no deadline for Hypothesis on a busy machine."""
     hypothesis.settings.load_profile("busy")
     given = os.environ.get("JAVA_TOOL_OPTIONS", "")
     if QUICK_JVM not in given:  # a worker inherits it
         os.environ["JAVA_TOOL_OPTIONS"] = f"{given} {QUICK_JVM}".strip()
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByStage:
-    """Each stage in one worker."""
-    return ByStage(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedClusterScheduling:
+    """Keep the files of a shared cluster in one worker."""
+    return SharedClusterScheduling(config, log)
 
 
 _TURNS = (("long",), ("spark", "connect"), ("prometheus", "controllers"), ("apiserver",))

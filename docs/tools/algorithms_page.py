@@ -64,7 +64,7 @@ def page() -> str:
     return filled(
         "algorithms.md",
         SHEDDERS="\n".join(map(_shedder, registry.SHEDDERS)).rstrip(),
-        STORY=wrapped(f"**{PLACED}.** {_scenario(PLACED).story}"),
+        STORY=wrapped(f"**{PLACED}.** {_scenario(PLACED).description}"),
         PLACEMENTS=placements,
         SPLITTERS="\n".join(map(_splitter, splitting_story.stories())),
     )
@@ -78,7 +78,7 @@ def drawing(name: str) -> str:
 def _shedder(name: str) -> str:
     scenario, look = SHOWN[name]
     row = registry.SHEDDERS[name]
-    story = _scenario(scenario).story
+    story = _scenario(scenario).description
     picture = f"![CPU of each broker over an hour of {name}]({_file(name)}.svg)"
     reference = f"[Formula and parameters](../strategies.md#{_anchor(name)})"
     words = wrapped(f"**{scenario}.** {story} {look}")

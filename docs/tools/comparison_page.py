@@ -95,7 +95,7 @@ def _section(scenario: SimulationScenario, sentences: str) -> str:
     head = "shedder | run by | compatibility | balanced | quiet | moves | again | uphill | left | hot | the hour"
     rows = table(head, _merged(_results()[scenario.title]))
     said = wrapped(" ".join(sentences.split()).format(**scores(scenario.title)))
-    return f"## {scenario.title}\n\n{wrapped(scenario.story)}\n\n{rows}\n\n{said}"
+    return f"## {scenario.title}\n\n{wrapped(scenario.description)}\n\n{rows}\n\n{said}"
 
 
 def _merged(outcomes: Mapping[Contender, SimulationResult]) -> Iterator[tuple[str, ...]]:

@@ -116,7 +116,7 @@ def test_half_tells_of_its_own_time_only() -> None:
     assert half["settled"] is None
 
 
-def test_cpu_is_told_in_percent_of_the_box() -> None:
+def test_cpu_is_shown_in_percent_of_the_box() -> None:
     rows = [row(float(s), (s,), (0,), (0.3 * s, 0.15 * s, 0.0)) for s in range(21)]
 
     half = script("side_by_side_figures").half(rows, topics(0), [], 0.3)
@@ -236,7 +236,7 @@ def test_what_is_recorded_is_not_played_again(tmp_path: Path, capsys: pytest.Cap
         (["--since", "yesterday"], "yesterday is no time; write it as 2026-11-23 or '2026-11-23 08:00'"),
     ],
 )
-def test_what_can_not_be_meant_is_refused_before_anything_is_played(
+def test_what_cannot_be_meant_is_refused_before_anything_is_played(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):

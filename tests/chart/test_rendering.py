@@ -127,7 +127,7 @@ def test_every_option_that_a_user_wants_is_a_value(offline: Runner, capsys: pyte
     assert "--verbose" in operator_container(offline.rendered({"log": {"verbose": True}}))["args"]
 
 
-def test_no_image_is_taken_that_nobody_named(offline: Runner) -> None:
+def test_no_image_is_taken_that_no_one_named(offline: Runner) -> None:
     with pytest.raises(HelmError, match=r"image\.repository is empty, and no image of Trimtab is published: build"):
         offline.template({"image": {"repository": ""}})
     assert VALUES["image"]["repository"] == ""

@@ -83,7 +83,7 @@ def test_a_recording_that_differs_is_a_finding(tmp_path: Path, capsys: pytest.Ca
         (None, "can't read"),
         (b"\x1f\x8bbroken", "can't read"),
         (b"\xff\xfe", "is not UTF-8 text"),
-        (b"{}\n", ":1 is no scenario"),
+        (b"{}\n", ":1 is not a scenario"),
         (b"no json\n", ":1 "),
     ],
 )

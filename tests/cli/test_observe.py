@@ -196,7 +196,7 @@ def test_nothing_known_is_drawn_too() -> None:
         (["--history", "DIR", "--plot", "nowhere/load.svg"], "can't write nowhere/load.svg: No such file"),
         (["--history", "DIR", "--at", "1h"], "no cycle up to then: the oldest is of 2025-06-15T15:00:00"),
         (["--history", "DIR", "--policy", "mian"], "policy 'mian' has no history"),
-        (["--history", "nowhere"], "nowhere is no folder"),
+        (["--history", "nowhere"], "nowhere is not a folder"),
         (["--history", "DIR", "--watch", "1", "--at", "5m"], "--watch shows new data"),
     ],
 )

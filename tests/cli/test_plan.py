@@ -108,7 +108,7 @@ NEWEST = {"type": "Extensible", "extensible": {"preferLaterVersions": True}}
         (GROUPED, FULL, {}, "TopicLimit", "the other brokers have as many topics as a broker may have"),
         (HOT, NEWEST, {}, "Version", "the other brokers run an older version"),
         (SPREAD, {"type": "Modular"}, {}, "Uneven", "the other brokers have more bundles of the namespace"),
-        (HOT, None, {"isolation": {"primary": ["a("]}}, "InvalidPolicy", "isolation pattern 'a(' is no regular"),
+        (HOT, None, {"isolation": {"primary": ["a("]}}, "InvalidPolicy", "isolation pattern 'a(' is not a regular"),
         (HOT, None, {"balanced": False}, "Excluded", "in namespaces that are left out of balancing"),
     ],
     indirect=["scene"],

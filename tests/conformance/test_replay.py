@@ -114,7 +114,7 @@ def test_an_empty_recording_proves_nothing() -> None:
     ("line", "told"),
     [
         ("{", "line 1 is not JSON"),
-        ("[]", "line 1 is no scenario"),
+        ("[]", "line 1 is not a scenario"),
         ('{"algorithm": "x"}', "line 1 has neither 'expect' (Pulsar) nor 'input' and 'expected' (Hermes)"),
         ('{"algorithm": "base.resource_usage", "id": "r#1", "conf": {}, "expect": {}}', "r#1 lacks the field 'usage'"),
         ('{"algorithm": "x", "expect": {}, "order_sensitive": "maybe"}', "order_sensitive 'maybe'"),

@@ -103,7 +103,7 @@ def test_a_page_with_a_wide_table_gives_it_the_room_of_the_contents(site: Path) 
     assert not hidden.search((site / "concepts.html").read_text())
 
 
-def test_the_picture_of_a_terminal_scrolls_on_a_phone(site: Path) -> None:
+def test_the_screenshot_of_a_terminal_scrolls_on_a_phone(site: Path) -> None:
     assert '<p class="terminal"><img' in (site / "tutorial" / "ten-minutes.html").read_text()
     assert ".terminal" in (site / "assets" / "site.css").read_text()
 

@@ -45,7 +45,7 @@ def test_the_policy_that_the_guide_shows_has_a_minimum_that_a_small_cluster_reac
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial/ten-minutes.md", "docs/migrate.md"])
-def test_new_users_are_told_and_led_to_the_guide(page: str) -> None:
+def test_new_users_are_led_to_the_guide(page: str) -> None:
     text = (ROOT / page).read_text()
 
     assert "how-to/choose-a-strategy.md#on-a-small-cluster" in text

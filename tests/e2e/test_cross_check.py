@@ -21,7 +21,7 @@ def _told(stage: RealPulsarCluster) -> bool:
 
 
 @ONE
-def test_brokers_that_prometheus_takes_for_one_another_are_not_believed_and_nothing_moves(
+def test_brokers_that_prometheus_takes_for_one_another_are_not_trusted_and_nothing_moves(
     stage: RealPulsarCluster,
 ) -> None:
     namespace, (first, second, third) = stage.new_namespace(4, "shown"), stage.names

@@ -79,7 +79,7 @@ def test_what_a_killed_broker_served_is_served_by_others_and_objects_say_so(stag
     assert gap < 30_000, "longer, and sends would have failed"
 
 
-def test_wishes_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
+def test_desired_owners_are_carried_out_by_the_operator_that_comes_after_a_killed_one(
     stage: RealPulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     with _busy(stage, [HOT] * 8, move_timeout="3m") as (bundles, witness, traffic):  # longer than a start takes
@@ -119,7 +119,7 @@ def test_a_destination_that_dies_before_it_takes_a_bundle_leaves_it_served(stage
     assert SPARE not in _true(stage, bundles)
 
 
-def test_what_a_rival_moves_is_told_and_not_fought_over(stage: RealPulsarCluster) -> None:
+def test_what_a_competing_balancer_moves_is_reported_and_not_fought_over(stage: RealPulsarCluster) -> None:
     with _busy(stage, [HOT, COOL, SPARE]) as (bundles, witness, traffic):
         stage.edit_policy(mode="Auto")
         stage.wait_cycles(2)
@@ -134,7 +134,9 @@ def test_what_a_rival_moves_is_told_and_not_fought_over(stage: RealPulsarCluster
     assert own == [], "it was moved back at once"
 
 
-def test_a_rival_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(stage: RealPulsarCluster) -> None:
+def test_a_competing_balancer_that_unloads_what_is_just_moved_does_not_keep_it_from_landing(
+    stage: RealPulsarCluster,
+) -> None:
     with _busy(stage, [HOT] * 6) as (bundles, witness, traffic):
         for bundle in bundles:
             stage.patch_bundle(object_name(bundle), owner=SPARE)

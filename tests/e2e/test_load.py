@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import API, NAMESPACE, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle

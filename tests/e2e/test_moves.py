@@ -30,7 +30,7 @@ def _unloads(stage: RealPulsarCluster, result: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
+def test_ten_desired_owners_of_a_person_land_under_load_and_nothing_is_lost(
     stage: RealPulsarCluster, load_manager: LoadManagerKind
 ) -> None:
     namespace = stage.new_namespace(10, "moves")
@@ -61,7 +61,7 @@ def test_ten_wishes_of_a_person_land_under_load_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
-def test_bundles_that_no_client_asks_for_land_where_they_are_wished(
+def test_bundles_that_no_client_asks_for_land_on_their_desired_owner(
     stage: RealPulsarCluster, load_manager: LoadManagerKind, *, served: bool
 ) -> None:
     namespace = stage.new_namespace(4, "quiet")

@@ -78,7 +78,7 @@ def known(stage: RealPulsarCluster, bundle: str) -> None:
     until("the bundle's object", lambda: stage.owners().get(name_of(bundle)))
 
 
-def test_a_hot_bundle_is_divided_where_it_was_ordered_and_its_parts_are_placed(stage: RealPulsarCluster) -> None:
+def test_a_hot_bundle_is_split_where_it_was_ordered_and_its_parts_are_placed(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(2)
     bundle = stage.admin.bundles(namespace)[0]
     positions = [between(bundle, 0.25), between(bundle, 0.5)]

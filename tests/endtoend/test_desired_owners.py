@@ -52,7 +52,7 @@ def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: SmallCluster)
     assert any("moves" in note for note in stage.events("Overloaded"))
 
 
-def test_an_owner_that_changed_without_a_wish_is_adopted(stage: SmallCluster) -> None:
+def test_an_owner_that_changed_without_a_desired_owner_is_adopted(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy()
     stage.wait_condition("Ready", "True")

@@ -38,7 +38,7 @@ def test_while_prometheus_does_not_answer_nothing_moves(stage: SmallCluster, fau
     assert stage.operator.pid == pid
 
 
-def test_partial_answers_are_told_and_move_nothing(stage: SmallCluster) -> None:
+def test_partial_answers_are_reported_and_move_nothing(stage: SmallCluster) -> None:
     before = stage.owners()
     stage.proxy.fault = Fault.PARTIAL
     stage.apply_policy(mode="Auto")
@@ -139,7 +139,7 @@ def test_a_second_policy_for_the_same_brokers_is_refused_naming_both(stage: Smal
         stage.rest.delete(f"{API}/balancingpolicies/second")
 
 
-def test_a_broker_that_does_not_take_its_bundle_loses_the_wish(stage: SmallCluster) -> None:
+def test_a_broker_that_does_not_take_its_bundle_loses_the_desired_owner(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy()
     stage.wait_condition("Ready", "True")

@@ -125,7 +125,7 @@ def test_a_leader_cut_off_from_the_api_server_ends_and_another_goes_on(stage: Re
         stage.settle()
 
 
-def test_a_leader_told_to_end_hands_over_at_once(stage: ReplicaCluster) -> None:
+def test_a_leader_asked_to_stop_hands_over_at_once(stage: ReplicaCluster) -> None:
     slow = {"--lease-duration": 60, "--renew-deadline": 40}
     with started(stage.replica(**slow), stage.replica(**slow)) as (leader, standby):
         moves(stage, leader)

@@ -24,7 +24,7 @@ def served(stage: SmallCluster) -> list[str]:
     return [bundle for bundles in stage.world.serving().values() for bundle in bundles]
 
 
-def test_a_hot_bundle_is_divided_and_spread(stage: SmallCluster) -> None:
+def test_a_hot_bundle_is_split_and_spread(stage: SmallCluster) -> None:
     stage.patch_bundle("t-n-0x20000000-0x40000000", owner="pulsar-broker-2")  # the two idle ones are about equal
     until("it is there", stage.settled)
     owner, before = stage.owners()[HOT], sum(stage.world.cpu().values())
@@ -60,7 +60,7 @@ def test_a_hot_bundle_is_divided_and_spread(stage: SmallCluster) -> None:
     assert list(splits(stage)) == [name]
 
 
-def test_a_person_divides_a_bundle_while_no_policy_runs(stage: SmallCluster) -> None:
+def test_a_person_splits_a_bundle_while_no_policy_runs(stage: SmallCluster) -> None:
     body = {
         "apiVersion": "trimtab.dev/v1alpha1",
         "kind": "BundleSplit",

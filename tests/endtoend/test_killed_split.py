@@ -98,7 +98,7 @@ def ends(stage: SmallCluster, phase: str) -> None:
     serves_once(stage, len(bundles))
 
 
-def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(stage: SmallCluster) -> None:
+def test_killed_once_the_parent_is_locked_it_is_split_by_the_next_operator(stage: SmallCluster) -> None:
     owner = stage.owners()[PARENT_NAME]
     stage.world.deafen(
         owner
@@ -115,7 +115,7 @@ def test_killed_once_the_parent_is_locked_it_is_divided_by_the_next_operator(sta
     assert {stage.owners()[child] for child in CHILDREN} == {owner}
 
 
-def test_killed_when_the_children_are_made_and_nobody_takes_them_the_next_operator_goes_back(
+def test_killed_when_the_children_are_made_and_no_one_takes_them_the_next_operator_goes_back(
     stage: SmallCluster,
 ) -> None:
     stage.apply_policy()

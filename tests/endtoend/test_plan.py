@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 @pytest.mark.smoke
-def test_plan_foresees_what_the_policy_proposes_and_leaves_nothing_behind(stage: SmallCluster, tmp_path: Path) -> None:
+def test_plan_predicts_what_the_policy_proposes_and_leaves_nothing_behind(stage: SmallCluster, tmp_path: Path) -> None:
     stage.apply_policy(mode="DryRun")
     until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"))
     before = stage.desired_owners()

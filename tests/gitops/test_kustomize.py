@@ -36,7 +36,7 @@ def test_the_base_holds_every_kind_as_it_is_rendered(control_plane: ControlPlane
         assert found["CustomResourceDefinition", crd["metadata"]["name"]]["spec"] == crd["spec"]
 
 
-def test_the_image_of_the_base_can_not_be_pulled_by_accident(control_plane: ControlPlane) -> None:
+def test_the_image_of_the_base_cannot_be_pulled_by_accident(control_plane: ControlPlane) -> None:
     """No registry has a name that ends with .invalid (RFC 2606): an overlay must name an image."""
     [container] = rendered(control_plane, BASE)["Deployment", "trimtab"]["spec"]["template"]["spec"]["containers"]
     assert container["image"].partition("/")[0].endswith(".invalid")
@@ -67,7 +67,7 @@ def test_an_overlay_names_image_and_namespace_once(control_plane: ControlPlane, 
     assert container["image"] == "registry.example.com/messaging/trimtab:0.1.0"
 
 
-def test_what_the_container_is_told_is_what_the_program_takes(
+def test_what_the_container_gets_is_what_the_program_takes(
     control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [container] = rendered(control_plane, BASE)["Deployment", "trimtab"]["spec"]["template"]["spec"]["containers"]

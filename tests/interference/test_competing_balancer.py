@@ -43,7 +43,7 @@ FLYING = wished(**OURS, resource_version="8")
 LANDED = bundle(owner="y", **OURS, generation=4, observed_generation=4, resource_version="9")
 
 
-def test_a_wish_that_is_carried_out_is_a_move() -> None:
+def test_a_desired_owner_that_is_carried_out_is_a_move() -> None:
     released = bundle(owner="y", serving="", **OURS, generation=4, resource_version="9")
 
     assert kinds(seen(bundle(), FLYING, released, LANDED)) == [ChangeKind.MOVED]
@@ -59,7 +59,9 @@ def test_a_move_of_ours_that_goes_back_by_itself_is_reverted() -> None:
     assert kinds(seen(bundle(), FLYING, LANDED, back)) == [ChangeKind.MOVED, ChangeKind.REVERTED]
 
 
-def test_somebody_who_writes_over_a_fresh_wish_of_ours_is_told_apart_from_our_own_withdrawal() -> None:
+def test_another_client_that_writes_over_a_fresh_desired_owner_of_ours_is_distinguished_from_our_own_withdrawal() -> (
+    None
+):
     theirs = bundle(owner="x", **OURS, generation=5, observed_generation=4, resource_version="9")
     withdrawn = bundle(owner="x", assigned_owner="x", assigned_at=1.0, reason="TimedOut", generation=5)
 
@@ -75,7 +77,7 @@ def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> li
     return [change.kind for change in ownership_changes.take(lambda _: True, at)]
 
 
-def test_one_batch_of_wishes_is_no_contest_and_the_same_bundle_again_is() -> None:
+def test_one_batch_of_desired_owners_is_no_contest_and_the_same_bundle_again_is() -> None:
     ownership_changes = OwnershipChanges(lambda _: True)
 
     assert overruled(ownership_changes, "b1", "b2", "b3", "b4", "b5", "b6", at=0) == [ChangeKind.OVERRULED] * 6
@@ -223,7 +225,7 @@ async def brought_back(scene: PolicyScene) -> str:
 
 
 @pytest.mark.apiserver
-def test_a_bundle_that_somebody_brings_back_is_left_alone_until_it_is_released(play: Play) -> None:
+def test_a_bundle_that_another_client_brings_back_is_left_alone_until_it_is_released(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         moved = await brought_back(scene)
         await scene.reconcile(after=5)
@@ -273,7 +275,7 @@ async def settled(scene: PolicyScene) -> None:
 
 
 @pytest.mark.apiserver
-def test_a_person_who_moves_bundles_is_no_rival_and_one_batch_makes_no_retreat(play: Play) -> None:
+def test_a_person_who_moves_bundles_is_not_a_competing_balancer_and_one_batch_makes_no_retreat(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         wanted = [name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name]]
@@ -309,7 +311,7 @@ def test_what_people_write_while_the_policy_is_paused_is_no_contest(play: Play) 
 
 
 @pytest.mark.apiserver
-def test_whoever_writes_over_its_wishes_makes_the_policy_advise_and_is_named(play: Play) -> None:
+def test_any_client_that_writes_over_its_desired_owners_makes_the_policy_advise_and_is_named(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         assert len(await overwrite(scene, 2)) == 2
@@ -376,7 +378,7 @@ def test_only_the_word_true_ends_a_retreat(play: Play) -> None:
 
 
 @pytest.mark.apiserver
-def test_a_retreat_that_a_lower_limit_brings_about_is_told_without_an_example(play: Play) -> None:
+def test_a_retreat_that_a_lower_limit_brings_about_is_reported_without_an_example(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         await overwrite(scene)
@@ -411,7 +413,9 @@ def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_i
 
 
 @pytest.mark.apiserver
-def test_what_flapped_is_left_alone_even_if_it_could_not_be_told(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_flapped_is_left_alone_even_if_it_could_not_be_reported(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(scene: PolicyScene) -> None:
         moved = await brought_back(scene)
         await scene.seen()

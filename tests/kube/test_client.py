@@ -110,7 +110,7 @@ def test_an_invalid_object_is_refused_at_once_with_the_servers_words(play: Play)
     play(story)
 
 
-def test_a_list_comes_in_pages_of_one_picture(play: Play) -> None:
+def test_a_list_comes_in_pages_of_one_snapshot(play: Play) -> None:
     async def story(api: Api, _: FaultyApi, namespace: str) -> None:
         for i in range(5):
             await api.create(BUNDLES, namespace, bundle(f"b{i}", owner="x" if i % 2 else "y"))

@@ -333,7 +333,7 @@ def test_a_namesake_does_not_take_the_lease_for_its_own(play: Play) -> None:
     play(story)
 
 
-def test_a_deleted_lease_is_put_back_with_its_epoch_and_nobody_slips_in(play: Play) -> None:
+def test_a_deleted_lease_is_put_back_with_its_epoch_and_no_one_slips_in(play: Play) -> None:
     async def story(scene: Scene) -> None:
         a, b = await scene.replica("a"), await scene.replica("b")
         await a.lead()
@@ -369,7 +369,7 @@ def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(pla
     play(story)
 
 
-def test_a_lease_that_is_missing_for_long_is_made_anew(play: Play) -> None:
+def test_a_lease_that_is_missing_for_long_is_created_again(play: Play) -> None:
     async def story(scene: Scene) -> None:
         b = await scene.replica("b")
 

@@ -29,11 +29,11 @@ def test_a_dash_in_the_namespace_needs_no_hash() -> None:
     assert topic_namespace_name("shop", "orders-eu") == "shop-orders-eu"
 
 
-def test_a_dash_in_the_tenant_is_told_apart_by_a_hash() -> None:
+def test_a_dash_in_the_tenant_is_distinguished_by_a_hash() -> None:
     assert re.fullmatch(r"shop-orders-eu-[0-9a-f]{8}", topic_namespace_name("shop-orders", "eu"))
 
 
-def test_capitals_and_foreign_characters_are_told_apart_by_a_hash() -> None:
+def test_capitals_and_foreign_characters_are_distinguished_by_a_hash() -> None:
     names = {topic_namespace_name("t", name) for name in ("a_b", "A_b", "a=b", "a:b", "a-b")}
     assert len(names) == 5
     assert all(name.startswith("t-a-b") for name in names)

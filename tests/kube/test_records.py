@@ -23,7 +23,7 @@ def stored(manifest: dict[str, Any], *, generation: int = 1, status: dict[str, A
     return {**manifest, "metadata": meta, **({} if status is None else {"status": status})}
 
 
-def test_a_bundle_nobody_was_asked_to_own_has_no_open_wish() -> None:
+def test_a_bundle_no_one_was_asked_to_own_has_no_open_desired_owner() -> None:
     record = bundle_record(stored(bundle()))
     assert (record.owner, record.status_owner, record.state) == ("", "", "Free")
     assert not record.owner_pending
@@ -31,7 +31,7 @@ def test_a_bundle_nobody_was_asked_to_own_has_no_open_wish() -> None:
     assert math.isnan(record.assigned_at)
 
 
-def test_a_wish_is_open_until_its_generation_was_observed() -> None:
+def test_a_desired_owner_is_open_until_its_generation_was_observed() -> None:
     serving = {"owner": "x", "state": "Owned", "since": timestamp(NOON), "observedGeneration": 3}
     assert bundle_record(stored(bundle(owner="y"), generation=4, status=serving)).owner_pending
     assert not bundle_record(stored(bundle(owner="x"), generation=3, status=serving)).owner_pending
@@ -149,7 +149,7 @@ def test_a_broker_that_a_person_set_something_in_is_no_longer_the_discoverys() -
     assert not broker_record(stored(broker(pod="p"))).discovered
 
 
-def test_a_pod_was_last_heard_of_when_it_became_ready_or_was_told_to_end() -> None:
+def test_a_pod_was_last_heard_of_when_it_became_ready_or_was_asked_to_stop() -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(NOON + 30)}
     meta = {"name": "p", "creationTimestamp": timestamp(NOON)}
     raw: Any = {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"conditions": [ready]}}

@@ -78,7 +78,7 @@ def play(trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path) -> Pla
     return lambda story: asyncio.run(whole(story))
 
 
-def test_changes_arrive_and_subscribers_are_told(play: Play) -> None:
+def test_changes_arrive_and_subscribers_are_notified(play: Play) -> None:
     async def story(scene: Scene) -> None:
         assert scene.changes == [(None, "x"), (None, "x")]
         await scene.give("a", "y")
@@ -120,7 +120,7 @@ def test_what_was_deleted_during_a_gap_is_noticed(gone: Callable[..., object], p
     play(story)
 
 
-def test_a_list_that_finds_nothing_new_tells_nobody(play: Play) -> None:
+def test_a_list_that_finds_nothing_new_notifies_no_one(play: Play) -> None:
     async def story(scene: Scene) -> None:
         scene.proxy.faults["watch"] = [expired_watch]
         scene.proxy.cut()
@@ -152,7 +152,7 @@ def test_an_object_that_cannot_be_read_is_left_out_and_counted(play: Play) -> No
     play(story)
 
 
-def test_a_subscriber_that_fails_harms_nobody(play: Play) -> None:
+def test_a_subscriber_that_fails_does_not_affect_others(play: Play) -> None:
     async def story(scene: Scene) -> None:
         def fail(_old: BundleRecord | None, _new: BundleRecord | None) -> None:
             raise RuntimeError("cannot bear it")

@@ -71,7 +71,7 @@ def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(pla
 
 
 @pytest.mark.apiserver
-def test_a_declared_broker_is_current_once_it_was_looked_at_and_again_after_each_edit(play: Play) -> None:
+def test_a_declared_broker_is_current_once_it_was_read_and_again_after_each_edit(play: Play) -> None:
     """As Helm's --wait, Flux and kstatus judge: its status speaks of the object's generation."""
 
     async def story(scene: PolicyScene) -> None:

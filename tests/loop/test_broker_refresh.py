@@ -30,13 +30,11 @@ def overload(percent: float) -> Mapping[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "seconds"), [({}, 10), ({"brokerInterval": "7s"}, 7), ({"interval": "3s"}, 3)], ids=["", "said", "short"]
 )
-def test_brokers_are_looked_at_every_ten_seconds_unless_the_policy_says_else(
-    spec: dict[str, Any], seconds: float
-) -> None:
+def test_brokers_are_read_every_ten_seconds_unless_the_policy_says_else(spec: dict[str, Any], seconds: float) -> None:
     assert settings(**spec).broker_interval == seconds
 
 
-def test_brokers_can_not_be_looked_at_less_often_than_decided_about() -> None:
+def test_brokers_cannot_be_looked_at_less_often_than_decided_about() -> None:
     with pytest.raises(InvalidPolicyError, match="brokerInterval must not exceed interval"):
         settings(interval="30s", brokerInterval="31s")
 

@@ -54,7 +54,7 @@ def lead(scene: PolicyScene, identity: str, epoch: int) -> None:
     scene.context.process.leader, scene.context.process.epoch = identity, epoch
 
 
-def test_nobody_ever_wrote_and_the_first_epoch_is_1(play: Play) -> None:
+def test_no_one_ever_wrote_and_the_first_epoch_is_1(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         assert await unused_epoch(scene.context) == 1
 
@@ -127,7 +127,7 @@ def test_a_person_may_still_move_a_bundle_and_take_the_assignment_away(play: Pla
     play(LEVEL, story)
 
 
-def test_a_late_leader_is_told_that_its_move_was_refused(play: Play) -> None:
+def test_a_late_leader_learns_that_its_move_was_refused(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         for name in scene.names.values():
             assign(scene, name, 9)
@@ -178,7 +178,7 @@ def test_a_bundle_that_one_leader_moved_cools_down_under_the_next(play: Play) ->
     play(cluster(bundles={"a": [1] * 8, "b": []}, a=0.8, b=0.2), story)
 
 
-def test_beginning_to_lead_is_told_by_an_event_on_the_lease_and_a_metric(play: Play) -> None:
+def test_beginning_to_lead_is_reported_by_an_event_on_the_lease_and_a_metric(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         lease: Any = scene.rest.create(
             f"/apis/coordination.k8s.io/v1/namespaces/{scene.namespace}/leases",

@@ -53,7 +53,7 @@ def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(p
     play(LEVEL, story)
 
 
-def test_a_decision_that_can_not_be_recorded_is_offered_all_the_same(
+def test_a_decision_that_cannot_be_recorded_is_offered_all_the_same(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

@@ -30,7 +30,7 @@ def test_the_collector_comes_seldom_and_not_to_what_is_loaded() -> None:
     assert gc.get_freeze_count() > 10_000
 
 
-def test_a_full_picture_is_not_looked_at_again() -> None:
+def test_a_full_snapshot_is_not_read_again() -> None:
     collect_seldom()
     picture = {n: Record() for n in range(1_000)}
     before = len(gc.get_objects())

@@ -74,7 +74,7 @@ def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
     assert not begun
 
 
-def test_a_standby_told_to_end_ends_without_having_led(control_plane: ControlPlane, kube_namespace: str) -> None:
+def test_a_standby_asked_to_stop_ends_without_having_led(control_plane: ControlPlane, kube_namespace: str) -> None:
     async def story() -> None:
         stop = asyncio.Event()
         fence = Fence()

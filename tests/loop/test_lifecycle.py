@@ -68,7 +68,7 @@ async def moving(scene: PolicyScene) -> list[str]:
     return flying
 
 
-def test_a_bundle_that_is_deleted_while_it_moves_ends_its_move_and_is_not_made_anew(play: Play) -> None:
+def test_a_bundle_that_is_deleted_while_it_moves_ends_its_move_and_is_not_created_again(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         gone, *others = await moving(scene)
         scene.rest.delete(scene.path("bundles", gone))

@@ -78,7 +78,7 @@ def test_a_namespace_isolated_to_two_brokers_is_never_moved_elsewhere(play: Play
     play(HOT, story, limits={"coolDown": "1s"})
 
 
-def test_without_isolation_the_same_bundles_go_to_whoever_is_least_used(play: Play) -> None:
+def test_without_isolation_the_same_bundles_go_to_the_least_used_broker(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
 
@@ -109,7 +109,7 @@ def test_an_unowned_bundle_goes_to_a_broker_its_namespace_names(play: Play) -> N
     play(NEW, story)
 
 
-def test_an_unowned_bundle_that_no_broker_may_have_waits_and_is_told_why(play: Play) -> None:
+def test_an_unowned_bundle_that_no_broker_may_have_waits_with_a_reason(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-new", isolation={"primary": ["nobody"]})
 
@@ -240,7 +240,7 @@ def test_a_broker_that_does_not_name_its_load_manager_passes_and_another_one_doe
     play(HOT, story, selection={"type": "Extensible", "extensible": {"loadManager": "Ours"}})
 
 
-def test_a_broker_that_is_primary_and_secondary_is_told_until_that_is_mended(play: Play) -> None:
+def test_a_broker_that_is_primary_and_secondary_is_reported_until_that_is_mended(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-a", isolation={"primary": ["a", "b"], "secondary": ["[bc]"]})
         await examine(scene)
@@ -266,7 +266,7 @@ def test_a_broker_that_is_primary_and_secondary_is_told_until_that_is_mended(pla
     ],
     ids=["malformed", "nobody"],
 )
-def test_a_pattern_that_nothing_can_match_is_told_naming_it(primary: str, words: list[str], play: Play) -> None:
+def test_a_pattern_that_nothing_can_match_is_reported_naming_it(primary: str, words: list[str], play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-a", isolation={"primary": [primary]})
 
@@ -279,7 +279,7 @@ def test_a_pattern_that_nothing_can_match_is_told_naming_it(primary: str, words:
     play(HOT, story)
 
 
-def test_what_was_told_is_not_written_again_and_what_is_fine_is_not_told(play: Play) -> None:
+def test_what_was_reported_is_not_written_again_and_what_is_fine_is_not_reported(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await ask(scene, "public-a", isolation={"primary": ["nobody"]})
         await ask(scene, "public-b", isolation={"primary": ["b"]})

@@ -52,7 +52,7 @@ def test_a_policy_paused_by_annotation_while_its_cluster_is_measured_moves_nothi
     play(HOT, story)
 
 
-def test_a_policy_edited_while_its_status_is_written_is_told_all_the_same(play: Play) -> None:
+def test_a_policy_edited_while_its_status_is_written_is_reported_all_the_same(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         get = scene.context.api.get
 
@@ -146,7 +146,7 @@ def test_a_cancelled_loop_leaves_no_task_behind(play: Play) -> None:
     play(LEVEL, story)
 
 
-def test_a_defect_is_told_in_the_policys_status_and_the_next_turn_goes_on(play: Play) -> None:
+def test_a_defect_is_reported_in_the_policys_status_and_the_next_cycle_goes_on(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.source = Broken(scene.load)
         await scene.whole_turn()
@@ -176,7 +176,7 @@ def test_many_failures_of_one_kind_are_a_handful_of_events(play: Play) -> None:
     play(HOT, story, mode="DryRun")
 
 
-def test_homeless_bundles_that_nobody_can_take_are_told_once(play: Play) -> None:
+def test_unowned_bundles_that_no_broker_can_take_are_reported_once(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         for name in scene.load.brokers.names:
             scene.rest.patch(scene.path("brokers", name), {"spec": {"schedulable": False}})

@@ -40,7 +40,7 @@ def swapped(load: ClusterLoad, one: str, other: str) -> ClusterLoad:
     return replace(load, brokers=brokers)
 
 
-def test_an_overloaded_broker_sheds_and_all_of_it_is_told(play: Play) -> None:
+def test_an_overloaded_broker_sheds_and_all_of_it_is_reported(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
 
@@ -80,7 +80,7 @@ def test_dry_run_shows_the_moves_and_touches_no_bundle(play: Play) -> None:
     play(HOT, story, mode="DryRun")
 
 
-def test_a_bundle_that_somebody_else_changed_meanwhile_keeps_that_change(play: Play) -> None:
+def test_a_bundle_that_another_client_changed_meanwhile_keeps_that_change(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         foreseen = await preview(scene.context, "main")
         first, *others = [scene.names[move.bundle] for move in foreseen.plan.moves]
@@ -128,7 +128,7 @@ def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(play
     ],
     ids=str,
 )
-def test_a_cap_ends_the_moves_and_is_told(limits: dict[str, int], reason: str, play: Play) -> None:
+def test_a_cap_ends_the_moves_and_is_reported(limits: dict[str, int], reason: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
 
@@ -242,7 +242,7 @@ def test_a_restart_on_an_idle_cluster_writes_no_broker(play: Play) -> None:
     play(LEVEL, story)
 
 
-def test_what_is_foreseen_is_what_the_next_turn_does(play: Play) -> None:
+def test_what_is_predicted_is_what_the_next_cycle_does(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         foreseen = await preview(scene.context, "main")
         assert foreseen.plan.moves

@@ -132,7 +132,7 @@ def test_a_mistake_in_the_older_policy_does_not_set_a_younger_one_loose(play: Pl
     play(TWO_PAIRS, story, brokers=FIRST)
 
 
-def test_others_give_owners_to_new_bundles_while_the_oldest_policy_can_not_be_run(play: Play) -> None:
+def test_others_give_owners_to_new_bundles_while_the_oldest_policy_cannot_be_run(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         second = scene.add_policy("second", **eager(), brokers=SECOND)
         scene.edit(**NOWHERE)

@@ -26,7 +26,7 @@ def put(scene: PolicyScene, text: str, **more: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "not json", '{"version": 1, "moves": ["x"], "shedder": {}, "placement": {}}'])
-def test_a_memory_that_is_not_ours_is_told_and_the_policy_begins_anew(text: str, play: Play) -> None:
+def test_a_memory_that_is_not_ours_is_reported_and_the_policy_starts_again(text: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, text)
 
@@ -41,7 +41,7 @@ def test_a_memory_that_is_not_ours_is_told_and_the_policy_begins_anew(text: str,
     play(LEVEL, story)
 
 
-def test_memory_that_a_strategy_trips_over_is_dropped_and_told_and_the_policy_goes_on(play: Play) -> None:
+def test_memory_that_a_strategy_trips_over_is_dropped_and_reported_and_the_policy_goes_on(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, PolicyState(Memory({"brokers": {"ema": "garbage"}})).to_json())
 
@@ -54,7 +54,7 @@ def test_memory_that_a_strategy_trips_over_is_dropped_and_told_and_the_policy_go
     play(HOT, story)
 
 
-def test_what_was_moved_is_told_when_the_memory_cannot_be_stored(play: Play) -> None:
+def test_what_was_moved_is_reported_when_the_memory_cannot_be_stored(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, PolicyState().to_json(), immutable=True)
 

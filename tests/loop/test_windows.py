@@ -98,7 +98,7 @@ def test_a_start_that_does_not_exist_is_an_hour_later() -> None:
     ),
     st.integers(1_700_000_000, 1_900_000_000),
 )
-def test_nothing_changes_before_the_time_that_is_told(windows: list[Window], now: int) -> None:
+def test_nothing_changes_before_the_time_that_is_reported(windows: list[Window], now: int) -> None:
     found = opening(windows, now)
 
     if found.until is not None:

@@ -92,7 +92,7 @@ def test_a_token_that_changes_counts_from_the_next_cycle(play: Play) -> None:
     play(LEVEL, story, source=source(**TOKEN))
 
 
-def test_a_secret_nobody_released_is_refused_with_the_label_that_releases_it(play: Play) -> None:
+def test_a_secret_no_one_released_is_refused_with_the_label_that_releases_it(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, released="", token="do-not-send")
         await scene.reconcile()

@@ -56,16 +56,16 @@ def test_who_agrees_is_trusted() -> None:
     assert untrusted(checked(SAME, {name: 1.5 * rate for name, rate in SAME.items()})) == set()
 
 
-def test_one_broker_that_differs_for_long_is_not_believed_and_the_others_are() -> None:
+def test_one_broker_that_differs_for_long_is_not_trusted_and_the_others_are() -> None:
     assert untrusted(checked(SAME, SAME | {"b": 900.0})) == {"b"}
     assert untrusted(checked(SAME, SAME | {"b": 900.0}, times=ROUNDS - 1)) == set()
 
 
-def test_when_most_differ_nobody_is_believed_not_even_who_was_not_compared_yet() -> None:
+def test_when_most_differ_no_broker_is_trusted_not_even_who_was_not_compared_yet() -> None:
     assert untrusted(checked(SAME, {"a": 10.0, "b": 900.0, "c": 0.0})) == set(NAMES)
 
 
-def test_one_that_agrees_again_is_believed_at_once() -> None:
+def test_one_that_agrees_again_is_trusted_at_once() -> None:
     check = checked(SAME, SAME | {"b": 900.0})
     check.compare("b", 2 * SAME["b"], 400.0)
     assert untrusted(check) == set()

@@ -33,13 +33,13 @@ def test_bundles_carry_pulsars_spelling_and_unknown_namespaces_are_left_out() ->
     assert [record.name for record in records] == ["a"]
 
 
-def test_a_bundle_that_is_being_divided_is_in_flight() -> None:
+def test_a_bundle_that_is_being_split_is_in_flight() -> None:
     rows, _ = topology(picture(bundle("a", split="halve"), bundle("b", lower="0x10000000")), window=60)
 
     assert rows.in_flight.tolist() == [True, False]
 
 
-def test_an_owner_that_is_no_broker_is_nobody() -> None:
+def test_an_owner_that_is_not_a_broker_counts_as_none() -> None:
     rows, _ = topology(picture(bundle("a", "z")), window=60)
 
     assert rows.owner.tolist() == [-1]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement, align, one_row_each, with_last_times
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
@@ -82,7 +82,7 @@ def test_a_broker_with_an_unknown_resource_that_others_know_is_not_trusted(resou
     assert load.trusted.tolist() == [False, True]
 
 
-def test_a_resource_that_nobody_measures_counts_as_none() -> None:
+def test_a_resource_that_no_one_measures_counts_as_none() -> None:
     load = picture(brokers(a={"network_in": None}, b={"network_in": None})).brokers
     assert load.trusted.all()
     assert load.usage[:, [NETWORK_IN, DIRECT_MEMORY]].tolist() == [[0, 0], [0, 0]]
@@ -90,7 +90,7 @@ def test_a_resource_that_nobody_measures_counts_as_none() -> None:
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
-def test_without_cpu_or_memory_nobody_is_trusted(resource: str) -> None:
+def test_without_cpu_or_memory_no_broker_is_trusted(resource: str) -> None:
     assert not picture(brokers(a={resource: None}, b={resource: None})).brokers.trusted.any()
 
 
@@ -101,7 +101,7 @@ def test_brokers_that_name_the_same_pod_are_not_trusted_and_counted() -> None:
     assert load.quality.dropped == {"Duplicate": 2}
 
 
-def test_several_brokers_of_a_failed_shard_are_told_as_a_span() -> None:
+def test_several_brokers_of_a_failed_shard_are_reported_as_a_span() -> None:
     report = {"shard": 0, "ok": False, "error": "503", "dropped": {}, "warnings": []}
     measured = Measurement(brokers(), bundles(), (report,), (("a", "b"),))
     assert measured.failed == (("2 brokers, a to b", "503"),)
@@ -120,7 +120,7 @@ def test_a_declared_limit_overrides_the_reported_one() -> None:
     assert load.trusted.all()
 
 
-def test_usage_above_its_limit_is_kept_and_counted_and_beyond_ten_times_not_believed() -> None:
+def test_usage_above_its_limit_is_kept_and_counted_and_beyond_ten_times_not_trusted() -> None:
     load = picture(brokers(a={"cpu": 4.4}, b={"cpu": 40.4}))
     assert load.brokers.usage[:, CPU].tolist() == [4.4, 40.4]
     assert load.brokers.trusted.tolist() == [True, False]

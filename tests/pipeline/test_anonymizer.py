@@ -19,7 +19,7 @@ def test_the_same_name_has_the_same_hash_and_another_key_another_one() -> None:
     assert re.fullmatch(r"broker-[0-9a-f]{12}", HASHED.broker("pulsar-0"))
 
 
-def test_nobody_stays_nobody() -> None:
+def test_no_owner_stays_no_owner() -> None:
     assert HASHED.broker("") == ""
 
 
@@ -50,7 +50,7 @@ def test_a_topic_keeps_domain_and_partition_and_lies_in_its_bundles_namespace() 
     assert topic.removesuffix("7") == HASHED.topic("persistent://acme/orders/new-partition-8").removesuffix("8")
 
 
-def test_free_text_is_left_out_and_columns_nobody_thought_of_are_emptied() -> None:
+def test_free_text_is_left_out_and_columns_no_one_thought_of_are_emptied() -> None:
     rows = pa.table(
         {
             "kind": ["dropped", "failed", "warning"],

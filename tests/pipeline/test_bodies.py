@@ -115,7 +115,7 @@ def test_an_answer_that_trickles_is_given_up_after_the_timeout(head: bytes) -> N
     assert "did not answer within 0.5 s" in str(errors[0])
 
 
-def test_a_deep_complaint_is_told_as_it_begins() -> None:
+def test_a_deep_complaint_is_reported_as_it_begins() -> None:
     body = b'{"error":' + DEEP
     head = b"HTTP/1.1 422 Wrong\r\nContent-Length: %d\r\n\r\n" % len(body)
     with RawServer(lambda: [head + body]) as server:

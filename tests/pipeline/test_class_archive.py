@@ -41,7 +41,7 @@ def jvm_options() -> str:
 
 
 @pytest.mark.java
-def test_without_an_archive_the_jvm_is_told_nothing_of_one(cache: Path) -> None:
+def test_without_an_archive_the_jvm_gets_no_option_for_one(cache: Path) -> None:
     assert using(cache / "none.jsa") == ""
     assert "Archive" not in jvm_options()
     assert not cache.exists()
@@ -69,7 +69,7 @@ def test_another_java_needs_another_archive() -> None:
     assert archive_for(JAVA) != archive_for(JAVA.replace("+6", "+7"))
 
 
-def test_an_archive_fits_whatever_else_this_java_is_told() -> None:
+def test_an_archive_fits_whatever_else_this_java_is_given() -> None:
     told = JAVA.replace("mixed mode, sharing", "mixed mode, emulated-client, sharing")
     assert archive_for(f"Picked up JAVA_TOOL_OPTIONS: -XX:TieredStopAtLevel=1\n{told}") == archive_for(JAVA)
 

@@ -76,13 +76,13 @@ def every(seconds: float, begin: float, end: float) -> list[float]:
     return np.arange(begin, end, seconds).tolist()
 
 
-def test_a_broker_that_is_sampled_all_the_time_is_believed_at_any_moment() -> None:
+def test_a_broker_that_is_sampled_all_the_time_is_trusted_at_any_moment() -> None:
     kept = broker(Life(-900, every(15, -300, 300)))
     assert all(check(kept, after, 0.95) for after in range(0, 250, 4))
 
 
 @pytest.mark.parametrize("seconds", [5, 10, 15, 20, 30])
-def test_a_healthy_fleet_is_believed_at_any_interval_up_to_half_the_window(seconds: float) -> None:
+def test_a_healthy_fleet_is_trusted_at_any_interval_up_to_half_the_window(seconds: float) -> None:
     chance = np.random.default_rng(int(seconds))
     for _ in range(5):
         times = np.array(every(seconds, -600, 300))
@@ -95,7 +95,7 @@ def test_each_second_scrape_may_fail() -> None:
     assert all(check(kept, after, 0.95) for after in range(0, 250, 7))
 
 
-def test_kubelets_that_look_at_uneven_times_are_believed() -> None:
+def test_kubelets_that_sample_at_uneven_times_are_trusted() -> None:
     chance = np.random.default_rng(3)
     looks = -600 + np.cumsum(chance.uniform(10, 20, 60))
     kept = broker(Life(-900, looks.tolist()))
@@ -103,7 +103,7 @@ def test_kubelets_that_look_at_uneven_times_are_believed() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 5, 10, 20, 30, 45, 60, 110])
-def test_a_broker_that_is_no_longer_scraped_is_never_believed_to_be_idle(after: float) -> None:
+def test_a_broker_that_is_no_longer_scraped_is_never_trusted_to_be_idle(after: float) -> None:
     kept = broker(Life(-900, every(15, -300, 1)))
     assert check(kept, after, 0.95) == (after <= 22)
     if after > 22:
@@ -114,7 +114,7 @@ def test_a_broker_that_is_no_longer_scraped_is_never_believed_to_be_idle(after: 
 
 
 @pytest.mark.parametrize("series", ["first", "second"])
-def test_a_restarted_broker_is_believed_once_its_samples_cover_the_window(series: str) -> None:
+def test_a_restarted_broker_is_trusted_once_its_samples_cover_the_window(series: str) -> None:
     kept = broker(Life(-900, every(15, -300, 0)), Life(0, every(15, 7, 200), series))
     trusted = [after for after in range(120) if check(kept, after, 0.95)]
     assert trusted[-1] == 119
@@ -129,7 +129,7 @@ def test_a_restarted_broker_is_believed_once_its_samples_cover_the_window(series
         assert (doubt.reason, doubt.text) == (Reason.UNTRUSTED, told)
 
 
-def test_a_broker_that_is_scraped_again_after_a_gap_is_measured_anew() -> None:
+def test_a_broker_that_is_scraped_again_after_a_gap_is_measured_again() -> None:
     kept = broker(Life(-900, [*every(15, -300, 0), *every(15, 75, 300)]), load=0.48)
     trusted = [after for after in range(200) if check(kept, after, 0.48)]
     assert not set(range(10, 75 + 45)) & set(trusted)
@@ -165,7 +165,7 @@ LIVES = st.lists(st.tuples(st.floats(1, 150), st.floats(0, 20), st.booleans()), 
     jitter=st.integers(0, 2**32 - 1),
     old=st.floats(0, 600),
 )
-def test_whatever_happens_a_broker_is_right_or_not_believed(
+def test_whatever_happens_a_broker_is_right_or_not_trusted(
     interval: float,
     load: float,
     lives: list[tuple[float, float, bool]],
@@ -207,7 +207,7 @@ def pulsar(cpu: Sequence[tuple[float, float]]) -> Kept:
     return kept
 
 
-def test_a_broker_of_pulsar_that_has_not_looked_at_its_host_yet_is_not_idle() -> None:
+def test_a_broker_of_pulsar_that_has_not_read_its_host_yet_is_not_idle() -> None:
     kept = pulsar([(t, 95.0 if t < 0 or t >= 120 else 0.0 if t < 60 else 3e-4) for t in every(15, -300, 300)])
     assert seen(kept, -1, PULSAR)[1] is None
     for after in range(1, 120, 7):
@@ -217,7 +217,7 @@ def test_a_broker_of_pulsar_that_has_not_looked_at_its_host_yet_is_not_idle() ->
     assert (usage[CPU], doubt) == (0.95, None)
 
 
-def test_a_broker_of_pulsar_whose_page_is_not_scraped_is_not_believed() -> None:
+def test_a_broker_of_pulsar_whose_page_is_not_scraped_is_not_trusted() -> None:
     kept = pulsar([(t, 95.0) for t in every(15, -300, 1)])
     assert seen(kept, 20, PULSAR)[1] is None
     _, doubt = seen(kept, 30, PULSAR)

@@ -92,7 +92,7 @@ def test_a_netrc_of_the_machine_says_nothing(monkeypatch: pytest.MonkeyPatch, tm
     assert "Authorization" not in server.asked[0].headers
 
 
-def test_a_redirect_is_told_and_not_followed() -> None:
+def test_a_redirect_is_reported_and_not_followed() -> None:
     with (
         GuardedServer(lambda _: (302, "https://login.example/?next=x")) as server,
         pytest.raises(
@@ -114,7 +114,7 @@ def as_text(pair: tuple[Path, Path]) -> dict[str, str]:
     return {"certificate": pair[0].read_text(), "key": pair[1].read_text()}
 
 
-def test_a_server_of_an_authority_of_ours_is_believed_and_one_of_nobodys_is_not(authority: Authority) -> None:
+def test_a_server_with_our_authority_is_trusted_and_one_without_is_not(authority: Authority) -> None:
     with GuardedServer(lambda _: (200, vector(a=1)), tls=authority.server("one")) as server:
         assert ask(server, Credentials(ca=str(authority.certificate))) == [1.0]
         assert ask(server, Credentials(ca=authority.certificate.read_text())) == [1.0]
@@ -124,7 +124,7 @@ def test_a_server_of_an_authority_of_ours_is_believed_and_one_of_nobodys_is_not(
             ask(server, Credentials())
 
 
-def test_another_authority_is_not_believed_whatever_the_environment_says(
+def test_another_authority_is_not_trusted_whatever_the_environment_says(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
@@ -148,7 +148,7 @@ def test_a_client_proves_itself_by_its_certificate(given: object, authority: Aut
             ask(server, Credentials(ca=str(authority.certificate)))
 
 
-def test_an_expired_certificate_is_told(authority: Authority) -> None:
+def test_an_expired_certificate_is_reported(authority: Authority) -> None:
     folder, (certificate, key) = authority.certificate.parent, authority.server("late")
     again = (
         "x509 -req -in late.csr -CA ca.crt -CAkey ca.key -days -1 -out late.crt -extfile openssl.cnf -extensions server"
@@ -164,7 +164,10 @@ def test_an_expired_certificate_is_told(authority: Authority) -> None:
 def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
     certificate, other = authority.client("one")[0], authority.client("other")[1]
     credentials = Credentials(certificate=str(certificate), key=str(other))
-    with GuardedServer() as server, pytest.raises(PrometheusUnreachableError, match="certificate and key are no pair"):
+    with (
+        GuardedServer() as server,
+        pytest.raises(PrometheusUnreachableError, match="certificate and key are not a pair"),
+    ):
         ask(server, credentials)
 
 
@@ -194,7 +197,7 @@ def test_tls_parts_that_cant_be_used_are_named(parts: dict[str, str], told: str)
         ({"bearer_token": f"{TOKEN}\n"}, "bearer token holds a line break"),
         ({"bearer_token": f"{TOKEN}é"}, "bearer token holds"),
         ({"headers": (("X-Scope-OrgID", f" {TOKEN}"),)}, "X-Scope-OrgID holds"),
-        ({"headers": (("X Scope", "a"),)}, "'X Scope' is no name"),
+        ({"headers": (("X Scope", "a"),)}, "'X Scope' is not an HTTP header name"),
     ],
 )
 def test_credentials_that_contradict_themselves_are_refused_unseen(parts: dict[str, str], told: str) -> None:

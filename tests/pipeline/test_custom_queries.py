@@ -14,7 +14,7 @@ import pytest
 from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from page_server import PageServer
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
 from trimtab_pipeline.coverage import rated
 from trimtab_pipeline.prometheus import PrometheusClient
@@ -126,7 +126,7 @@ def test_a_query_without_an_answer_leaves_its_column_unknown(server: str) -> Non
 
 
 def test_a_query_of_something_that_is_not_measured_is_refused_with_what_is() -> None:
-    with pytest.raises(UnknownSignalError, match=r"'heat' is no signal; use some of bundle_consumers, .*, cpu, "):
+    with pytest.raises(UnknownSignalError, match=r"'heat' is not a signal; use some of bundle_consumers, .*, cpu, "):
         tables(PrometheusSettings("http://x", "ns", queries=(("heat", "x"),)))
 
 
@@ -146,7 +146,7 @@ OWN = PrometheusSettings(
 )
 
 
-def test_the_counter_that_a_query_takes_the_rate_of_is_looked_at() -> None:
+def test_the_counter_that_a_query_takes_the_rate_of_is_read() -> None:
     asked = ShardRequest.of(OWN, ["a"]).sampled
     assert asked["cpu"] == Series('my_cpu_seconds_total{namespace="ns",pod=~"a"}[300s]', counts=True, checked=True)
     assert "memory" not in asked
@@ -174,7 +174,7 @@ def test_a_rate_of_ones_own_tells_how_far_its_samples_reach(server: str) -> None
 
 
 @pytest.mark.spark
-def test_a_wrong_query_fails_the_look_as_what_somebody_must_change(
+def test_a_wrong_query_fails_the_read_as_a_misconfiguration(
     fake: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
     def answer(asked: Asked) -> tuple[int, str]:

@@ -92,7 +92,7 @@ def test_a_bundle_on_two_pods_is_two_rows_with_the_same_past(tmp_path: Path) -> 
     assert seen["short_rate_in"][1].as_py() == 10.0
 
 
-def test_what_nobody_measured_keeps_its_averages_until_it_is_too_old(tmp_path: Path) -> None:
+def test_what_no_one_measured_keeps_its_averages_until_it_is_too_old(tmp_path: Path) -> None:
     last = state(tmp_path, x=10.0, y=20.0)
     measured = next_state(fresh(row("x", 1.0)), last, ByTime(60.0, 600.0))
     assert remembered(measured, last, not_before=941.0)["bundle"].to_pylist() == ["x"]

@@ -44,7 +44,7 @@ THANOS_WARNING = "fetch series for {cluster: c} : rpc error: code = Unavailable 
         (f'{{"status":"success","isPartial":false,"data":{{"resultType":"vector","result":[{SERIES}]}}}}', ()),
     ],
 )
-def test_what_an_answer_says_is_missing_is_told_in_every_dialect(body: str, warnings: tuple[str, ...]) -> None:
+def test_what_an_answer_says_is_missing_is_reported_in_every_dialect(body: str, warnings: tuple[str, ...]) -> None:
     samples = parse_vector(body.encode())
     assert samples.label("pod").to_pylist() == ["a"]
     assert samples.values.to_pylist() == [2.0]
@@ -98,7 +98,7 @@ def test_mimir_is_asked_below_its_prefix_in_the_name_of_a_tenant() -> None:
         ("", (("X-Scope-OrgID", "messaging"),), "404.*page not found"),
     ],
 )
-def test_a_wrong_tenant_or_prefix_is_told(path: str, headers: tuple[tuple[str, str], ...], told: str) -> None:
+def test_a_wrong_tenant_or_prefix_is_reported(path: str, headers: tuple[tuple[str, str], ...], told: str) -> None:
     with (
         GuardedServer(mimir) as server,
         PrometheusClient(server.url + path, 5, Credentials(headers=headers)) as client,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.direct_source import DirectLoadSources
 from trimtab_pipeline.factory import direct_sources
@@ -59,7 +59,7 @@ def test_a_look_needs_no_java_and_remembers(fake: FakePrometheus, direct: Direct
     assert source.observe_brokers(replace(WORLD), AT + 60).result(timeout=20).load.brokers.trusted.all()
 
 
-def test_a_server_that_does_not_answer_is_told(fake: FakePrometheus, direct: DirectLoadSources) -> None:
+def test_a_server_that_does_not_answer_is_reported(fake: FakePrometheus, direct: DirectLoadSources) -> None:
     fake.faults = Faults(delay=30)
     source = direct.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=0.5))
     with pytest.raises(SourceUnavailableError, match="nothing could be measured"):

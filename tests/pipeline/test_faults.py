@@ -58,7 +58,7 @@ def test_with_good_data_the_hot_broker_is_relieved(scene: FaultySource) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.SLOW, Fault.DOWN, Fault.TRUNCATED])
-def test_without_an_answer_there_is_no_picture_and_the_history_stays_as_it_was(
+def test_without_an_answer_there_is_no_snapshot_and_the_history_stays_as_it_was(
     scene: FaultySource, fault: Fault
 ) -> None:
     scene.look()
@@ -110,7 +110,7 @@ def test_a_prometheus_that_dies_in_the_middle_of_a_cycle_costs_that_cycle_only(s
 
 
 @pytest.mark.parametrize("jump", [DAY, -DAY])
-def test_while_our_clock_is_wrong_nobody_is_trusted_and_once_it_is_right_averages_go_on(
+def test_while_our_clock_is_wrong_no_broker_is_trusted_and_once_it_is_right_averages_go_on(
     scene: FaultySource, jump: float
 ) -> None:
     scene.look()
@@ -143,7 +143,7 @@ def test_averages_of_a_right_clock_do_not_start_from_what_a_wrong_one_wrote(scen
     assert later.bundles.short[0, RATE_IN] <= RATE + RATE * max(1 - math.exp(-passed / 100.0), 1 / 2) + 1e-6
 
 
-def test_a_broker_that_restarts_starts_its_counters_anew_and_looks_neither_idle_nor_busy(scene: FaultySource) -> None:
+def test_a_broker_that_restarts_starts_its_counters_again_and_looks_neither_idle_nor_busy(scene: FaultySource) -> None:
     hot = scene.exporters[HOT]
     hot.restart()
     begin, seen = time.monotonic(), []

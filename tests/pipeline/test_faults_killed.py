@@ -24,7 +24,7 @@ from pathlib import Path
 from dataclasses import replace
 sys.path.insert(0, sys.argv[2])
 from kept_histories import AT, LOAD, tables
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.api import Retention

@@ -136,7 +136,7 @@ def test_a_file_that_turned_out_unreadable_is_checked_again_once_it_is_doubted(t
     assert seen(files.state(AT + 120, HOUR)) == [1.0]
 
 
-def test_a_folder_that_cant_be_made_is_told_when_it_is_written_to(tmp_path: Path) -> None:
+def test_a_folder_that_cant_be_made_is_reported_when_it_is_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     files = history(tmp_path / "file" / "bundles")
     assert len(read_state(files.state(AT, HOUR))) == 0

@@ -83,7 +83,7 @@ def test_reading_changes_nothing_and_tells_of_damaged_files(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_the_picture_of_any_cycle_is_the_one_that_was_believed(tmp_path: Path, *, merged: bool) -> None:
+def test_the_snapshot_of_any_cycle_is_the_one_that_was_trusted(tmp_path: Path, *, merged: bool) -> None:
     hotter = replace(LOAD, brokers=replace(LOAD.brokers, usage=LOAD.brokers.usage + 1))
     keep(tmp_path, "prod/one", [0, 1])
     keep(tmp_path, "prod/one", [2], hotter)
@@ -100,7 +100,7 @@ def test_the_picture_of_any_cycle_is_the_one_that_was_believed(tmp_path: Path, *
     assert then.quality == LOAD.quality
 
 
-def test_before_the_first_cycle_there_is_no_picture(tmp_path: Path) -> None:
+def test_before_the_first_cycle_there_is_no_snapshot(tmp_path: Path) -> None:
     keep(tmp_path, "prod/one", [0])
     with pytest.raises(NoHistoryError, match="no cycle up to then: the oldest is of 2025-06-15T15:00:00"):
         HistoryReader(tmp_path, "prod/one").load(AT - 1)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.api import Retention
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
@@ -69,7 +69,7 @@ def test_a_cycle_is_a_file_of_each_table(tmp_path: Path, background: HistoryTidi
     assert quality.drop_columns("at").to_pylist() == [{"kind": "dropped", "what": "NaN", "count": 2}]
 
 
-def test_a_cycle_in_which_nobody_is_believed_removes_nothing(tmp_path: Path, at_once: HistoryTidier) -> None:
+def test_a_cycle_in_which_no_broker_is_trusted_removes_nothing(tmp_path: Path, at_once: HistoryTidier) -> None:
     keeping = HistoryWriter(tmp_path, Retention(seconds=HOUR, merge_after=0), at_once)
     keeping.keep(MEASURED, load(AT), WORLD)
     before = set(tmp_path.rglob("*.parquet"))
@@ -124,7 +124,7 @@ def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path
     assert [path.name for path in tmp_path.glob("bundles/*.parquet")] == ["20250615T150100.000000Z.parquet"]
 
 
-def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, at_once: HistoryTidier) -> None:
+def test_a_folder_that_was_removed_is_created_again(tmp_path: Path, at_once: HistoryTidier) -> None:
     keeping = HistoryWriter(tmp_path / "ns" / "p", Retention(), at_once)
     keeping.bundles.state(AT, HOUR)
     keeping.keep(MEASURED, load(AT), WORLD)
@@ -143,7 +143,7 @@ def test_a_folder_that_cant_be_made_costs_files_and_no_averages(tmp_path: Path, 
     assert read_state(keeping.bundles.state(AT + 60, HOUR))["bundle"].to_pylist() == ["t/n/1"]
 
 
-def test_a_history_that_cant_be_tidied_is_told_once_and_every_cycle_kept(
+def test_a_history_that_cant_be_tidied_is_reported_once_and_every_cycle_kept(
     tmp_path: Path, at_once: HistoryTidier, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeping = HistoryWriter(tmp_path, Retention(merge_after=0), at_once)

@@ -164,7 +164,7 @@ def test_an_hour_that_cant_be_read_is_set_aside_not_overwritten(tmp_path: Path) 
     assert len(cycles(tmp_path)) == 15
 
 
-def test_tidying_ends_between_two_cycles_when_it_is_told_to(tmp_path: Path) -> None:
+def test_tidying_ends_between_two_cycles_when_asked(tmp_path: Path) -> None:
     files = filled(tmp_path, range(10, 300, 20))
     before, asked = cycles(tmp_path), iter([False, False, True])
     Housekeeping([files], FOREVER).tidy(AT + 290 * 60, lambda: next(asked))

@@ -30,7 +30,7 @@ def test_a_query_is_posted_with_its_time_and_a_limit(fake: FakePrometheus) -> No
     assert fake.queries == [{"query": CPU, "time": "1750000000.123", "timeout": "5000ms"}]
 
 
-def test_a_busy_server_is_asked_a_few_times_and_then_told_with_url_status_and_text(fake: FakePrometheus) -> None:
+def test_a_busy_server_is_asked_a_few_times_and_then_reported_with_url_status_and_text(fake: FakePrometheus) -> None:
     fake.faults = Faults(status=503)
     with (
         PrometheusClient(fake.url, timeout=5) as server,
@@ -106,7 +106,7 @@ def test_an_answer_that_breaks_off_is_no_answer() -> None:
             server.query(CPU, at=1.0)
 
 
-def test_what_prometheus_says_is_wrong_is_told_without_its_wrapping(fake: FakePrometheus) -> None:
+def test_what_prometheus_says_is_wrong_is_reported_without_its_wrapping(fake: FakePrometheus) -> None:
     fake.faults = Faults(status=422, text='{"status":"error","errorType":"execution","error":"too many samples"}')
     with (
         PrometheusClient(fake.url, timeout=5) as server,
@@ -115,7 +115,7 @@ def test_what_prometheus_says_is_wrong_is_told_without_its_wrapping(fake: FakePr
         server.query(CPU, at=1.0)
 
 
-def test_an_answer_that_is_no_vector_is_told(fake: FakePrometheus) -> None:
+def test_an_answer_that_is_no_vector_is_reported(fake: FakePrometheus) -> None:
     fake.faults = Faults(text="<html>please log in</html>")
     with PrometheusClient(fake.url, timeout=5) as server, pytest.raises(PrometheusFormatError, match="please log in"):
         server.query(CPU, at=1.0)

@@ -63,7 +63,7 @@ def test_raw_samples_are_asked_for_of_these_pods_alone_and_fill_a_column(preset:
         assert re.search(r'\{namespace="pulsar",pod=~"a-0\|a-1"', one.promql)
 
 
-def test_a_window_below_a_second_is_told_in_milliseconds() -> None:
+def test_a_window_below_a_second_is_written_in_milliseconds() -> None:
     settings = PrometheusSettings("http://x", "pulsar", window=1.5)
     assert "[1500ms]" in render(brokers("kubernetes"), settings, ["a"])["throttled"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metrics_exporter import Exporter
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, Trust
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, RATE_IN, RATE_OUT, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target

@@ -16,7 +16,7 @@ import pytest
 
 from exposition_reader import samples_of
 from page_server import PageServer, scraped
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.cycle import BUNDLE_STATE

@@ -84,7 +84,7 @@ def test_an_empty_answer_has_no_rows() -> None:
         (b"[1]", "status is not success"),
     ],
 )
-def test_a_body_that_is_no_answer_is_told_with_its_beginning(text: bytes, says: str) -> None:
+def test_a_body_that_is_no_answer_is_reported_with_its_beginning(text: bytes, says: str) -> None:
     with pytest.raises(MalformedBodyError, match=says):
         parse_vector(text)
 
@@ -113,7 +113,7 @@ def test_names_beyond_ascii_are_read() -> None:
     assert parse_vector(text).label("pod").to_pylist() == ["größe"]
 
 
-def test_a_mangled_body_is_read_or_told_but_breaks_nothing() -> None:
+def test_a_mangled_body_is_read_or_reported_but_breaks_nothing() -> None:
     chance = random.Random(1)
     for _ in range(3000):
         mangled = bytearray(TWO)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from page_server import PageServer, scraped
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.cycle import BUNDLE_STATE
@@ -94,7 +94,7 @@ def all_believed(url: str) -> None:
         time.sleep(INTERVAL / 2)
 
 
-def test_a_broker_is_right_or_not_believed_while_nobody_scrapes_it_and_after_its_restart(
+def test_a_broker_is_right_or_not_trusted_while_no_one_scrapes_it_and_after_its_restart(
     prometheus_binary: Path, tmp_path: Path
 ) -> None:
     kubelets = Kubelets()

@@ -11,7 +11,7 @@ import pytest
 
 from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, SourceUnavailableError
 from trimtab_pipeline.cycle import ByTime
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest

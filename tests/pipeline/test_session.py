@@ -87,7 +87,7 @@ def test_older_cgroups_have_a_quota_in_two_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "banana", "200000", "200000 0"])
-def test_a_quota_that_can_not_be_read_limits_nothing(tmp_path: Path, text: str) -> None:
+def test_a_quota_that_cannot_be_read_limits_nothing(tmp_path: Path, text: str) -> None:
     cgroup(tmp_path, "", cpu__max=text)
     assert usable_cores(64, tmp_path, "0::/\n") == 64
     assert usable_cores(64, tmp_path / "none", "") == 64
@@ -123,7 +123,7 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[2])
 from fake_prometheus import FakePrometheus, add_broker
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from pyspark import SparkContext
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
@@ -165,7 +165,7 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[2])
 from fake_prometheus import FakePrometheus, Faults, add_broker
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from pyspark import SparkContext
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
@@ -213,7 +213,7 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[2])
 from fake_prometheus import FakePrometheus, Faults, add_broker
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 
@@ -283,7 +283,7 @@ def program(code: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.spark
-def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_told(tmp_path: Path) -> None:
+def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_reported(tmp_path: Path) -> None:
     ended = subprocess.run(
         program(_KILLED_MEANWHILE, tmp_path), capture_output=True, text=True, timeout=240, check=False
     )
@@ -294,7 +294,7 @@ def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_told
 
 
 @pytest.mark.spark
-def test_a_jvm_out_of_memory_ends_is_replaced_and_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_jvm_out_of_memory_ends_is_replaced_and_reported_with_the_remedy(tmp_path: Path) -> None:
     ended = subprocess.run(program(_OUT_OF_MEMORY, tmp_path), capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "Spark could not run the cycle" in ended.stdout
@@ -331,13 +331,13 @@ def test_a_killed_program_takes_its_jvm_along_and_its_folder_goes_with_the_next(
     assert not Path(folder).exists()
 
 
-def test_what_the_history_lacks_is_told_with_its_path_and_the_fix() -> None:
+def test_what_the_history_lacks_is_reported_with_its_path_and_the_fix() -> None:
     error = as_source_error(PermissionError(13, "Permission denied", "/var/history"))
     assert isinstance(error, SourceUnavailableError)
     assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")
 
 
-def test_workers_without_trimtab_are_told_with_the_remedy() -> None:
+def test_workers_without_trimtab_are_reported_with_the_remedy() -> None:
     error = as_source_error(
         PythonException(
             "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"

@@ -58,7 +58,7 @@ def test_what_no_rate_can_be_is_dropped_and_counted() -> None:
     assert report["dropped"] == {"NaN": 1, "Infinite": 2, "Negative": 1}
 
 
-def test_warnings_are_told_once() -> None:
+def test_warnings_are_reported_once() -> None:
     _, _, report = read(IN=samples({}, ("partial",)), TOPICS=samples({}, ("partial", "late")))
     assert report["warnings"] == ["late", "partial"]
 

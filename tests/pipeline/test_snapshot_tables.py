@@ -30,7 +30,7 @@ def bundles(pod: str = "pod-2") -> pa.Table:
     return pa.Table.from_pylist([row | {"short_rate_in": None}], schema=BUNDLE_STATE)
 
 
-def test_what_was_believed_comes_back_as_it_was() -> None:
+def test_what_was_trusted_comes_back_as_it_was() -> None:
     load = load_of(AT, bundles(), broker_table(BROKERS, ("pod-1", "pod-2")), quality_table(QUALITY))
     assert load.now == AT
     assert load.quality == QUALITY
@@ -49,7 +49,7 @@ def test_a_bundle_belongs_to_the_broker_whose_pod_reported_it(pod: str, owner: i
     assert load.quality == DataQuality()
 
 
-def test_a_cluster_of_nothing_is_a_picture_too() -> None:
+def test_a_cluster_of_nothing_is_a_snapshot_too() -> None:
     nothing = load_of(AT, BUNDLE_STATE.empty_table(), broker_table(BROKERS, ("", "")), quality_table(DataQuality()))
     assert len(nothing.bundles) == 0
     assert nothing.bundles.long.shape == (0, 4)

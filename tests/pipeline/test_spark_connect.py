@@ -14,7 +14,7 @@ import pytest
 
 from connect_server import ConnectServer
 from fake_prometheus import FakePrometheus, Faults, add_bundle
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.spark_source import SparkLoadSources
@@ -52,7 +52,7 @@ def connected(server: ConnectServer, tmp_path: Path) -> Iterator[SparkLoadSource
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_another_version_of_spark_on_the_server_is_told_with_both(
+def test_another_version_of_spark_on_the_server_is_reported_with_both(
     server: ConnectServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = pyspark.__version__
@@ -99,7 +99,7 @@ def test_a_cycle_past_its_deadline_is_cancelled_on_the_server_and_the_next_one_w
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_restarted_server_is_noticed_told_and_costs_no_cycle(
+def test_a_restarted_server_is_noticed_reported_and_costs_no_cycle(
     server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = connected.open("tests/restarted", PrometheusSettings(fake.url, "pulsar", short_tau=100.0))
@@ -115,7 +115,7 @@ def test_a_restarted_server_is_noticed_told_and_costs_no_cycle(
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_is_told_while_away_and_used_again_once_back(
+def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_is_reported_while_away_and_used_again_once_back(
     server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = connected.open("tests/killed", PrometheusSettings(fake.url, "pulsar", timeout=60))

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
@@ -46,7 +46,7 @@ def test_spark_leaves_signals_alone(sources: SparkLoadSources) -> None:
     assert signal.getsignal(signal.SIGINT) in inherited
 
 
-def test_samples_become_a_picture_in_the_topologys_rows(fake: FakePrometheus, observing: Observing) -> None:
+def test_samples_become_a_snapshot_in_the_topologys_rows(fake: FakePrometheus, observing: Observing) -> None:
     add_broker(fake, "b", cpu=3.0)
     observation = observing(fake.url).observe(WORLD, AT).result(timeout=120)
     load = observation.load
@@ -61,7 +61,7 @@ def test_samples_become_a_picture_in_the_topologys_rows(fake: FakePrometheus, ob
     assert set(observation.seconds) == {"prometheus", "spark", "write", "align"}
 
 
-def test_brokers_alone_are_looked_at_without_asking_for_bundles_and_leave_nothing(
+def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
     fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
 ) -> None:
     source = observing(fake.url)
@@ -74,9 +74,7 @@ def test_brokers_alone_are_looked_at_without_asking_for_bundles_and_leave_nothin
     assert seen.brokers.trusted.tolist() == [True, False]
     assert seen.quality.doubts["broker-b"].text == "not measured any more; newest sample 10 s old"
     assert not [query for query in fake.queries if "bundle" in query["query"]]
-    folder = (
-        sources.history_dir / "tests" / "test_brokers_alone_are_looked_at_without_asking_for_bundles_and_leave_nothing"
-    )
+    folder = sources.history_dir / "tests" / "test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing"
     assert len(list(folder.glob("brokers/*.parquet"))) == 1
 
 
@@ -275,7 +273,7 @@ def test_nan_is_counted_and_never_becomes_load(fake: FakePrometheus, observing: 
     assert load.brokers.trusted.tolist() == [True, False]
 
 
-def test_warnings_of_the_server_make_the_picture_partial(fake: FakePrometheus, observing: Observing) -> None:
+def test_warnings_of_the_server_make_the_snapshot_partial(fake: FakePrometheus, observing: Observing) -> None:
     fake.faults = Faults(where=b_only, warnings=("store 3 did not answer",))
     quality = look(observing(fake.url)).quality
     assert quality.partial
@@ -335,7 +333,7 @@ def test_a_policy_without_a_name_has_no_history(sources: SparkLoadSources, name:
         sources.open(name, PrometheusSettings("http://x", "pulsar"))
 
 
-def test_a_full_disk_costs_the_history_not_the_cycle_and_is_told_once(
+def test_a_full_disk_costs_the_history_not_the_cycle_and_is_reported_once(
     fake: FakePrometheus, observing: Observing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -357,10 +355,10 @@ def test_a_full_disk_costs_the_history_not_the_cycle_and_is_told_once(
     assert "written again" in caplog.text
 
 
-def test_a_history_that_cant_be_used_is_told_and_used_again_once_it_can(
+def test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can(
     fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
 ) -> None:
-    way = sources.history_dir / "tests" / "test_a_history_that_cant_be_used_is_told_and_used_again_once_it_can"
+    way = sources.history_dir / "tests" / "test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can"
     way.parent.mkdir(exist_ok=True)
     way.write_text("in the way")
     source = observing(fake.url)
@@ -372,7 +370,7 @@ def test_a_history_that_cant_be_used_is_told_and_used_again_once_it_can(
     assert source.observe(WORLD, AT + 60).result(timeout=120).unwritten == ""
 
 
-def test_a_history_that_was_removed_is_written_anew(
+def test_a_history_that_was_removed_is_written_again(
     fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
 ) -> None:
     source = observing(fake.url)

@@ -13,7 +13,7 @@ import pytest
 
 from admin_server import AdminServer, topic_statistics
 from fake_prometheus import FakePrometheus
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.direct_source import DirectLoadSources
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest
@@ -121,7 +121,7 @@ def test_a_broker_that_does_not_tell_costs_its_own_bundles_their_load_and_nothin
     assert len(other.asked) == 1
 
 
-def test_what_a_broker_told_before_is_remembered_until_it_is_too_old(
+def test_what_a_broker_reported_before_is_remembered_until_it_is_too_old(
     fake: FakePrometheus, direct: DirectLoadSources, admins: tuple[AdminServer, AdminServer]
 ) -> None:
     source = direct.open("tests/told", replace(settings(fake), max_age=120.0))
@@ -131,7 +131,7 @@ def test_what_a_broker_told_before_is_remembered_until_it_is_too_old(
     assert np.isnan(look(source, asking(*admins), AT + 300).bundles.short[1, RATE_IN])
 
 
-def test_brokers_are_told_who_asks_and_the_secret_is_repeated_nowhere(admins: tuple[AdminServer, AdminServer]) -> None:
+def test_brokers_learn_who_asks_and_the_secret_is_repeated_nowhere(admins: tuple[AdminServer, AdminServer]) -> None:
     admins[1].body = '{"t/n": {"b": {"persistent": {"persistent://t/n/x": {"msgRateIn": "s3cret"}}}}}'
     who = StatisticsSettings(Credentials(bearer_token="s3cret"))
     told = ask_brokers({"a": admins[0].url, "b": admins[1].url}, who)
@@ -140,7 +140,7 @@ def test_brokers_are_told_who_asks_and_the_secret_is_repeated_nowhere(admins: tu
     assert "s3cret" not in told.failed["b"] + repr(who)
 
 
-def test_a_glance_at_the_brokers_asks_none_of_them(
+def test_a_broker_refresh_asks_none_of_them(
     fake: FakePrometheus, direct: DirectLoadSources, admins: tuple[AdminServer, AdminServer]
 ) -> None:
     source = direct.open("tests/told", settings(fake))
@@ -148,7 +148,7 @@ def test_a_glance_at_the_brokers_asks_none_of_them(
     assert not admins[0].asked
 
 
-def test_brokers_that_are_silent_for_one_reason_are_told_of_together(fake: FakePrometheus) -> None:
+def test_brokers_that_are_silent_for_one_reason_are_reported_together(fake: FakePrometheus) -> None:
     asked = settings(fake)
     request = ReadRequest.of(asked, AT, [ShardRequest.of(asked, ("a", "b"))])
     with request.server(Credentials()) as server:

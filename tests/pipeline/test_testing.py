@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
@@ -40,7 +40,7 @@ def test_a_bundle_that_moved_keeps_its_load_and_strangers_have_none() -> None:
     assert (load.quality.missing_brokers, load.quality.missing_bundles) == (1, 1)
 
 
-def test_it_fails_when_told_to() -> None:
+def test_it_fails_on_request() -> None:
     source = StaticSource(fixed())
     source.error = SourceUnavailableError("down")
     with pytest.raises(SourceUnavailableError, match="down"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.queries import TOPICS, topics_in
 from trimtab_pipeline.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.samples import Samples
@@ -58,7 +58,7 @@ def test_the_last_hash_belongs_to_the_last_bundle(monkeypatch: pytest.MonkeyPatc
     assert hashes.tolist() == [LAST_HASH]
 
 
-def test_a_hole_in_a_ring_belongs_to_nobody() -> None:
+def test_a_hole_in_a_ring_belongs_to_no_broker() -> None:
     half = HashRanges.of([name for name in NAMES if name.endswith("0x40000000")])
     names = [f"persistent://t/a/{k}" for k in range(40)]
     assert [bool(found) for found in place(half, *names)] == [topic_hash(name) < 0x40000000 for name in names]
@@ -186,7 +186,7 @@ def test_without_ranges_topics_are_not_summed() -> None:
     assert (found, report["bundles"]) == ({}, 0)
 
 
-def test_the_insides_of_the_hottest_bundles_are_told_with_their_places() -> None:
+def test_the_insides_of_the_hottest_bundles_are_reported_with_their_places() -> None:
     loads = {(topic(k), "p"): (1.0 + k, 0.0, 1.0, 0.0, 0.0, 0.0) for k in range(20)}
     found, _, inside = World(loads, hot=1).read(RANGES)
     most = {max(found, key=lambda key: found[key][0])[0], max(found, key=lambda key: found[key][2])[0]}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings, Trust
 from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
@@ -100,7 +100,7 @@ def report(**told: object) -> Mapping[str, object]:
         pytest.param({"memory": None}, Reason.UNTRUSTED, "its memory is unknown", {}, id="unknown"),
     ],
 )
-def test_a_broker_that_is_not_believed_says_why_and_is_counted(
+def test_a_broker_that_is_not_trusted_says_why_and_is_counted(
     change: Row, reason: Reason, text: str, dropped: Mapping[str, int]
 ) -> None:
     load = seen(change)
@@ -117,14 +117,14 @@ def test_a_broker_whose_shard_failed_says_so() -> None:
     assert load.quality.dropped == {}
 
 
-def test_a_few_resets_are_noted_and_believed() -> None:
+def test_a_few_resets_are_noted_and_trusted() -> None:
     load = seen({"resets": 3.0})
     assert load.brokers.trusted.all()
     assert load.quality.notes == ("b: counters were reset within the window of the rates, which take account of it",)
     assert not load.quality.partial
 
 
-def test_series_that_are_there_twice_are_counted_once_noted_and_believed() -> None:
+def test_series_that_are_there_twice_are_counted_once_noted_and_trusted() -> None:
     load = seen({"copies": 3.0})
     assert load.brokers.trusted.all()
     assert load.quality.dropped == {"Duplicate": 2}
@@ -132,7 +132,7 @@ def test_series_that_are_there_twice_are_counted_once_noted_and_believed() -> No
     assert not load.quality.partial
 
 
-def test_more_samples_than_anybody_has_are_told_to_be_out_of_reach() -> None:
+def test_more_samples_than_anybody_has_are_reported_to_be_out_of_reach() -> None:
     notes = seen({"samples": 3.0}, trust=Trust(min_samples=5)).quality.notes
     assert len(notes) == 1
     assert notes[0].startswith(
@@ -173,7 +173,7 @@ def test_counts_of_less_than_one_sample_are_no_scrape_interval() -> None:
 @pytest.mark.parametrize(
     "bound", [{"above_limit": 0.5}, {"max_resets": -1}, {"max_clock_skew": 301}, {"min_samples": 1}]
 )
-def test_a_bound_that_can_not_be_is_refused(bound: dict[str, float]) -> None:
+def test_a_bound_that_cannot_be_is_refused(bound: dict[str, float]) -> None:
     (name,) = bound
     with pytest.raises(ValueError, match=f"trust {name} .* must be"):
         Trust(**bound)  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ def test_after_an_edit_all_conditions_speak_of_the_policy_as_it_is(play: Play) -
     play(cluster(bundles=2, a=0.5, b=0.5), story, **APPROVE)
 
 
-def test_a_proposal_expires_and_can_not_be_approved_any_more(play: Play) -> None:
+def test_a_proposal_expires_and_cannot_be_approved_any_more(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         first = await offered(scene)
         ask(scene, "approve", first["id"])
@@ -126,7 +126,7 @@ def test_refresh_replaces_the_proposal_by_one_of_what_is_seen_now(play: Play) ->
     play(HOT, story, **APPROVE)
 
 
-def test_stop_withdraws_a_waiting_proposal_until_somebody_refreshes(play: Play) -> None:
+def test_stop_withdraws_a_waiting_proposal_until_another_client_refreshes(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         first = await offered(scene)
 
@@ -182,7 +182,7 @@ def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(pl
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_a_command_that_can_not_be_taken_is_refused_with_what_to_do(
+def test_a_command_that_cannot_be_taken_is_refused_with_what_to_do(
     spec: dict[str, Any], word: str, pinned: str | None, complaint: str, play: Play
 ) -> None:
     async def story(scene: PolicyScene) -> None:

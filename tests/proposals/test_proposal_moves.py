@@ -144,7 +144,7 @@ def test_the_hours_moves_are_counted_while_a_proposal_is_carried_out(play: Play)
     play(HOT, story, **eager(maxMovesPerHour=2, coolDown="1s") | APPROVE)
 
 
-def test_a_move_that_nobody_confirms_is_withdrawn_and_counts_as_failed(play: Play) -> None:
+def test_a_move_that_no_broker_confirms_is_withdrawn_and_counts_as_failed(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
         assert len(moved(scene)) == found["total"] == 1
@@ -229,7 +229,7 @@ def test_a_move_that_was_written_and_not_noted_is_not_written_again(play: Play) 
     ],
     ids=["no gzip", "no proposal", "no state"],
 )
-def test_a_proposal_that_somebody_spoilt_is_begun_anew_and_told(spoilt: dict[str, Any], play: Play) -> None:
+def test_a_proposal_that_another_client_spoilt_is_begun_again_and_reported(spoilt: dict[str, Any], play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await offered(scene)
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-proposal-main"

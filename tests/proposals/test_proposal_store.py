@@ -202,7 +202,7 @@ def test_progress_that_an_older_version_stored_is_read_with_the_words_of_today()
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.2, "1s"), (59.6, "1m00s"), (200, "3m20s"), (3900, "1h05m")])
-def test_a_duration_is_told_as_people_write_it(seconds: float, words: str) -> None:
+def test_a_duration_is_reported_as_people_write_it(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
 
 

@@ -157,7 +157,7 @@ def test_progress_is_stored_now_and_then_and_not_at_each_landing(play: Play) -> 
     play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
 
 
-def test_the_rest_of_the_time_is_told_at_the_pace_so_far(play: Play) -> None:
+def test_the_rest_of_the_time_is_reported_at_the_pace_so_far(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         found = await approved(scene)
         await scene.land()
@@ -278,7 +278,7 @@ def test_nothing_is_ready_to_be_approved_while_an_older_policy_has_the_brokers(p
     play(HOT, story, **APPROVE)
 
 
-def test_nothing_is_ready_to_be_approved_of_a_policy_that_can_not_be_run(play: Play) -> None:
+def test_nothing_is_ready_to_be_approved_of_a_policy_that_cannot_be_run(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         first = await offered(scene)
 

@@ -48,7 +48,7 @@ def test_what_flapped_still_leaves_a_broker_that_is_to_be_empty(reason: Reason) 
     assert obstacle(replace(MOVE, reason=reason), "b", replace(scene(), quarantine={"b": 0.0})) is None
 
 
-def test_a_bundle_that_must_stay_may_be_divided_where_it_is() -> None:
+def test_a_bundle_that_must_stay_may_be_split_where_it_is() -> None:
     stay = replace(MOVE, destination=MOVE.source)
 
     assert obstacle(stay, "b", scene(space=topic_namespace(policy=NamespacePolicy(unload=False)))) is None
@@ -137,5 +137,5 @@ def test_a_move_that_nothing_stands_in_the_way_of_is_made(seen: ValidationContex
     assert obstacle(MOVE, "b", seen) is None
 
 
-def test_a_bundle_of_nobody_may_be_given_to_the_one_that_was_shown() -> None:
+def test_a_bundle_without_owner_may_be_given_to_the_one_that_was_shown() -> None:
     assert obstacle(replace(MOVE, source=""), "b", scene(bundle(owner="", serving=""))) is None

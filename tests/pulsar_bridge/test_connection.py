@@ -126,7 +126,7 @@ def test_the_client_opens_when_a_policy_names_a_cluster_and_closes_when_none_doe
 
 
 @pytest.mark.apiserver
-def test_a_changed_policy_opens_the_client_anew(run: Run) -> None:
+def test_a_changed_policy_opens_the_client_again(run: Run) -> None:
     async def story(r: Running) -> None:
         r.name()
         await r.answers()
@@ -138,7 +138,7 @@ def test_a_changed_policy_opens_the_client_anew(run: Run) -> None:
 
 
 @pytest.mark.apiserver
-def test_a_cluster_that_does_not_answer_is_told_and_asked_again(run: Run) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_and_asked_again(run: Run) -> None:
     async def story(r: Running) -> None:
         r.fake.deaf |= set(r.fake.ids)
         r.name()
@@ -151,7 +151,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_asked_again(run: Run) -> Non
 
 
 @pytest.mark.apiserver
-def test_a_url_that_is_not_allowed_is_told_and_no_secret_is_read(run: Run) -> None:
+def test_a_url_that_is_not_allowed_is_reported_and_no_secret_is_read(run: Run) -> None:
     async def story(r: Running) -> None:
         refit(r.context, urls=AllowedUrls.of([]))
         r.name(auth=TOKEN)
@@ -179,7 +179,7 @@ def test_a_new_token_in_the_secret_counts_without_an_edit(run: Run) -> None:
 
 
 @pytest.mark.apiserver
-def test_a_secret_that_no_issuer_gives_is_told_by_its_field(run: Run) -> None:
+def test_a_secret_that_no_issuer_gives_is_reported_by_its_field(run: Run) -> None:
     async def story(r: Running) -> None:
         where = {"secret": "pulsar", "key": "token"}
         r.put("schlüssel")
@@ -192,7 +192,7 @@ def test_a_secret_that_no_issuer_gives_is_told_by_its_field(run: Run) -> None:
 
 
 @pytest.mark.apiserver
-def test_whether_the_cluster_answers_is_looked_at_again_after_a_defect(
+def test_whether_the_cluster_answers_is_read_again_after_a_defect(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(r: Running) -> None:

@@ -52,7 +52,7 @@ def test_the_last_client_that_came_back_counts() -> None:
     assert found.clients == pytest.approx(0.3, abs=1e-5)
 
 
-def test_a_topic_that_nobody_uses_interrupts_nobody() -> None:
+def test_a_topic_without_clients_interrupts_no_client() -> None:
     assert reconnect_times(topic([], []), NOW) == ReconnectTimes(None, None)
     assert interruption([ReconnectTimes(None, None)]) is None
 
@@ -96,7 +96,7 @@ def test_the_latest_are_remembered_and_survive_a_restart(moves: list[tuple[float
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.1234, "0.12 s"), (0.0, "0 s"), (2.51, "2.5 s"), (12.4, "12 s")])
-def test_durations_are_told_with_two_digits_that_count(seconds: float, words: str) -> None:
+def test_durations_are_reported_with_two_digits_that_count(seconds: float, words: str) -> None:
     assert in_seconds(seconds) == words
 
 

@@ -190,7 +190,7 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
     steer(story)
 
 
-def test_a_write_that_failed_is_written_again_and_nobody_is_blamed(steer: Steer) -> None:
+def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         async def failing(writes: int) -> None:
             pulsar.failing = writes
@@ -236,7 +236,7 @@ def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[s
     steer(story)
 
 
-def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_needed(steer: Steer) -> None:
+def test_a_configmap_that_another_client_deletes_is_written_again_as_long_as_it_is_needed(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
         pulsar.dynamic[SPLITTING] = "TRUE"
@@ -258,7 +258,7 @@ def test_a_configmap_that_somebody_deletes_is_written_again_as_long_as_it_is_nee
     steer(story)
 
 
-def test_what_was_seen_of_one_cluster_is_not_told_of_the_next(steer: Steer) -> None:
+def test_what_was_seen_of_one_cluster_is_not_reported_of_the_next(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         async def brokers() -> frozenset[str]:
             scene.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
@@ -292,7 +292,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
     steer(story, mode="DryRun", own="Verify")
 
 
-def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_and_examined_again(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         pulsar.ids.clear()
         running = asyncio.create_task(wheel.run())
@@ -306,7 +306,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_looked_at_again(steer: Steer
     steer(story)
 
 
-def test_a_damaged_configmap_is_told_and_nothing_is_touched(steer: Steer) -> None:
+def test_a_damaged_configmap_is_reported_and_nothing_is_touched(steer: Steer) -> None:
     async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{scene.namespace}/configmaps"
         meta = {"name": "trimtab-pulsar-found"}

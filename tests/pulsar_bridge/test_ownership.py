@@ -66,7 +66,7 @@ def test_all_of_a_small_cluster_is_asked_for_in_each_sweep() -> None:
     assert verified(verifier, {"a": [], "b": []}, NAMES[:3])[NAMES[2]] == "a"
 
 
-def test_what_a_report_says_anew_is_asked_for_first_and_the_rest_in_turn() -> None:
+def test_what_a_report_says_again_is_asked_for_first_and_the_rest_in_turn() -> None:
     brokers = Brokers(dict.fromkeys(NAMES, "a"))
     verifier = brokers.verifier(most=4)
     for _ in range(3):

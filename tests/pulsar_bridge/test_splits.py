@@ -44,7 +44,7 @@ def divide(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("extensible", [False, True])
-def test_pulsar_divides_where_it_was_ordered_and_the_children_go_where_they_should(
+def test_pulsar_splits_where_it_was_ordered_and_the_children_go_where_they_should(
     divide: Callable[..., None],
     extensible: bool,  # noqa: FBT001  a column
 ) -> None:
@@ -170,7 +170,9 @@ def test_an_operator_that_dies_at_any_write_leaves_what_the_next_one_ends(
     divide(story, extensible=extensible)
 
 
-def test_a_wish_for_where_it_is_that_comes_after_the_lock_holds_nothing_up(divide: Callable[..., None]) -> None:
+def test_a_desired_owner_for_where_it_is_that_comes_after_the_lock_holds_nothing_up(
+    divide: Callable[..., None],
+) -> None:
     async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
         for _ in range(20):
@@ -268,7 +270,7 @@ def test_a_split_in_a_namespace_that_is_gone_ends(divide: Callable[..., None]) -
     divide(story)
 
 
-def test_a_split_by_somebody_else_is_taken_over_as_it_is(divide: Callable[..., None]) -> None:
+def test_a_split_by_another_client_is_taken_over_as_it_is(divide: Callable[..., None]) -> None:
     async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
         operator.life.writes = 3  # owner reference, acceptance, lock
@@ -314,7 +316,7 @@ def test_who_mirrors_the_children_first_takes_nothing_from_the_split(divide: Cal
     divide(story)
 
 
-def test_a_bundle_that_went_elsewhere_is_not_divided(divide: Callable[..., None]) -> None:
+def test_a_bundle_that_went_elsewhere_is_not_split(divide: Callable[..., None]) -> None:
     async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.5)
         operator.life.writes = 2
@@ -363,7 +365,7 @@ class _Deaf:
         raise pulsar.PulsarError("no broker answers")
 
 
-def test_a_split_whose_order_was_deleted_after_pulsar_divided_is_seen_through(divide: Callable[..., None]) -> None:
+def test_a_split_whose_order_was_deleted_after_pulsar_split_is_seen_through(divide: Callable[..., None]) -> None:
     async def story(scene: PolicyScene, operator: PulsarSplitOperator) -> None:
         ask(scene, 0.25, 0.5)
         operator.life.writes = 5  # one child is made

@@ -112,7 +112,7 @@ def test_boundaries_that_lack_a_known_edge_are_read_again_before_they_count() ->
     assert [b.lower for b in second.delete] == ["0x00000000", "0x40000000"]
 
 
-def test_a_new_bundle_is_made_with_its_owner_so_that_nobody_has_to_adopt_it() -> None:
+def test_a_new_bundle_is_made_with_its_owner_so_that_no_one_has_to_adopt_it() -> None:
     owned = {f"{SPACE}/0x00000000_0x80000000": "a"}
 
     served, unserved = bundle_changes(HALVES, space, [], owned, 0).create
@@ -135,7 +135,7 @@ def test_the_halves_of_a_pinned_bundle_are_pinned() -> None:
     assert [b.manifest["spec"]["pinned"] for b in bundle_changes(HALVES, space, [whole], {}, 0).create] == [True, True]
 
 
-def test_a_bundle_that_is_being_divided_is_left_to_its_divider() -> None:
+def test_a_bundle_that_is_being_split_is_left_to_the_split_controller() -> None:
     whole = existing("0x00000000", "0xffffffff", "a", state="Splitting", split="s")
     child = existing("0x00000000", "0x80000000", "a", parent=whole.name)
     objects = BundleObjects(space, {b.name: b for b in (whole, child)})
@@ -151,7 +151,7 @@ def one(**changes: Any) -> tuple[BundleObjects, str]:
     return BundleObjects(space, {bundle.name: bundle}), full(bundle)
 
 
-def test_an_owner_that_changed_elsewhere_is_told() -> None:
+def test_an_owner_that_changed_elsewhere_is_reported() -> None:
     objects, name = one()
 
     assert statuses(objects, ObservedOwners({name: "b"})) == {
@@ -164,7 +164,7 @@ def test_an_owner_that_changed_elsewhere_is_told() -> None:
     }
 
 
-def test_a_bundle_is_nobodys_only_when_all_brokers_were_asked_twice() -> None:
+def test_a_bundle_is_unowned_only_when_all_brokers_were_asked_twice() -> None:
     objects, name = one()
 
     assert statuses(objects, ObservedOwners(complete=False)) == {}
@@ -178,7 +178,7 @@ def set_owner(owner: str, serving: str, reason: str = "Overloaded") -> BundleRec
     return existing("0x00000000", "0xffffffff", owner, **wished)
 
 
-def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
+def test_an_open_desired_owner_is_left_to_the_unload_controller_until_it_is_stuck() -> None:
     bundle = set_owner("b", serving="a")
     objects, owned = BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "b"})
 
@@ -187,7 +187,7 @@ def test_an_open_wish_is_the_carriers_until_it_is_stuck() -> None:
     assert (status["owner"], status["observedGeneration"]) == ("b", 4), "it has landed, and no one confirmed it"
 
 
-def test_the_truth_of_a_stuck_wish_is_told_without_ending_it() -> None:
+def test_the_truth_of_a_stuck_desired_owner_is_reported_without_ending_it() -> None:
     bundle = set_owner("b", serving="a")
     objects, owned = BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "c"})
 
@@ -208,7 +208,7 @@ def test_an_adoption_is_confirmed_wherever_the_bundle_is_now(reason: str, owner:
 
 
 @pytest.mark.parametrize("reason", ["BrokerLost", "TimedOut", "Adopted"])
-def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str) -> None:
+def test_what_is_marked_as_leaving_is_left_to_the_unload_controller_until_it_is_stuck(reason: str) -> None:
     bundle = replace(set_owner("a", serving="a", reason=reason), state="Releasing")
     objects, owned = BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "a"})
 
@@ -217,7 +217,7 @@ def test_what_is_marked_as_leaving_is_the_carriers_until_it_is_stuck(reason: str
     assert (status["state"], status["observedGeneration"]) == ("Owned", 4)
 
 
-def test_a_persons_wish_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
+def test_a_persons_desired_owner_for_a_bundle_that_was_adopted_before_is_no_adoption() -> None:
     bundle = replace(set_owner("b", serving="a", reason="Adopted"), assigned_owner="a")
 
     assert statuses(BundleObjects(space, {bundle.name: bundle}), ObservedOwners({full(bundle): "a"})) == {}

@@ -31,7 +31,7 @@ def test_the_address_that_a_person_declared_comes_before_the_pods_name() -> None
     assert identify([ID], known, {}).ids == {"mine": ID}
 
 
-def test_a_statefulsets_pod_is_told_by_the_first_label_of_the_host() -> None:
+def test_a_statefulsets_pod_is_reported_by_the_first_label_of_the_host() -> None:
     known = brokers(records.broker("pulsar-broker-0"), addressed(SLUG, discovered=True))
 
     found = identify([ID], known, {"pulsar-broker-0": records.pod("pulsar-broker-0")})
@@ -67,7 +67,7 @@ def test_a_pods_object_with_another_address_is_not_taken() -> None:
     assert identify([ID], known, {}).ids == {SLUG: ID}
 
 
-def test_an_object_that_was_made_for_an_address_counts_as_discovered_until_somebody_edits_it() -> None:
+def test_an_object_that_was_made_for_an_address_counts_as_discovered_until_another_client_edits_it() -> None:
     meta = {"name": "x", "generation": 1, "resourceVersion": "1", "labels": {"trimtab.dev/discovered": "true"}}
     spec = {"address": ID, "schedulable": True, "failureDomain": "", "version": "", "loadManager": ""}
 
@@ -108,7 +108,7 @@ def test_a_pattern_that_a_backtracking_engine_takes_years_for_is_matched() -> No
     assert found is not None
 
 
-def test_a_pattern_that_is_refused_matches_nobody() -> None:
+def test_a_pattern_that_is_refused_matches_no_broker() -> None:
     assert isolation_of("tt/n", {"p": policy(namespaces=[r"(t)\1/n"], primary=[".*"])}, HOSTS) is None
 
 
@@ -144,6 +144,6 @@ def test_what_is_pulsars_own_is_not_mirrored() -> None:
     assert [is_system(n) for n in ("pulsar/system", "sla-monitor/c/b", "public/default")] == [True, True, False]
 
 
-def test_a_name_that_somebody_took_gets_a_hash() -> None:
+def test_a_name_that_another_client_took_gets_a_hash() -> None:
     assert topic_namespace_name("t", "n") == "t-n"
     assert topic_namespace_name("t", "n", hashed=True).startswith("t-n-")

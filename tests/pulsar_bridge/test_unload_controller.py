@@ -105,7 +105,7 @@ def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 
 
 @MANAGERS
-def test_a_wish_is_carried_out_read_back_and_confirmed(carry: Carry, extensible: bool) -> None:  # noqa: FBT001
+def test_a_desired_owner_is_carried_out_read_back_and_confirmed(carry: Carry, extensible: bool) -> None:  # noqa: FBT001
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]
         c.scene.give(name, "b")
@@ -152,7 +152,7 @@ def test_what_goes_elsewhere_is_unloaded_again(carry: Carry) -> None:
     carry(story)
 
 
-def test_what_goes_elsewhere_three_times_is_told_as_it_is(carry: Carry) -> None:
+def test_what_goes_elsewhere_three_times_is_reported_as_it_is(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]
         c.fake.thieves[c.full[name]] = [c.ids["c"], c.ids["a"], c.ids["c"], c.ids["c"]]
@@ -198,7 +198,7 @@ def test_nothing_is_unloaded_to_a_broker_that_is_not_active_and_that_is_said_onc
     carry(story)
 
 
-def test_a_destination_that_dies_between_wish_and_unload_gets_nothing(carry: Carry) -> None:
+def test_a_destination_that_dies_between_desired_owner_and_unload_gets_nothing(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]
         c.fake.inactive.add(c.ids["b"])
@@ -338,7 +338,7 @@ def test_what_never_began_to_leave_stays(carry: Carry, extensible: bool, failure
 
 
 @pytest.mark.parametrize("reason", ["TimedOut", "BrokerLost", "Adopted", "Found"])
-def test_a_withdrawn_wish_moves_nothing_back_that_has_landed_after_all(carry: Carry, reason: str) -> None:
+def test_a_withdrawn_desired_owner_moves_nothing_back_that_has_landed_after_all(carry: Carry, reason: str) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]
         c.fake.owners[c.full[name]] = c.ids["c"]
@@ -353,7 +353,7 @@ def test_a_withdrawn_wish_moves_nothing_back_that_has_landed_after_all(carry: Ca
     carry(story, begin=False)
 
 
-def test_a_bundle_that_was_split_is_looked_at_again_and_not_hammered(carry: Carry) -> None:
+def test_a_bundle_that_was_split_is_read_again_and_not_hammered(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]
         tenant, space, lower, upper = parse_pulsar_bundle(c.full[name])
@@ -369,7 +369,7 @@ def test_a_bundle_that_was_split_is_looked_at_again_and_not_hammered(carry: Carr
     carry(story)
 
 
-def test_a_rivals_unload_at_the_same_moment_is_outlived(carry: Carry) -> None:
+def test_a_competing_balancers_unload_at_the_same_moment_is_outlived(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         name = c.of("a")[0]
         c.fake.failures.append((500, "Message: bundle is already being unloaded"))
@@ -410,7 +410,7 @@ def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) ->
     carry(story, unloads=1, lazy=3600)
 
 
-def test_what_waited_is_overdue_in_time_once_nobody_carries_it(carry: Carry) -> None:
+def test_what_waited_is_overdue_in_time_once_no_one_carries_it(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         pending_moves, clock = c.scene.context.pending_moves, c.scene.context.clock
         first, second = c.of("a")
@@ -459,7 +459,7 @@ def test_a_bundle_that_is_being_split_is_left_alone(carry: Carry) -> None:
     carry(story)
 
 
-def test_a_broker_that_does_not_answer_keeps_its_bundles_and_nobody_elses(carry: Carry) -> None:
+def test_a_broker_that_does_not_answer_keeps_its_bundles_and_no_one_elses(carry: Carry) -> None:
     async def story(c: Carrying) -> None:
         stays, goes = c.of("c")[0], c.of("a")[0]
         c.fake.deaf.add(c.ids["c"])

@@ -138,7 +138,7 @@ def test_a_token_is_used_to_its_end_when_the_issuer_does_not_answer() -> None:
     played(story)
 
 
-def test_an_issuer_that_hangs_holds_up_nobody_whose_token_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_issuer_that_hangs_holds_up_no_one_whose_token_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who, timeout=1.0) as admin:
             await who.headers()
@@ -156,7 +156,7 @@ def test_an_issuer_that_hangs_holds_up_nobody_whose_token_is_valid(monkeypatch: 
     played(story)
 
 
-def test_an_issuer_that_hangs_is_told_instead_of_pulsar_and_no_other_broker_is_tried(
+def test_an_issuer_that_hangs_is_reported_instead_of_pulsar_and_no_other_broker_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
@@ -251,7 +251,7 @@ def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_
     played(story)
 
 
-def test_what_the_issuer_refuses_is_told_without_the_secret() -> None:
+def test_what_the_issuer_refuses_is_reported_without_the_secret() -> None:
     async def story(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
         issuer.status = 401
         with pytest.raises(PulsarRefusedError) as caught:
@@ -314,7 +314,7 @@ def test_an_issuer_may_be_known_by_a_short_name_and_end_with_a_slash_or_not(name
 
 
 @pytest.mark.parametrize("life", [-1.0, float("nan"), float("inf")])
-def test_a_token_whose_life_does_not_end_is_told(life: float) -> None:
+def test_a_token_whose_life_does_not_end_is_reported(life: float) -> None:
     async def story(who: ClientCredentials, _: Issuer, __: Clock) -> None:
         with pytest.raises(PulsarUnavailableError, match=f"expires_in {life:g} must be above 0 s"):
             await who.headers()
@@ -364,7 +364,7 @@ def test_by_https_another_port_of_a_listed_host_is_not_asked(authority: Authorit
     assert seen == []
 
 
-def test_a_request_that_was_refused_is_made_again_with_a_new_token() -> None:
+def test_a_request_that_was_refused_is_created_again_with_a_new_token() -> None:
     async def story(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-2") as fake, connected(fake.url, identity=who) as admin:
             await who.headers()
@@ -463,7 +463,7 @@ def pem(path: Path) -> str:
     return path.read_text()
 
 
-def test_an_authority_of_ones_own_is_believed_and_no_other(authority: Authority) -> None:
+def test_an_authority_of_ones_own_is_trusted_and_no_other(authority: Authority) -> None:
     tls = guarded(authority, clients=False)
     assert asked(tls, Credentials(ca=pem(authority.certificate))) == {"t/n/0x00000000_0xffffffff"}
     with pytest.raises(PulsarError, match="CERTIFICATE_VERIFY_FAILED"):

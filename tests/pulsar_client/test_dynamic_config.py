@@ -48,7 +48,7 @@ def test_a_broker_balances_by_itself_where_a_switch_is_on(runtime: dict[str, str
     assert switched_on(runtime) == on
 
 
-def test_what_is_on_is_told_by_switch() -> None:
+def test_what_is_on_is_reported_by_switch() -> None:
     on = {"b:1": (SHEDDING,), "a:1": (SHEDDING, SPLITTING)}
     assert described(on) == f"{SPLITTING} is on at a:1; {SHEDDING} is on at a:1, b:1"
 
@@ -117,7 +117,7 @@ def test_an_hour_later_it_counts_no_more() -> None:
     assert found.undone_again(3605.0).undone == (10.0, 3605.0)
 
 
-def test_what_somebody_set_since_is_left_as_it_is() -> None:
+def test_what_another_client_set_since_is_left_as_it_is() -> None:
     found = FoundSettings(SPEC).noting([SHEDDING, SPLITTING], {})
     pulsar = InMemoryPulsar(dynamic={SHEDDING: "true", SPLITTING: "false"})
 

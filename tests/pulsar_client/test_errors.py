@@ -40,7 +40,7 @@ def told(body: str, status: int = 401) -> str:
     return str(refusal("brokers", status, body, "GET /admin/v2/brokers"))
 
 
-def test_of_a_page_only_its_message_is_told() -> None:
+def test_of_a_page_only_its_message_is_reported() -> None:
     assert reason_of(PAGE) == "Authentication required"
     assert told(PAGE) == "GET /admin/v2/brokers: 401 Authentication required"
 
@@ -55,7 +55,7 @@ def test_of_a_page_only_its_message_is_told() -> None:
     ],
     ids=["token", "oauth2", "certificate", "nothing"],
 )
-def test_brokers_that_know_nobody_by_it(who: dict[str, Any], words: list[str]) -> None:
+def test_brokers_that_know_no_one_by_it(who: dict[str, Any], words: list[str]) -> None:
     found = remedy(told(PAGE), auth(**who))
 
     assert [word for word in words if word not in found] == []
@@ -78,7 +78,7 @@ def test_brokers_that_do_not_allow_it(who: dict[str, Any], where: str, status: i
     assert f"spec.pulsar.auth.{where}" in found
 
 
-def test_a_server_that_is_not_believed() -> None:
+def test_a_server_that_is_not_trusted() -> None:
     unknown = STRANGER.format("unable to get local issuer certificate")
     other = STRANGER.format("Hostname mismatch, certificate is not valid for 'b'.")
 

@@ -59,7 +59,7 @@ def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destinatio
 
 
 @pytest.mark.parametrize("manager", [LoadManager.MODULAR, LoadManager.EXTENSIBLE])
-def test_refusals_of_an_unload_can_be_told_apart(manager: LoadManager) -> None:
+def test_refusals_of_an_unload_can_be_distinguished(manager: LoadManager) -> None:
     async def story(admin: HttpAdmin, fake: FakePulsar) -> list[type[PulsarError]]:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         stale, text = "t/n/0x00000000_0x40000000", "an unexpected error"

@@ -174,7 +174,7 @@ def test_what_no_proxy_names_is_asked_directly(monkeypatch: pytest.MonkeyPatch) 
     assert by_proxy(monkeypatch, story, "http://127.0.0.1:9", **environment).asked == []
 
 
-def test_a_proxy_that_is_none_of_http_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_none_of_http_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(admin: HttpAdmin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarRefusedError, match=r"proxy socks5://proxy:1080 .* must be http"):
             await admin.brokers()

@@ -116,7 +116,7 @@ def test_a_closed_broker_is_emptied_at_once_and_says_so_and_its_bundles_stay_awa
 
 
 @pytest.mark.apiserver
-def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_told_once(
+def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_reported_once(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(scene: PolicyScene) -> None:

@@ -26,7 +26,7 @@ def shown(scene: PolicyScene, name: str) -> tuple[str, str, str]:
     return spec["owner"], spec["assignment"]["reason"], spec["assignment"].get("policy", "")
 
 
-def test_a_hand_written_wish_does_not_keep_the_reason_of_the_wish_before(play: Play) -> None:
+def test_a_hand_written_desired_owner_does_not_keep_the_reason_of_the_previous_one(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])

@@ -79,7 +79,7 @@ class Watched:
         return {sample.labels["kind"]: sample.value for sample in metric.samples}
 
 
-def test_a_hole_is_told_with_its_range_and_its_end_is_told_too(play: Play) -> None:
+def test_a_hole_is_reported_with_its_range_and_its_end_is_reported_too(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         watched = await Watched(scene).begin()
         assert await watched.settled() == CUT
@@ -207,7 +207,7 @@ def test_a_ring_with_a_hole_is_not_cut_again_when_the_operator_restarts(play: Pl
     play(LEVEL, story, mode="DryRun")
 
 
-def test_bundles_of_a_topic_namespace_that_does_not_exist_are_told_of_once(play: Play) -> None:
+def test_bundles_of_a_topic_namespace_that_does_not_exist_are_reported_once(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         watched = await Watched(scene).begin()
         for number in range(4):

@@ -60,7 +60,7 @@ def test_an_interrupted_cut_goes_on_and_a_finished_one_is_never_repeated(play: P
     play(LEVEL, story)
 
 
-def test_a_second_object_for_the_same_namespace_is_told_whose_the_bundles_are(play: Play) -> None:
+def test_a_second_object_for_the_same_namespace_learns_whose_the_bundles_are(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await made(scene, "t-new", bundles=2)
         before = scene.versions("bundles")

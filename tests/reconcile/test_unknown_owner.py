@@ -22,7 +22,7 @@ def reason(scene: PolicyScene, bundle: str) -> str:
     return str(scene.bundles()[bundle]["spec"]["assignment"]["reason"])
 
 
-def test_a_typo_is_set_back_and_told_on_the_bundle_once(play: Play) -> None:
+def test_a_typo_is_set_back_and_reported_on_the_bundle_once(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         name, owner = next((name, owner) for name, owner in scene.owners().items() if owner == "a")
         scene.give(name, "broker-tpyo")
@@ -40,7 +40,7 @@ def test_a_typo_is_set_back_and_told_on_the_bundle_once(play: Play) -> None:
     play(LEVEL, story, mode="DryRun")
 
 
-def test_a_bundle_without_owner_that_was_wished_on_nobody_known_gets_one(play: Play) -> None:
+def test_a_bundle_without_owner_that_was_desired_for_an_unknown_broker_gets_one(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         name = next(iter(scene.owners()))
         scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": "", "state": "Free"}})

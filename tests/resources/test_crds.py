@@ -54,7 +54,7 @@ def test_the_category_lists_all_kinds(trimtab_crds: ControlPlane, kube_namespace
     ]
 
 
-def test_bundles_show_wish_owner_state_and_reason(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+def test_bundles_show_desired_owner_owner_state_and_reason(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     assignment = {"owner": "x", "reason": "Overloaded", "time": "2026-01-31T12:00:00Z"}
     create(trimtab_crds, kube_namespace, bundle(owner="x", assignment=assignment))
     trimtab_crds.kubectl(
@@ -67,7 +67,7 @@ def test_bundles_show_wish_owner_state_and_reason(trimtab_crds: ControlPlane, ku
     assert "Overloaded" in row
 
 
-def test_bundles_are_selected_by_wish_and_by_owner(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+def test_bundles_are_selected_by_desired_owner_and_by_owner(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     create(trimtab_crds, kube_namespace, bundle("a", owner="x"), bundle("b", owner="y"), bundle("c"))
 
     def selected(selector: str) -> list[str]:
@@ -79,7 +79,7 @@ def test_bundles_are_selected_by_wish_and_by_owner(trimtab_crds: ControlPlane, k
     assert selected("status.owner=x") == []
 
 
-def test_writing_the_status_leaves_the_wish_alone(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+def test_writing_the_status_leaves_the_desired_owner_alone(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     create(trimtab_crds, kube_namespace, bundle(owner="x"))
     trimtab_crds.kubectl(
         *("patch", "bdl", "b", "-n", kube_namespace, "--subresource=status", "--type=merge"),

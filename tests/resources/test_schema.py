@@ -59,7 +59,7 @@ class Dial(Resource):
     """Whether it stays."""
 
 
-def test_bounds_and_defaults_are_told_in_the_description() -> None:
+def test_bounds_and_defaults_are_shown_in_the_description() -> None:
     fields = structural(Dial)["properties"]
     assert fields["angle"]["description"] == "Degrees from the ground. (above 0, at most 90, default 45)"
     assert fields["locked"]["description"] == "Whether it stays. (default false)"

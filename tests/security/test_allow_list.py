@@ -46,7 +46,7 @@ def test_a_stranger_is_not_asked_and_the_condition_names_url_list_and_flag(play:
     play(LEVEL, story, source=source(STRANGER))
 
 
-def test_a_stranger_is_refused_before_any_secret_is_looked_for(play: Play) -> None:
+def test_a_stranger_is_refused_before_any_secret_is_searched_for(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         assert STRANGER in told(scene)

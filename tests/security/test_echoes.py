@@ -57,7 +57,7 @@ def pieces(*secrets: str) -> set[str]:
 
 @pytest.mark.parametrize("kind", ECHOES)
 @pytest.mark.parametrize("credentials", [BEARER, BASIC], ids=["bearer", "password"])
-def test_no_piece_of_a_secret_is_told_however_it_is_quoted_and_wherever_the_message_ends(
+def test_no_piece_of_a_secret_is_reported_however_it_is_quoted_and_wherever_the_message_ends(
     credentials: Credentials, kind: str
 ) -> None:
     secrets = (TOKEN, PASSWORD) if credentials is BEARER else (PASSWORD, credentials.authorization()[6:])

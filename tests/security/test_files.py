@@ -59,7 +59,7 @@ def test_a_client_key_is_in_a_file_of_our_own_for_a_moment_only(
     assert not [path for path in seen if Path(path).exists()]
 
 
-def test_nobody_else_may_look_into_sparks_folder(tmp_path: Path) -> None:
+def test_no_one_else_may_look_into_sparks_folder(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path)
     try:
         assert mode(scratch.folder) == 0o700
@@ -89,7 +89,7 @@ def test_keys_inside_a_kubeconfig_are_in_files_of_our_own_and_gone_at_the_end(
     assert not list(temporary.iterdir())
 
 
-def test_the_token_of_a_connect_server_is_not_told() -> None:
+def test_the_token_of_a_connect_server_is_not_reported() -> None:
     """Its client quotes what it can't read of the address, and a token that ends in = it can't read."""
     from pyspark.errors import PySparkException  # noqa: PLC0415  (a second, for this test alone)
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (as above)

@@ -115,5 +115,5 @@ def assert_literal(
 
 @pytest.mark.parametrize("label", ["a b", 'x="y",z', "", "1a", "a-b", "a\n"])
 def test_a_label_that_is_none_is_refused(label: str) -> None:
-    with pytest.raises(ValueError, match="is no name of a label"):
+    with pytest.raises(ValueError, match="is not a label name"):
         PrometheusSettings("http://x", "pulsar", namespace_label=label)

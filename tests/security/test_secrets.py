@@ -58,7 +58,9 @@ def everything(scene: PolicyScene) -> str:
     ],
     ids=str,
 )
-def test_a_secret_that_nobody_released_is_neither_kept_nor_told_nor_used(labels: dict[str, str], play: Play) -> None:
+def test_a_secret_that_no_one_released_is_neither_kept_nor_reported_nor_used(
+    labels: dict[str, str], play: Play
+) -> None:
     async def story(scene: PolicyScene) -> None:
         put(scene, labels, token=CANARY)
         await scene.reconcile()

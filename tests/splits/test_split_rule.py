@@ -10,7 +10,7 @@ from rich.console import Console
 
 from declarative_splits import SplitOperator, half, halves, leftovers, order, split_status, splits
 from policy_scene import Play, PolicyScene
-from splitting_worlds import large, with_topics
+from splitting_clusters import large, with_topics
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
 from trimtab_operator.kube.naming import split_name
 from trimtab_operator.loop.preview import preview
@@ -42,7 +42,7 @@ def held_back(scene: PolicyScene) -> dict[str, int]:
     return found
 
 
-def test_a_large_bundle_is_divided_and_its_children_placed_in_the_same_plan(play: Play) -> None:
+def test_a_large_bundle_is_split_and_its_children_placed_in_the_same_plan(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         whole = bundle(scene)
         await scene.reconcile()
@@ -135,7 +135,7 @@ def test_no_policy_rule_no_split(play: Play) -> None:
     ],
     ids=["splits per cycle", "bundles of a namespace"],
 )
-def test_a_limit_ends_the_splits_and_is_told(spec: dict[str, Any], reason: str, play: Play) -> None:
+def test_a_limit_ends_the_splits_and_is_reported(spec: dict[str, Any], reason: str, play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
 
@@ -248,7 +248,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(play: Play
     play(HOT, story, **rule())
 
 
-def test_topics_that_a_cycle_has_seen_can_be_divided_by_number(play: Play) -> None:
+def test_topics_that_a_cycle_has_seen_can_be_split_by_number(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.reconcile()
         whole = bundle(scene)

@@ -44,7 +44,7 @@ def failed(scene: PolicyScene, name: str = "halve") -> tuple[str, str]:
     return ("Accepted", accepted[1]) if accepted[0] == "False" else ("Complete", complete[1])
 
 
-def test_a_bundle_is_divided_as_a_person_asks(play: Play) -> None:
+def test_a_bundle_is_split_as_a_person_asks(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         whole, operator = halve(scene), SplitOperator(scene)
 
@@ -166,7 +166,7 @@ def test_a_child_whose_new_broker_is_gone_stays_with_the_old_one(play: Play) -> 
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_can_not_be_divided_is_refused_in_words(case: str, play: Play) -> None:
+def test_what_cannot_be_split_is_refused_in_words(case: str, play: Play) -> None:
     spec, reason, text = REFUSED[case]
 
     async def story(scene: PolicyScene) -> None:
@@ -183,7 +183,7 @@ def test_what_can_not_be_divided_is_refused_in_words(case: str, play: Play) -> N
     play(LOAD, story)
 
 
-def test_a_pinned_bundle_is_divided_for_a_person_and_its_children_are_pinned(play: Play) -> None:
+def test_a_pinned_bundle_is_split_for_a_person_and_its_children_are_pinned(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         scene.rest.patch(scene.path("bundles", bundle(scene)), {"spec": {"pinned": True}})
         await scene.land()

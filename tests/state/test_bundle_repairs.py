@@ -72,7 +72,9 @@ OVERRULED = {"assigned_owner": "x", "reason": "Overloaded"}
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_wish_that_a_person_wrote_over_an_older_one_is_noted_as_theirs_once_it_has_landed(linked: bool) -> None:  # noqa: FBT001
+def test_a_desired_owner_that_a_person_wrote_over_an_older_one_is_noted_once_it_has_landed(
+    linked: bool,  # noqa: FBT001
+) -> None:
     landed, flying = bundle(owner="y", **OVERRULED), wished(**OVERRULED)
     work = repairs_of([landed, flying], NOBODY, NOBODY, linked=linked)
 
@@ -91,7 +93,7 @@ def test_a_wish_that_a_person_wrote_over_an_older_one_is_noted_as_theirs_once_it
     ],
     ids=["nobody was asked before", "noted", "being divided", "being cut out"],
 )
-def test_nothing_is_noted_twice_nor_while_a_bundle_is_divided(found: BundleRecord) -> None:
+def test_nothing_is_noted_twice_nor_while_a_bundle_is_split(found: BundleRecord) -> None:
     assert repairs_of([found], NOBODY, NOBODY).empty
 
 
@@ -117,7 +119,7 @@ def test_a_desired_owner_that_does_not_exist_leaves_the_bundle_where_it_is(
     assert summary(work) == ([("x", Reason.UNKNOWN_BROKER)], [], [])
 
 
-def test_a_bundle_without_owner_that_is_wished_on_nobody_known_is_placed() -> None:
+def test_a_bundle_without_owner_that_is_desired_for_an_unknown_broker_is_placed() -> None:
     work = repairs_of([wished(source="", destination="typo")], {"typo"}, (), known={"x", "y"})
 
     assert summary(work) == ([], [], [Reason.UNKNOWN_BROKER])

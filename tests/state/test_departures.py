@@ -70,7 +70,7 @@ def test_an_updated_pod_that_is_not_ready_takes_nothing() -> None:
     [member("p-1", **ENDED, since=NOW), member("p-1", age=20, ready=False)],
     ids=["ends", "starts"],
 )
-def test_a_pod_that_restarts_pauses_shedding_and_nobody_is_preferred(last: PodRecord) -> None:
+def test_a_pod_that_restarts_pauses_shedding_and_no_broker_is_preferred(last: PodRecord) -> None:
     found = shown(member("p-0"), last)
 
     assert (found.restarted, found.following) == (frozenset(), frozenset())
@@ -107,7 +107,7 @@ def evacuated(load: ClusterLoad, *pods: PodRecord) -> str:
     return pause.detail if pause is not None else ""
 
 
-def test_after_a_rollout_shedding_waits_until_the_last_pod_is_believed() -> None:
+def test_after_a_rollout_shedding_waits_until_the_last_pod_is_trusted() -> None:
     pods = [member("p-0", NEW, age=60), member("p-1", NEW, age=200)]
     measured = cluster(**{"p-0": 0.4, "p-1": 0.4})
 
@@ -115,13 +115,13 @@ def test_after_a_rollout_shedding_waits_until_the_last_pod_is_believed() -> None
     assert evacuated(measured, *pods) == ""
 
 
-def test_nobody_waits_for_ever_for_a_pod_that_is_never_believed() -> None:
+def test_no_one_waits_for_ever_for_a_pod_that_is_never_trusted() -> None:
     pods = [member("p-0", NEW, age=SETTLES), member("p-1", NEW, age=9000)]
 
     assert evacuated(cluster(untrusted=["p-0"], **{"p-0": 0.4, "p-1": 0.4}), *pods) == ""
 
 
-def test_who_leaves_is_told_from_pods_and_nodes_and_specs() -> None:
+def test_who_leaves_is_derived_from_pods_and_nodes_and_specs() -> None:
     brokers = {name: broker(name) for name in "abc"} | {"d": broker("d", schedulable=False), "e": broker("e", pod="")}
     pods = {"a": pod("a", **ENDED), "b": pod("b", node="n1"), "c": pod("c", node="n2"), "d": pod("d", node="n2")}
     nodes = {"n1": NodeRecord("n1", cordoned=True), "n2": NodeRecord("n2", cordoned=False)}

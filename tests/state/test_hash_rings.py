@@ -145,7 +145,7 @@ def test_what_is_followed_change_by_change_is_what_one_look_finds() -> None:
     asyncio.run(story())
 
 
-def test_a_bundle_that_was_made_anew_in_another_namespace_leaves_the_first() -> None:
+def test_a_bundle_that_was_made_again_in_another_namespace_leaves_the_first() -> None:
     async def story() -> None:
         rings, (low, high) = HashRings(), halves()
         see_all(rings, of(low, high))
@@ -158,7 +158,7 @@ def test_a_bundle_that_was_made_anew_in_another_namespace_leaves_the_first() -> 
     asyncio.run(story())
 
 
-def test_what_a_cancelled_examination_looked_at_is_examined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_cancelled_examination_covered_is_examined_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_rings, "MANY", 1)
     rings = HashRings()
     for record in halves():

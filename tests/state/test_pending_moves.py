@@ -19,7 +19,7 @@ def reasons(pending_moves: PendingMoves) -> list[Reason]:
     return [outcome.reason for outcome in pending_moves.outcomes()]
 
 
-def test_an_open_wish_is_a_move_from_its_server_to_its_wished_owner() -> None:
+def test_an_open_desired_owner_is_a_move_from_its_server_to_its_desired_owner() -> None:
     pending_moves = PendingMoves()
 
     pending_moves.update(wished(source="x", destination="y"), None, now=10)
@@ -66,7 +66,7 @@ def test_a_move_whose_load_is_all_at_the_destination_is_forgotten() -> None:
     assert list(pending_moves.moving()) == []
 
 
-def test_a_second_wish_supersedes_the_first_one() -> None:
+def test_a_second_desired_owner_supersedes_the_first_one() -> None:
     pending_moves = PendingMoves()
     pending_moves.update(wished(destination="y"), None, now=10)
 
@@ -76,7 +76,7 @@ def test_a_second_wish_supersedes_the_first_one() -> None:
     assert pending_moves.open["b"].destination == "z"
 
 
-def test_a_wish_for_the_broker_that_serves_it_is_no_move() -> None:
+def test_a_desired_owner_for_the_broker_that_serves_it_is_no_move() -> None:
     pending_moves = PendingMoves()
     pending_moves.update(wished(source="x", destination="x"), None, now=10)
     assert list(pending_moves.moving()) == []
@@ -86,7 +86,7 @@ def test_a_wish_for_the_broker_that_serves_it_is_no_move() -> None:
     assert reasons(pending_moves) == []
 
 
-def test_an_overdue_move_is_told_once_and_stays_open() -> None:
+def test_an_overdue_move_is_reported_once_and_stays_open() -> None:
     pending_moves = PendingMoves()
     pending_moves.update(wished(), None, now=10)
 
@@ -105,7 +105,7 @@ def test_a_deleted_bundle_leaves_nothing_behind() -> None:
     assert list(pending_moves.moving()) == []
 
 
-def test_seeing_the_same_wish_again_does_not_restart_its_clock() -> None:
+def test_seeing_the_same_desired_owner_again_does_not_restart_its_clock() -> None:
     pending_moves = PendingMoves()
     pending_moves.update(wished(), None, now=10)
 
@@ -134,7 +134,7 @@ def test_where_moves_take_turns_the_time_of_each_begins_with_its_turn() -> None:
     assert reasons(pending_moves) == [Reason.TIMED_OUT]
 
 
-def test_when_nobody_gives_turns_any_more_the_time_of_those_that_waited_begins() -> None:
+def test_when_no_one_starts_moves_any_more_the_time_of_those_that_waited_begins() -> None:
     pending_moves = taking_turns()
     pending_moves.begin("b", now=50)
 
@@ -146,7 +146,7 @@ def test_when_nobody_gives_turns_any_more_the_time_of_those_that_waited_begins()
     assert len(pending_moves.overdue(now=166, timeout=60)) == 3
 
 
-def test_another_wish_waits_for_a_turn_of_its_own() -> None:
+def test_another_desired_owner_waits_for_its_own_turn() -> None:
     pending_moves = PendingMoves()
     pending_moves.take_turns()
     pending_moves.update(wished(destination="y"), None, now=10)
@@ -157,7 +157,7 @@ def test_another_wish_waits_for_a_turn_of_its_own() -> None:
     assert pending_moves.overdue(now=1000, timeout=60) == []
 
 
-def test_who_gives_turns_again_gives_each_move_another() -> None:
+def test_starting_moves_again_gives_each_move_another_turn() -> None:
     pending_moves = taking_turns()
     pending_moves.end_turns(now=100)
 
@@ -167,7 +167,7 @@ def test_who_gives_turns_again_gives_each_move_another() -> None:
     assert [f.bundle for f in pending_moves.overdue(now=191, timeout=60)] == ["late"]
 
 
-def test_a_move_whose_turn_is_yet_to_come_is_not_late_before_somebody_gives_turns() -> None:
+def test_a_move_whose_turn_is_yet_to_come_is_not_late_before_moves_start() -> None:
     pending_moves = PendingMoves()
     pending_moves.update(wished(), None, now=10)
 

@@ -26,7 +26,9 @@ def pods(**pool: str) -> dict[str, PodRecord]:
 FOUR = brokers(*map(a_broker, "abcd"))
 
 
-def test_whom_an_isolation_allows_is_found_once_for_all_its_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_brokers_that_an_isolation_allows_are_found_once_for_all_its_bundles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked, matched = NamespacePolicy(Isolation(("c",))), list[str]()
     monkeypatch.setattr("trimtab_operator.state.policies._matches", lambda _, name: matched.append(name) or name == "c")
     shares = share_out([Claim("one", "1", names=["a", "b"]), Claim("two", "2", names=["c", "d"])], FOUR, {})
@@ -59,7 +61,7 @@ def test_a_policy_without_selector_overlaps_with_every_other_even_before_there_a
         assert share_out([first, second], {}, {}).refused.keys() == {"two"}
 
 
-def test_a_refused_policy_keeps_nobody_else_from_running() -> None:
+def test_a_refused_policy_keeps_no_one_else_from_running() -> None:
     claims = [Claim("one", "1", names=["a"]), Claim("two", "2", names=["a", "b"]), Claim("three", "3", names=["b"])]
 
     assert share_out(claims, FOUR, {}).standing == ("one", "three")
@@ -92,12 +94,12 @@ def test_a_pod_that_no_policy_selects_belongs_to_none() -> None:
 SHARES = Shares(("one", "two"), {}, {"a": "one", "b": "two"})
 
 
-def test_a_bundle_is_looked_after_where_it_is_served() -> None:
+def test_a_bundle_is_handled_where_it_is_served() -> None:
     assert SHARES.caretaker(bundle(owner="b")) == "two"
     assert SHARES.caretaker(bundle(owner="b", serving="a", generation=9)) == "one"
 
 
-def test_a_bundle_of_nobody_goes_back_to_the_policy_that_placed_it_last() -> None:
+def test_a_bundle_without_owner_goes_back_to_the_policy_that_placed_it_last() -> None:
     assert SHARES.caretaker(bundle(owner="gone", policy="two")) == "two"
     assert SHARES.caretaker(bundle(owner="gone", policy="deleted")) == "one"
 

@@ -120,7 +120,7 @@ def test_advice_followed_is_not_answered_by_its_opposite(usage: list[float], aim
 
 
 @pytest.mark.apiserver
-def test_a_cluster_that_is_too_small_is_told_once_by_condition_and_event(play: Play) -> None:
+def test_a_cluster_that_is_too_small_is_reported_once_by_condition_and_event(play: Play) -> None:
     async def story(scene: PolicyScene) -> None:
         await scene.cycle()
         assert scene.condition("RightSized") == ("", "")

@@ -9,7 +9,7 @@ import pytest
 
 from declarative_splits import SplitOperator, splits
 from policy_scene import Play, PolicyScene
-from splitting_worlds import large, with_topics
+from splitting_clusters import large, with_topics
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.observe.snapshot import observe
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -56,7 +56,7 @@ def test_what_was_measured_counts() -> None:
     assert with_expected(measured, known) is measured
 
 
-def test_what_is_never_measured_is_not_believed_for_ever() -> None:
+def test_what_is_never_measured_is_not_trusted_for_ever() -> None:
     split, children = halved(INSIDE)
     known = expected([split], INSIDE, clock=100.0)
 

@@ -26,7 +26,7 @@ def test_moves_of_more_than_an_hour_ago_no_longer_count() -> None:
     assert remembered.after(Memory(), 2, now=4000.0).moves == ((1000.0, 1), (3500.0, 1), (4000.0, 2))
 
 
-def test_moves_that_nobody_had_time_to_note_count_when_bundles_tell_of_them() -> None:
+def test_moves_that_no_one_had_time_to_note_count_when_bundles_tell_of_them() -> None:
     remembered = PolicyState(moves=((1000.5, 2), (2000.5, 2)))
 
     caught_up = remembered.caught_up([1000.0, 2000.0, 2001.0, 2060.0, 2061.0])

@@ -88,7 +88,7 @@ def test_a_small_weight_is_not_written_for_every_crumb() -> None:
     assert changed_weights(shown, {"a": BrokerWeight(0.109, 0.00109, 0.0)}, ["a"] * 100) == {}
 
 
-def test_a_broker_without_weight_now_keeps_what_it_shows_until_nobody_has_any() -> None:
+def test_a_broker_without_weight_now_keeps_what_it_shows_until_no_one_has_any() -> None:
     shown = record(targetWeight=1.3, score=0.5)
 
     assert changed_weights(shown, {"b": BrokerWeight(1.0, 0.5, 0.0)}, ["a", "b"]) == {}

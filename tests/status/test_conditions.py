@@ -191,7 +191,7 @@ def test_a_broker_that_was_never_measured_does_not_count_as_idle() -> None:
     assert "directMemory" not in {found["resource"] for found in status["proposal"]["ranges"]}
 
 
-def test_what_is_no_longer_believed_of_a_broker_is_not_told_as_its_cpu() -> None:
+def test_what_is_no_longer_known_of_a_broker_is_not_reported_as_its_cpu() -> None:
     load = cluster(bundles=2, a=0.8, b=0.2, untrusted=["b"])
     status = policy_status(result(plan=plan(), load=load), {}, in_flight=0)
 

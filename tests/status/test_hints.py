@@ -22,7 +22,7 @@ def test_it_points_to_the_broker_that_the_first_move_leaves() -> None:
     assert asked(plan(Move("x", "c", "a", Reason.OVERLOADED))) == "; why: trimtab explain broker c -n messaging"
 
 
-def test_it_points_to_the_new_owner_of_a_bundle_that_nobody_had() -> None:
+def test_it_points_to_the_new_owner_of_a_bundle_that_no_one_had() -> None:
     assert asked(plan(Move("x", "", "a", Reason.UNOWNED))) == "; why: trimtab explain broker a -n messaging"
 
 

@@ -96,7 +96,7 @@ def test_whether_the_history_is_written_is_shown_until_a_cycle_says_otherwise(pl
 
 
 @pytest.mark.apiserver
-def test_of_a_broker_that_is_not_believed_no_load_is_shown(play: Play) -> None:
+def test_of_a_broker_that_is_not_trusted_no_load_is_shown(play: Play) -> None:
     load = replace(HOT, brokers=replace(HOT.brokers, trusted=np.array([True, True, False])))
     usage = np.array([[80.0] * 5, [30.0] * 5, [0.0] * 5])
 

@@ -119,7 +119,7 @@ def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) ->
     ],
     ids=["verified", "not known"],
 )
-def test_who_undoes_moves_is_not_looked_for_where_it_is_verified_off(
+def test_who_undoes_moves_is_not_searched_for_where_it_is_verified_off(
     play: Play, pulsar: dict[str, object], advice: str, unfounded: str
 ) -> None:
     async def story(scene: PolicyScene) -> None:

@@ -66,7 +66,7 @@ def test_new_cluster_without_any_data_goes_by_number() -> None:
 
 
 @BY_LOAD
-def test_bundles_of_nobody_go_to_those_with_room(placement: str) -> None:
+def test_bundles_without_owner_go_to_those_with_room(placement: str) -> None:
     decision = housed(cluster(a=0.9, b=0.9, c=0.1, unowned=3), placement)
 
     assert spread(decision) == {"c": 3}
@@ -132,7 +132,7 @@ def test_too_few_trusted_brokers_go_by_number() -> None:
     assert spread(housed(drawn)) == {"a": 2, "b": 2, "c": 2}
 
 
-def test_nobody_ready_leaves_them_waiting_and_says_so() -> None:
+def test_no_ready_broker_leaves_them_waiting_and_says_so() -> None:
     decision = housed(cluster(a=0.1, b=0.1, lost="a", unschedulable="b", unowned=2, bundles=0))
 
     assert decision.plan.empty

@@ -75,7 +75,7 @@ def test_a_waiting_pair_says_how_far_for_how_long_and_how_many_cycles_are_needed
     assert held.detail == "50.0 points above b: 15 or more in 1 of 8 cycles in a row, 40 or more in 1 of 2"
 
 
-def test_a_pair_that_is_not_far_apart_is_told_of_the_longer_count_alone() -> None:
+def test_a_pair_that_is_not_far_apart_is_reported_with_the_longer_count_alone() -> None:
     (held,) = after(3, cluster(a=0.7, b=0.4), hit_count_low=5).held_back
 
     assert held.detail == "30.0 points above b: 15 or more in 3 of 5 cycles in a row"
@@ -239,7 +239,7 @@ class TestPlacement:
 
         assert [placement.planned(world, 1, memory) for world in (drawn, changed, drawn)] == ["b", None, "b"]
 
-    def test_a_plan_of_another_picture_does_not_count_when_corrected(self) -> None:
+    def test_a_plan_of_another_snapshot_does_not_count_when_corrected(self) -> None:
         drawn = cluster(a=0.9, b=0.1)
         placement = AvgShedderPlacement(AvgShedderPlacementParams(compatibility="corrected"))
         memory = placement.chosen(drawn, 0, 1, {})

@@ -363,7 +363,7 @@ def test_bundle_that_only_its_owner_may_have_stays_and_says_why() -> None:
     assert held(made) == {Reason.ISOLATION: "a"}
 
 
-def test_destination_that_isolation_forbids_is_not_taken_whoever_names_it() -> None:
+def test_destination_that_isolation_forbids_is_not_taken_even_if_the_shedder_names_it() -> None:
     isolated = with_policy(FOUR, "public/a", NamespacePolicy(isolation=Isolation(("a", "d"))))
 
     assert moves(plan(isolated, pair_asking_for(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
@@ -401,7 +401,7 @@ class Splits:
         return Splitting((split,), memory={"asked": memory.get("asked", 0) + 1})
 
 
-def test_bundle_that_is_divided_is_not_moved_in_the_same_plan() -> None:
+def test_bundle_that_is_split_is_not_moved_in_the_same_plan() -> None:
     both = replace(pair_asking_for(0, [0, 1], 1), splitter=Splits())
 
     decision = decide(FOUR, both, MoveLimits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))

@@ -47,7 +47,7 @@ def test_a_broker_s_heartbeat_stays_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [-1.0, np.inf])
-def test_traffic_that_can_not_be_is_not_believed(value: float) -> None:
+def test_traffic_that_cannot_be_is_not_trusted(value: float) -> None:
     drawn = cluster(a=0.9, b=0.1, c=0.1)
     traffic = drawn.brokers.traffic.copy()
     traffic[0, 2] = value
@@ -92,7 +92,7 @@ def test_a_move_dated_in_the_future_holds_nothing_back() -> None:
     assert verdict.reason(1) is Reason.COOL_DOWN
 
 
-def test_bundles_held_back_are_told_per_reason_with_their_number() -> None:
+def test_bundles_held_back_are_reported_per_reason_with_their_number() -> None:
     drawn = with_bundles(cluster(a=0.9, b=0.1, bundles=50), pinned=dict.fromkeys(range(40), True))
 
     (held,) = guarded(drawn).held_back
@@ -109,7 +109,7 @@ def test_closed_broker_sheds_but_does_not_receive() -> None:
     assert allowed.held_back == (HeldBack("b", Reason.UNSCHEDULABLE, "takes no bundles"),)
 
 
-def test_broker_that_is_not_believed_says_what_is_wrong_with_its_data() -> None:
+def test_broker_that_is_not_trusted_says_what_is_wrong_with_its_data() -> None:
     drawn = cluster(a=0.5, b=0.5, c=0.5, d=0.5, e=0.5, lost=["b"], untrusted=["c", "d", "e"])
     drawn = with_usage(drawn, CPU, slice(3, 4), np.nan)
     drawn = replace(drawn, brokers=replace(drawn.brokers, age=np.array([0, 500, 500, 0, np.inf])))
@@ -123,7 +123,7 @@ def test_broker_that_is_not_believed_says_what_is_wrong_with_its_data() -> None:
     }
 
 
-def test_what_was_told_of_a_broker_s_data_is_its_reason_and_its_detail() -> None:
+def test_the_doubt_about_a_broker_s_data_gives_its_reason_and_its_detail() -> None:
     drawn = cluster(a=0.5, b=0.5, c=0.5, untrusted=["c"])
     doubts = {
         "b": Doubt(Reason.UNTRUSTED, "not said of b"),
@@ -141,7 +141,7 @@ def test_resource_that_one_broker_lacks_rules_that_broker_out() -> None:
     assert reasons(drawn) == {"a": None, "b": None, "c": Reason.NO_LOAD_DATA}
 
 
-def test_resource_that_nobody_has_is_left_out() -> None:
+def test_resource_that_no_one_has_is_left_out() -> None:
     drawn = with_usage(cluster(a=0.5, b=0.5), NETWORK_IN, slice(None), np.nan)
 
     assert reasons(drawn) == {"a": None, "b": None}

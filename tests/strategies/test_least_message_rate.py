@@ -65,7 +65,7 @@ def test_a_bundle_never_averaged_counts_fifty_in_each_direction() -> None:
     assert best(fresh) == {"b"}  # a counts 100
 
 
-def test_what_was_given_since_the_picture_counts() -> None:
+def test_what_was_given_since_the_snapshot_counts() -> None:
     drawn = world(a=[100], b=[150], c=[400], unowned=2)
     memory = PLACEMENT.chosen(drawn, 3, 0, {})  # a bundle of unknown rate, so 100, to a
 
@@ -73,7 +73,7 @@ def test_what_was_given_since_the_picture_counts() -> None:
     assert best(drawn, PLACEMENT.chosen(drawn, 4, 1, memory)) == {"a"}
 
 
-def test_a_new_picture_begins_with_nothing_given() -> None:
+def test_a_new_snapshot_begins_with_nothing_given() -> None:
     drawn = world(a=[100], b=[150], unowned=1)
     memory = PLACEMENT.chosen(drawn, 2, 0, {})
 

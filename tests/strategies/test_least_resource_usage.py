@@ -67,7 +67,7 @@ def test_modular_forgets_a_broker_without_bundles() -> None:
     assert best(MODULAR, emptied, dict(memory))[1].memory["brokers"]["ema"]["a"] == pytest.approx(0.1)
 
 
-def test_extensible_average_advances_once_per_picture() -> None:
+def test_extensible_average_advances_once_per_snapshot() -> None:
     memory = best(EXTENSIBLE, cluster(a=0.5, b=0.5))[1].memory
     later = replace(cluster(a=1.0, b=0.5), now=2e6)
 
@@ -86,7 +86,7 @@ def test_extensible_sees_load_that_was_planned_since_in_full() -> None:
     assert best(EXTENSIBLE, after_one_move, dict(choice.memory))[0] == {"c"}
 
 
-def test_extensible_takes_a_broker_without_data_only_when_nobody_has_room() -> None:
+def test_extensible_takes_a_broker_without_data_only_when_no_broker_has_room() -> None:
     def unknown_c(drawn: ClusterLoad) -> ClusterLoad:
         usage = drawn.brokers.usage.copy()
         usage[2] = np.nan

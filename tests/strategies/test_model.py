@@ -67,7 +67,7 @@ def test_arrays_of_a_cluster_can_t_be_changed() -> None:
 
 
 @pytest.mark.parametrize("value", [-0.1, -5.0])
-def test_broker_with_negative_load_is_not_believed(value: float) -> None:
+def test_broker_with_negative_load_is_not_trusted(value: float) -> None:
     usage, traffic = TWO.brokers.usage.copy(), TWO.brokers.traffic.copy()
     usage[0, CPU] = traffic[1, RATE_IN] = value
 

@@ -201,7 +201,7 @@ def test_as_long_as_there_is_a_parent_it_and_its_children_lead_to_one_broker(nam
 
 
 @pytest.mark.parametrize("name", FLOWS)
-def test_a_broker_closes_before_another_is_told_to_serve(name: str) -> None:
+def test_a_broker_closes_before_another_starts_to_serve(name: str) -> None:
     start, flow = FLOWS[name]
     for step in flow(start):
         if state_of(step.old) is State.RELEASING:
@@ -285,7 +285,7 @@ def test_a_child_with_a_record_in_any_state_counts_as_made() -> None:
         ),
     ],
 )
-def test_another_wish_has_to_end_first(flow: Iterator[Step], told: str) -> None:
+def test_another_desired_owner_has_to_end_first(flow: Iterator[Step], told: str) -> None:
     with pytest.raises(OvertakenError, match=told):
         list(flow)
 
@@ -296,7 +296,7 @@ def test_children_that_do_not_make_up_the_parent_are_refused(ranges: tuple[str, 
         list(split(BUNDLE, {BUNDLE: OWNED}, dict.fromkeys(ranges, "")))
 
 
-def test_a_step_that_the_conflict_rule_refuses_can_not_be_made() -> None:
+def test_a_step_that_the_conflict_rule_refuses_cannot_be_made() -> None:
     with pytest.raises(OvertakenError, match="Free may not follow Owned"):
         Step(BUNDLE, "a", Work.NOTHING, OWNED, Record(State.FREE, "", "a", version=6))
 

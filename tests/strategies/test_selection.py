@@ -110,7 +110,7 @@ def test_broker_exactly_at_the_topic_limit_is_in_for_modular_and_out_for_extensi
     assert reasons(on(picture, Manager.EXTENSIBLE, max_topics=100)) == [Reason.TOPIC_LIMIT, None, None]
 
 
-def test_topics_nobody_counted_are_none() -> None:
+def test_topics_no_one_counted_are_none() -> None:
     picture = with_bundles(three(), topics={0: np.nan})
 
     assert reasons(on(picture, max_topics=2)) == [None, Reason.TOPIC_LIMIT, Reason.TOPIC_LIMIT]
@@ -220,7 +220,7 @@ def test_version_that_cannot_be_read_brings_back_all_for_modular_and_skips_the_r
     assert reasons(on(picture, Manager.EXTENSIBLE, **params)) == [Reason.TOPIC_LIMIT, None, None]
 
 
-def test_modular_falls_back_to_what_the_policies_allow_and_extensible_to_nobody() -> None:
+def test_modular_falls_back_to_what_the_policies_allow_and_extensible_to_no_broker() -> None:
     other = {name: BrokerTraits(load_manager="Other") for name in "abc"}
     picture = replace(three({"public/new": NamespacePolicy(Isolation(("a", "b")))}), traits=other)
 
@@ -271,7 +271,7 @@ def test_excluded_namespaces_have_a_placement_and_a_memory_of_their_own() -> Non
     assert memory == {"excluded": {"asked": 1}, "asked": 1}
 
 
-def test_turns_of_excluded_namespaces_go_on_in_the_next_picture() -> None:
+def test_turns_of_excluded_namespaces_go_on_in_the_next_snapshot() -> None:
     """Whatever else the usual placement forgets from picture to picture."""
     params = SelectionParams(excluded_namespaces=("public/new",), overload_threshold=95)
     selection = BrokerSelection(Manager.MODULAR, params, RoundRobin(RoundRobinParams()))
@@ -289,7 +289,7 @@ def test_turns_of_excluded_namespaces_go_on_in_the_next_picture() -> None:
 
 
 @pytest.mark.parametrize("manager", Manager)
-def test_nobody_allowed_is_nobody_chosen(manager: Manager) -> None:
+def test_no_broker_is_chosen_if_none_is_allowed(manager: Manager) -> None:
     picture = three({"public/new": NamespacePolicy(Isolation(("z",)))})
 
     choice = on(picture, manager).choose(6, EVERYONE, First(), {"kept": 1})
@@ -301,7 +301,7 @@ def test_nobody_allowed_is_nobody_chosen(manager: Manager) -> None:
 @pytest.mark.parametrize(
     ("isolation", "told"),
     [
-        (Isolation(("a[",)), "isolation pattern 'a[' is no regular expression (unterminated character set"),
+        (Isolation(("a[",)), "isolation pattern 'a[' is not a regular expression (unterminated character set"),
         (Isolation(("a",), ("a",)), "isolation pattern 'a' is primary and secondary: leave it in one of the two"),
         (Isolation(()), "the isolation policy has no pattern, so no broker may have its bundles: add one"),
         (Isolation(("a",), (), -1), "isolation min_available is -1: use 0 (never fail over) or more"),
@@ -317,7 +317,7 @@ def test_contradictory_policy_is_refused_with_value_and_fix(isolation: Isolation
 @pytest.mark.parametrize(
     ("isolation", "told"),
     [
-        (Isolation(("a[",), ("b",)), "isolation pattern 'a[' is no regular expression"),
+        (Isolation(("a[",), ("b",)), "isolation pattern 'a[' is not a regular expression"),
         (Isolation(("[ab]",), ("b|c",)), "host 'b' is primary and secondary of the isolation policy: let only one"),
         (Isolation(("z.*",), ("y",)), "isolation matches no broker with 'z.*', 'y': name hosts that exist"),
     ],

@@ -42,7 +42,7 @@ def test_range_is_halved() -> None:
     ("places", "expected"),
     [([5], None), ([], None), ([10, 20, 30, 41], [25]), ([100, 1, 50, 2, 75], [26]), ([7, 7], [7])],
 )
-def test_topic_count_divides_between_the_two_in_the_middle(places: list[int], expected: list[int] | None) -> None:
+def test_topic_count_splits_between_the_two_in_the_middle(places: list[int], expected: list[int] | None) -> None:
     found = topic_count_equally_divide(np.array(places, dtype=np.int64))
 
     assert (None if found is None else found.tolist()) == expected
@@ -68,7 +68,7 @@ def test_flow_cuts_before_the_topic_that_no_longer_fits() -> None:
     assert _found([100, 200, 300], [60, 60, 60]) == [151, 251]
 
 
-def test_flow_below_the_limit_and_its_difference_divides_nothing() -> None:
+def test_flow_below_the_limit_and_its_difference_splits_nothing() -> None:
     assert _found([100, 200], [50, 59], difference=10) is None
     assert _found([100, 200], [50, 61], difference=10) == [151]
 
@@ -89,7 +89,7 @@ def test_topics_on_one_place_are_one_topic_when_corrected() -> None:
 
 
 @pytest.mark.parametrize(("lower", "upper", "possible"), [(0, 1, False), (7, 7, False), (0, 2, True)])
-def test_a_range_of_one_hash_can_not_be_divided(lower: int, upper: int, possible: bool) -> None:  # noqa: FBT001 - a table
+def test_a_range_of_one_hash_cannot_be_split(lower: int, upper: int, possible: bool) -> None:  # noqa: FBT001 - a table
     assert can_split(lower, upper) == possible
 
 
@@ -108,8 +108,8 @@ def test_a_plain_split_is_equal_and_the_last_child_takes_the_rest() -> None:
         ([0], 2, "boundary 0x00000000 is not strictly inside 0x00000000_0x00000010: leave it out"),
         ([5, 16], 2, "boundary 0x00000010 is not strictly inside"),
         ([5, 5], 2, "boundary 0x00000005 of 0x00000000_0x00000010 is given twice: leave one out"),
-        ([], 0, "can't be divided into 0: use 2 to 16"),
-        ([], 17, "can't be divided into 17: use 2 to 16"),
+        ([], 0, "can't be split into 0: use 2 to 16"),
+        ([], 17, "can't be split into 17: use 2 to 16"),
     ],
 )
 def test_what_makes_no_children_is_refused(boundaries: list[int], count: int, told: str) -> None:
@@ -118,7 +118,7 @@ def test_what_makes_no_children_is_refused(boundaries: list[int], count: int, to
 
 
 def test_a_narrow_bundle_is_refused_whatever_the_boundaries() -> None:
-    with pytest.raises(InvalidBoundaryError, match="range 0x00000007_0x00000008 can't be divided: it must be wider"):
+    with pytest.raises(InvalidBoundaryError, match="range 0x00000007_0x00000008 can't be split: it must be wider"):
         children(7, 8)
 
 

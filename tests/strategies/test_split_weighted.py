@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from splitting_worlds import large, with_topics
+from splitting_clusters import large, with_topics
 from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
@@ -99,7 +99,7 @@ def test_two_equal_topics_are_parted() -> None:
     assert split.shares.tolist() == [0.5, 0.5]
 
 
-def test_topics_on_one_place_can_not_be_parted() -> None:
+def test_topics_on_one_place_cannot_be_parted() -> None:
     splitting = _split(_hot([(0.2, 70.0), (0.2, 70.0)]))
 
     assert _reasons(splitting) == [Reason.TOO_FEW_TOPICS]
@@ -199,7 +199,7 @@ def test_the_fullest_bundle_is_split_first() -> None:
     assert [split.bundle for split in _split(drawn).proposed] == [1, 0]
 
 
-def test_too_many_topics_are_divided_by_their_number() -> None:
+def test_too_many_topics_are_split_by_their_number() -> None:
     drawn = with_topics(large({}), {0: [((k % 30 + k / 60) / 31, 0.001) for k in range(60)]})
 
     (split,) = _split(drawn, max_topics=50).proposed
@@ -208,7 +208,7 @@ def test_too_many_topics_are_divided_by_their_number() -> None:
     assert split.shares.tolist() == pytest.approx([0.5, 0.5])
 
 
-def test_no_child_has_less_than_nothing_when_a_topic_s_load_can_not_be() -> None:
+def test_no_child_has_less_than_nothing_when_a_topic_s_load_cannot_be() -> None:
     drawn = with_topics(large({}), {0: [(0.1, 50.0), (0.3, 50.0), (0.6, 90.0), (0.9, -90.0)]})
 
     shares = Inside(drawn).shares(0, np.array([0x20000000, 0x30000000]))
@@ -216,7 +216,7 @@ def test_no_child_has_less_than_nothing_when_a_topic_s_load_can_not_be() -> None
     assert shares.tolist() == pytest.approx([100 / 190, 90 / 190, 0])
 
 
-def test_many_refusals_are_told_in_a_few_lines() -> None:
+def test_many_refusals_are_reported_in_a_few_lines() -> None:
     hot = large({row: {"topics": 9, "throughput": 300} for row in range(40)}, a=0.5, b=0.5, bundles=20)
 
     splitting = _split(hot)
@@ -252,7 +252,7 @@ def test_a_hot_bundle_ends_on_several_brokers_in_one_plan() -> None:
     topics=st.lists(st.tuples(st.integers(1000, 2000), st.floats(0, 1e9)), min_size=1, max_size=60),
     count=st.integers(2, 12),
 )
-def test_every_cut_divides_the_range_and_weighs_what_it_says(topics: list[tuple[int, float]], count: int) -> None:
+def test_every_cut_splits_the_range_and_weighs_what_it_says(topics: list[tuple[int, float]], count: int) -> None:
     places, weights = np.array([place for place, _ in topics]), np.array([weight for _, weight in topics])
     distinct, sums = distinct_places(places, weights, 1000, 2000)
     assume(len(distinct) >= 2)
@@ -283,7 +283,7 @@ def test_boundaries_of_a_whole_ring_can_be_cut_at_its_last_hash() -> None:
     ),
     fill=st.floats(0.5, 50),
 )
-def test_odd_topics_never_break_it_and_what_it_divides_it_divides_well(
+def test_odd_topics_never_break_it_and_what_it_splits_it_splits_well(
     inside: list[tuple[float, float]], fill: float
 ) -> None:
     """Topics outside their bundle, and loads that can't be: refused with a reason, or divided into better ones."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from splitting_worlds import large, with_topics
+from splitting_clusters import large, with_topics
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
@@ -78,7 +78,7 @@ def test_what_is_above_a_limit_is_too_large_and_at_the_limit_is_not(
 
 
 @pytest.mark.parametrize("name", [MODULAR, EXTENSIBLE])
-def test_a_single_topic_is_never_divided(name: str) -> None:
+def test_a_single_topic_is_never_split(name: str) -> None:
     assert not _split(
         name, large({0: {"topics": 1, "rate": 1e9}}), **({"hitCount": 0} if name == EXTENSIBLE else {})
     ).proposed
@@ -120,7 +120,7 @@ def test_the_modular_manager_needs_a_second_broker() -> None:
     assert _bundles(_at_once(drawn)) == [0]
 
 
-def test_children_of_the_modular_rule_are_placed_anew_unless_told_otherwise() -> None:
+def test_children_of_the_modular_rule_are_placed_again_unless_configured_otherwise() -> None:
     drawn = large({0: {"topics": 1001}})
     proposed = [_split(MODULAR, drawn, unload=unload).proposed[0] for unload in (True, False)]
 
@@ -212,7 +212,7 @@ TEN = [(0.9 + 0.01 * k, 15.0) for k in range(10)]
 """Topics of 150 MiB/s together, all at the upper end of their bundle."""
 
 
-def test_topic_count_divides_between_the_topics() -> None:
+def test_topic_count_splits_between_the_topics() -> None:
     drawn = with_topics(large({}), {0: TEN})
 
     (split,) = _at_once(drawn, algorithm="topic_count_equally_divide").proposed
@@ -239,7 +239,7 @@ def test_several_boundaries_never_split_in_the_extensible_manager() -> None:
     assert list(splitting.memory["hits"].values()) == [1]
 
 
-def test_a_bundle_whose_topics_are_unknown_is_not_divided_by_their_number() -> None:
+def test_a_bundle_whose_topics_are_unknown_is_not_split_by_their_number() -> None:
     drawn = large({0: {"topics": 1001}})
 
     assert _reasons(_split(MODULAR, drawn, algorithm="topic_count_equally_divide")) == [Reason.TOO_FEW_TOPICS]
@@ -247,7 +247,7 @@ def test_a_bundle_whose_topics_are_unknown_is_not_divided_by_their_number() -> N
 
 
 @pytest.mark.parametrize("name", SPLITTERS)
-def test_bundles_of_nobody_are_not_divided(name: str) -> None:
+def test_bundles_without_owner_are_not_split(name: str) -> None:
     drawn = cluster(a=0.5, b=0.5, unowned=2)
     topics = np.full(len(drawn.bundles), 5000.0)
     drawn = replace(drawn, bundles=replace(drawn.bundles, topics=topics, owner=np.full(len(topics), -1)))
@@ -255,7 +255,7 @@ def test_bundles_of_nobody_are_not_divided(name: str) -> None:
     assert _reasons(_split(name, drawn)) == [Reason.BALANCED]
 
 
-def test_a_limit_that_overflows_to_zero_is_told_of_without_a_warning() -> None:
+def test_a_limit_that_overflows_to_zero_is_reported_without_a_warning() -> None:
     drawn = large({})
     nothing = replace(drawn, bundles=replace(drawn.bundles, long=np.zeros((8, 4))))
 

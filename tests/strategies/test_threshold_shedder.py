@@ -126,7 +126,7 @@ def test_lower_boundary_takes_from_the_busiest_for_one_far_below() -> None:
     assert unload.bundles.tolist() == [0]
 
 
-def test_lower_boundary_rests_when_nobody_is_far_below() -> None:
+def test_lower_boundary_rests_when_no_broker_is_far_below() -> None:
     shedding = shed(cluster(a=0.55, b=0.5, c=0.45), lower_boundary=True)
 
     assert [held.reason for held in shedding.held_back] == [Reason.BALANCED]

@@ -116,7 +116,7 @@ def test_broker_far_above_the_limit_sheds_though_the_deviation_is_small() -> Non
     assert why(shed(picture, overload_threshold=95)) is Reason.HIT_COUNT
 
 
-def test_usage_is_smoothed_once_per_picture() -> None:
+def test_usage_is_smoothed_once_per_snapshot() -> None:
     first = shed(cluster(a=0.9, b=0.1), hit_threshold=9)
     again = shed(cluster(a=0.5, b=0.5), dict(first.memory), hit_threshold=9)
     later = shed(replace(cluster(a=0.5, b=0.5), now=NOW + 60), dict(again.memory), hit_threshold=9)
@@ -202,7 +202,7 @@ def test_one_broker_without_data_stops_the_cycle_but_not_if_corrected() -> None:
     assert shed(picture, compatibility=Compatibility.CORRECTED).unloads
 
 
-def test_nobody_measured_is_no_brokers() -> None:
+def test_without_measurements_there_are_no_brokers() -> None:
     assert why(shed(unmeasured(cluster(a=0.9), 0))) is Reason.NO_BROKERS
 
 
@@ -332,7 +332,7 @@ def test_excluded_namespaces_stay() -> None:
     assert not shed(cluster(**APART), excluded_namespaces=("public/a",)).unloads
 
 
-def test_only_the_heaviest_bundles_are_looked_at() -> None:
+def test_only_the_heaviest_bundles_are_considered() -> None:
     picture = cluster(bundles={"a": [1, 2, 3, 4, 5, 6], "b": [1]}, a=0.9, b=0.1)
 
     assert moves(shed(picture, top_bundles=2, target_deviation=0.1)) == [(0, [4], 1, [])]
@@ -358,7 +358,7 @@ def test_inbound_outranks_outbound_in_pulsar_s_reports(compatibility: Compatibil
     assert reported.tolist() == expected
 
 
-def test_equal_bundles_are_told_apart_by_name_whatever_their_rows() -> None:
+def test_equal_bundles_are_distinguished_by_name_whatever_their_rows() -> None:
     picture = cluster(bundles=6, a=0.6)
     rows, weight = np.arange(6), np.ones((6, 1))
 
@@ -366,7 +366,7 @@ def test_equal_bundles_are_told_apart_by_name_whatever_their_rows() -> None:
     assert heaviest(picture, rows[::-1].copy(), 3, weight).tolist() == [3, 4, 5]
 
 
-def test_equal_brokers_are_told_apart_by_name_whatever_their_rows() -> None:
+def test_equal_brokers_are_distinguished_by_name_whatever_their_rows() -> None:
     one = cluster(x=0.9, c=0.1, b=0.1, bundles={"x": [1, 1, 1, 1, 1], "b": [1], "c": [1]})
     other = cluster(b=0.1, c=0.1, x=0.9, bundles={"x": [1, 1, 1, 1, 1], "b": [1], "c": [1]})
 

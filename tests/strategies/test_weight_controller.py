@@ -137,7 +137,7 @@ def test_fixed_weights_of_all_are_relative_to_each_other() -> None:
     assert emptied.weights == {"a": 0, "b": 0}
 
 
-def test_nobody_left_gives_no_target() -> None:
+def test_no_broker_left_gives_no_target() -> None:
     for rule in (ORIGINAL, CORRECTED, TargetRule()):
         assert target_weights.update({}, {}, {"gone": AverageScore(0.5, 0)}, 0, rule).memory == {}
 

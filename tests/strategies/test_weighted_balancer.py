@@ -263,7 +263,7 @@ def test_a_broker_that_may_not_receive_gets_nothing_back() -> None:
         ({}, 0.6, {"a": [1, 1], "b": [1]}, Reason.BELOW_MINIMUM),
     ],
 )
-def test_who_is_not_relieved_is_told_why(
+def test_a_broker_that_is_not_relieved_has_a_reason(
     changes: dict[str, Any], cpu: float, bundles: dict[str, list[float]], reason: Reason
 ) -> None:
     drawn = with_bundles(cluster(a=cpu, b=1 - cpu, bundles=bundles), **changes)

@@ -59,7 +59,7 @@ def events(found: Balance) -> list[list[str]]:
 
 def test_every_kind_of_case_is_a_test_here() -> None:
     balances = {kind for kind in VECTORS if kind.startswith("weighted_balancer_")}
-    tested = Path(__file__).read_text() + Path(__file__).with_name("test_java.py").read_text()
+    tested = Path(__file__).read_text() + Path(__file__).with_name("test_java_compat.py").read_text()
 
     assert {case["id"] for case in BALANCES} == {case["id"] for kind in balances for case in VECTORS[kind]}
     assert [kind for kind in set(VECTORS) - balances - NOT_OURS if f'"{kind}"' not in tested] == []
@@ -96,7 +96,7 @@ def test_phantom_swaps_leave_the_book_wrong(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", BALANCES, ids=by_id)
-def test_sorted_balance_is_as_foretold(case: dict[str, Any]) -> None:
+def test_sorted_balance_is_as_predicted(case: dict[str, Any]) -> None:
     expected = case["expect_sorted"]
     if expected == "same assignments and missing":
         expected = {name: case["expect_java"][name] for name in ("assignments", "missing")}

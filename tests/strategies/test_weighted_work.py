@@ -192,7 +192,7 @@ def test_bisection_finds_the_pair_that_a_search_of_all_pairs_finds(
 
 @settings(max_examples=200, deadline=None)
 @given(heavy=sorted_weights, light=sorted_weights, excess=st.floats(0, 100), room=st.floats(0, 100))
-def test_best_exchange_is_as_good_as_any_that_does_not_exceed_what_is_wished(
+def test_best_exchange_is_as_good_as_any_that_does_not_exceed_the_excess(
     heavy: np.ndarray, light: np.ndarray, excess: float, room: float
 ) -> None:
     sides = Sides(1000.0 + excess, 1000.0, 1000.0, 1000.0 + room, 0.0)

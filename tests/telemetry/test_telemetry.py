@@ -88,7 +88,7 @@ def test_nothing_is_said_of_a_pulsar_that_is_not_linked() -> None:
     assert {b"trimtab_pulsar_linked NaN", b"trimtab_pulsar_crosscheck_ratio NaN"} <= set(metrics.text().splitlines())
 
 
-def test_a_loop_that_is_held_up_is_told_of() -> None:
+def test_a_loop_that_is_held_up_is_reported() -> None:
     metrics = Metrics()
 
     async def story() -> None:
@@ -107,7 +107,7 @@ def test_a_loop_that_is_held_up_is_told_of() -> None:
     assert counted("trimtab_event_loop_delay_seconds_bucket", {"le": "0.25"}) < looks
 
 
-def test_a_port_that_is_taken_is_told_with_the_fix() -> None:
+def test_a_port_that_is_taken_is_reported_with_the_fix() -> None:
     async def story() -> None:
         async with serve("127.0.0.1", 0, Metrics(), lambda: (True, "")) as port:
             with pytest.raises(AddressInUseError, match=rf"127\.0\.0\.1:{port}: .*; choose another --http-port"):

@@ -19,7 +19,7 @@ from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.run import Settling, looking_around, unlike
 from trimtab_testbed.demo.snapshot import BrokerRow, ClusterObserver, DemoSnapshot, ObservedCycle, SeenMove
 from trimtab_testbed.demo.summary import Result, as_json, as_lines
-from trimtab_testbed.demo.view import LineView, picture, state
+from trimtab_testbed.demo.view import LineView, render, state
 from trimtab_testbed.simulated.scenarios import Solved, scenario
 
 QUIET = ObservedCycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
@@ -101,7 +101,7 @@ def test_lines_tell_each_move_once_with_its_reason() -> None:
 def test_a_cycle_without_phases_has_no_brackets() -> None:
     out = io.StringIO()
     bare = ObservedCycle("2026-01-31T12:00:05Z", "NoData", 0, 0.1, {})
-    Console(file=out, width=80).print(picture(look(cycles=(bare,)), "a demo", 80))
+    Console(file=out, width=80).print(render(look(cycles=(bare,)), "a demo", 80))
     assert "last cycle 0.10 s: NoData\n" in out.getvalue()
 
 
@@ -115,7 +115,7 @@ def test_cycles_before_the_operator_sees_the_brokers_are_not_counted() -> None:
 
 def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
     out = io.StringIO()
-    Console(file=out, width=80).print(picture(look(cpu=(80, None), moves=(MOVE,)), "a demo", 80))
+    Console(file=out, width=80).print(render(look(cpu=(80, None), moves=(MOVE,)), "a demo", 80))
     first, second = [line for line in out.getvalue().splitlines() if line.startswith(("a  ", "b  "))]
     assert "██████████░░  80 %" in first
     assert "░░░░░░░░░░░░   ?" in second
@@ -126,7 +126,7 @@ def test_the_table_shows_an_unmeasured_broker_as_unknown() -> None:
 def test_a_narrow_terminal_costs_bars_and_never_a_number(width: int) -> None:
     rows = tuple(BrokerRow(f"pulsar-broker-{n}", 91.0, 72.0, 53.0, 34.0, 115) for n in range(2))
     out = io.StringIO()
-    Console(file=out, width=width).print(picture(DemoSnapshot(0, rows, (), (), 0, ""), "a demo", width))
+    Console(file=out, width=width).print(render(DemoSnapshot(0, rows, (), (), 0, ""), "a demo", width))
     numbers = [line for line in out.getvalue().splitlines() if "91 %" in line]
     assert len(numbers) == 2
     for line in numbers:
@@ -134,7 +134,7 @@ def test_a_narrow_terminal_costs_bars_and_never_a_number(width: int) -> None:
         assert ("█" in line) == (width >= 62)
 
 
-def test_rates_that_still_ramp_are_told_from_the_load_that_was_set() -> None:
+def test_rates_that_still_ramp_are_distinguished_from_the_load_that_was_set() -> None:
     wanted = {"a": 80.0, "b": 25.0}
     assert unlike(look(cpu=(78, 27)), wanted) == ""
     assert unlike(look(cpu=(69, 19)), wanted) == "a 69 % (not 80 %), b 19 % (not 25 %)"
@@ -190,7 +190,7 @@ def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None
             stage.control_plane.rest.create(stage.path("brokers"), broker(name))
         stage.create_policy()
         follower = ClusterObserver(stage)
-        while (seen := follower.look()).cpu_range is None or seen.cpu_range < 40:
+        while (seen := follower.snapshot()).cpu_range is None or seen.cpu_range < 40:
             assert seen.at < 40, f"the skewed load is not measured: {seen}"
             time.sleep(0.5)
         bundle = next(name for name, b in stage.world.bundles().items() if b["spec"]["owner"] == "pulsar-broker-0")
@@ -198,10 +198,10 @@ def test_the_stage_shows_load_and_a_move_with_its_reason(tmp_path: Path) -> None
         desired = {"spec": {"owner": "pulsar-broker-2", "assignment": assignment}}
         stage.control_plane.rest.patch(f"{stage.path('bundles')}/{bundle}", desired)
         stage.world.wait_until_owned()
-        (move,) = follower.look().moves
+        (move,) = follower.snapshot().moves
         stage.control_plane.rest.patch(f"{stage.path('bundles')}/{bundle}", {"spec": {"owner": "pulsar-broker-1"}})
         stage.world.wait_until_owned()
-        (_, by_hand) = follower.look().moves
+        (_, by_hand) = follower.snapshot().moves
         servers = [stage.prometheus.server, stage.control_plane.server("etcd")]
     assert (move.bundle, move.source, move.destination) == (bundle, "pulsar-broker-0", "pulsar-broker-2")
     assert (move.reason, move.landed) == ("Overloaded", True)

@@ -32,7 +32,7 @@ def seen(desired: str, held: str, *, generation: int = 2, observed: int = 1) -> 
         ("", "", Step.LEAVE),
     ],
 )
-def test_what_a_broker_does_about_an_open_wish(desired: str, held: str, expected: Step) -> None:
+def test_what_a_broker_does_about_an_open_desired_owner(desired: str, held: str, expected: Step) -> None:
     assert step(seen(desired, held), "me") is expected
 
 
@@ -45,7 +45,7 @@ def test_what_a_broker_does_about_an_open_wish(desired: str, held: str, expected
         ("me", "other", Step.LEAVE),
     ],
 )
-def test_what_a_broker_does_once_the_wish_was_confirmed(desired: str, held: str, expected: Step) -> None:
+def test_what_a_broker_does_once_the_desired_owner_was_confirmed(desired: str, held: str, expected: Step) -> None:
     assert step(seen(desired, held, generation=2, observed=2), "me") is expected
 
 
@@ -174,7 +174,7 @@ class KnownBrokers:
         self.statuses.append(arguments[5]["status"])
 
 
-def test_a_bundle_wished_on_a_broker_that_does_not_exist_is_held_until_that_one_does() -> None:
+def test_a_bundle_desired_on_a_broker_that_does_not_exist_is_held_until_that_one_does() -> None:
     async def story() -> None:
         api, served = KnownBrokers(), Served()
         broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", served)
@@ -191,7 +191,7 @@ def test_a_bundle_wished_on_a_broker_that_does_not_exist_is_held_until_that_one_
     asyncio.run(story())
 
 
-def test_a_bundle_that_is_wished_back_before_its_destination_exists_never_stopped() -> None:
+def test_a_bundle_that_is_moved_back_before_its_destination_exists_never_stopped() -> None:
     async def story() -> None:
         api, served = KnownBrokers(), Served()
         broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", served)

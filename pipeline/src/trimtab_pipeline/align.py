@@ -70,14 +70,14 @@ class Measurement:
 
     def notes(self, max_clock_skew: float) -> tuple[str, ...]:
         """Failed checks, and a server's clock that differs from ours by more than `max_clock_skew` seconds."""
-        told = {text for report in self.reports for text in report.get("notes", ())}
+        notes = {text for report in self.reports for text in report.get("notes", ())}
         clocks = [report["clock"] for report in self.reports if report.get("clock") is not None]
         skew = max(clocks, key=abs, default=0.0)
         if abs(skew) > max_clock_skew:
-            told.add(
+            notes.add(
                 f"the source's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours: set the clocks"
             )
-        return tuple(sorted(told))
+        return tuple(sorted(notes))
 
 
 def _span(pods: tuple[str, ...]) -> str:

@@ -38,11 +38,11 @@ _LABEL = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class SourceUnavailableError(RuntimeError):
-    """Nothing could be measured: the source gave no usable answer. The text names the URL and the cause."""
+    """Nothing could be measured: the source gave no usable answer. The message names the URL and the cause."""
 
 
 class SourceMisconfiguredError(SourceUnavailableError):
-    """Nothing can be measured until the source's settings change. The text names the setting and the finding."""
+    """Nothing can be measured until the source's settings change. The message names the setting and the finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Topology:
     """The brokers and bundles that exist according to the resources, in the rows of the resulting `ClusterLoad`.
 
     brokers:        names of the Broker objects (n); `pods`: the pod label of each one's metrics.
-    declared_limit: (n, 5) capacities that a person declared (`RESOURCES` order), NaN where the source's limit counts.
+    declared_limit: (n, 5) capacities that a user declared (`RESOURCES` order), NaN where the source's limit counts.
     ready, schedulable: (n,).
     bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
                     `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
@@ -242,9 +242,7 @@ class PrometheusSettings:
         if "@" in self.url.partition("//")[2].partition("/")[0]:
             raise ValueError("the source's url holds a user name; leave it out, and give it as credentials")
         if re.fullmatch(_LABEL, self.namespace_label) is None:
-            raise ValueError(
-                f"namespace_label {self.namespace_label!r} is no name of a label: use letters, digits and _"
-            )
+            raise ValueError(f"namespace_label {self.namespace_label!r} is not a label name: use letters, digits and _")
         if self.method not in {"POST", "GET"}:
             raise ValueError(f"method {self.method!r} must be POST or GET")
         if self.averages not in {"time", "samples"}:

@@ -47,24 +47,24 @@ def aside(job: Callable[[Unwanted], T], deadline: float) -> Future[T]:
 
 def asked_directly(request: ReadRequest, credentials: Credentials, unwanted: Unwanted) -> pa.Table:
     """The brokers of all shards, read in parallel: columns ``brokers``, ``report`` of `tasks.ANSWER`."""
-    told: list[Future[pa.Table]] = [Future() for _ in request.shards]
-    for shard, one in enumerate(told):
+    futures: list[Future[pa.Table]] = [Future() for _ in request.shards]
+    for shard, one in enumerate(futures):
         work = (request, shard, credentials, unwanted, one)
-        threading.Thread(target=_ask, args=work, name=f"glance-{shard}", daemon=True).start()
-    return pa.concat_tables([one.result() for one in told])
+        threading.Thread(target=_ask, args=work, name=f"shard-{shard}", daemon=True).start()
+    return pa.concat_tables([one.result() for one in futures])
 
 
 def _ask(
-    request: ReadRequest, shard: int, credentials: Credentials, unwanted: Unwanted, told: Future[pa.Table]
+    request: ReadRequest, shard: int, credentials: Credentials, unwanted: Unwanted, future: Future[pa.Table]
 ) -> None:
     try:
         with request.server(credentials) as server:
             fetch = partial(_query, server, request.at, unwanted)
             *measured, report = read_shard(request, shard, fetch, clock=lambda: server.clock_ahead)
         brokers = measured[0]["broker"] if measured else report["broker"].slice(length=0)
-        told.set_result(pa.table({"brokers": one_list(brokers), "report": report["report"]}))
+        future.set_result(pa.table({"brokers": one_list(brokers), "report": report["report"]}))
     except Exception as error:  # noqa: BLE001  (the future carries it)
-        told.set_exception(error)
+        future.set_exception(error)
 
 
 def _query(server: PrometheusClient, at: float, unwanted: Unwanted, promql: str) -> Samples:

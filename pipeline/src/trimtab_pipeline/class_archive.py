@@ -1,6 +1,6 @@
 """An archive of Spark's classes, which a JVM maps into memory instead of loading and verifying each one again.
 
-It saves some 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.factory` writes one, and
+It saves about 40 % of a start's work and takes 155 MB in the cache folder. `trimtab_pipeline.factory` writes one, and
 every embedded JVM uses the one that fits. It is valid for one Java and for exactly the files of Spark that it was made
 of, so its name contains both; a JVM that still finds it invalid starts without it. A missing archive causes no error.
 """

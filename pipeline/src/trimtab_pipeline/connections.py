@@ -175,7 +175,7 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
         try:
             _present(context, _pem(credentials.certificate, "certificate"), _pem(credentials.key, "key"))
         except ssl.SSLError as error:
-            raise CredentialsError(f"certificate and key are no pair in PEM form ({error.reason})") from None
+            raise CredentialsError(f"certificate and key are not a pair in PEM form ({error.reason})") from None
     return context
 
 

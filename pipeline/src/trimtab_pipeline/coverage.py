@@ -25,7 +25,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 ENOUGH = 0.75
 """Ratio of the window: samples that cover less give no rate."""
 RANGE = 5.0
-"""Windows of samples to read: a whole one before the newest sample, and enough to find the interval of samples."""
+"""Number of windows to read: one complete window before the newest sample, and enough to find the scrape interval."""
 _NEAR = 1.1
 """Number of intervals that `rate()` bridges at the window's ends."""
 _APART = 2.0
@@ -91,7 +91,7 @@ def rated(points: FloatArray, window: float, at: float) -> Sampled:
 
 
 def of_each_pod(answer: Samples, say: Callable[[FloatArray], Sampled]) -> dict[str, Sampled]:
-    """By pod the value of the series with its newest sample; of several the highest."""
+    """Pod -> the value of its series with the newest sample; the highest if several have it."""
     found: dict[str, Sampled] = {}
     for pod, points in zip(answer.label("pod").to_pylist(), answer.points, strict=False):
         said = say(points)

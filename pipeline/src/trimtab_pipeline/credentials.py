@@ -16,7 +16,7 @@ _HEADER = r"[A-Za-z0-9-]+"
 
 
 class CredentialsError(ValueError):
-    """Unusable credentials. The text names the wrong part and the fix, never the content."""
+    """Unusable credentials. The message names the wrong part and the fix, never the content."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,7 +52,7 @@ class Credentials:
         for name, value in (("bearer token", self.bearer_token), *self.headers):
             _check_header(name, value)
         if odd := [name for name, _ in self.headers if not re.fullmatch(_HEADER, name)]:
-            raise CredentialsError(f"{odd[0]!r} is no name of an HTTP header: use letters, digits and dashes")
+            raise CredentialsError(f"{odd[0]!r} is not an HTTP header name: use letters, digits and dashes")
 
     def __repr__(self) -> str:
         given = ", ".join(f.name for f in fields(self) if getattr(self, f.name))
@@ -111,7 +111,7 @@ def _token_in(path: str) -> str:
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise CredentialsError(f"bearer token file {path} can't be read: {why}") from None
     _check_header(f"bearer token file {path}", token)
     return token

@@ -4,14 +4,15 @@ The join runs in the task that measured the bundles, on Arrow and numpy, so only
 (`docs/decisions/0012-spark-tasks-join-and-average.md`). Tasks skip bundles that were not measured; `remembered` carries
 them over afterwards.
 
-Averages are exponential in time: after `dt` seconds without a sample a new one counts ``alpha = 1 - exp(-dt / tau)``,
-so a missed cycle, a restart or another interval needs no special case. The time is that of the samples: a sample that
-Prometheus repeats, as there is no newer one, counts nothing. A first sample is its own average, and the nth counts at
-least ``1 / n``; otherwise the first sample would determine the long average for an hour.
+Averages are exponential in time. A sample that is `dt` seconds newer than the last one gets the weight
+``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. `dt` is the
+difference of the samples' timestamps: when Prometheus repeats its newest sample, the weight is 0. The first average is
+the first sample, and the nth sample has at least the weight ``1 / n``; otherwise the first sample would determine the
+long average for an hour.
 
 Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. Use
-`BySamples` to get Pulsar's decisions: one sample per cycle, whatever the time. A new bundle begins with Pulsar's
-default statistics as its first sample, to which the measured one is then added.
+`BySamples` to get Pulsar's decisions: it adds one sample per cycle and ignores timestamps. A new bundle begins with
+Pulsar's default statistics as its first sample; the measured one is the second.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
 
 
 BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen", "time", "count"))
-"""Columns of the bundles' history: measured values (null: not this time), averages, ``seen`` (epoch s of the last cycle
-that measured it), ``time`` (epoch s of the newest sample with valid traffic), ``count`` (number of such samples, up to
-Pulsar's long window)."""
+"""Columns of the bundles' history: measured values (null if this cycle has none), averages, ``seen`` (epoch s of the
+last cycle that measured it), ``time`` (epoch s of the newest sample with valid traffic), ``count`` (number of such
+samples, up to Pulsar's long window)."""
 BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED))
 """Columns of the brokers' history: measured values, the times of the newest known samples, the checks, and the sampling
 of each resource."""
@@ -76,12 +77,13 @@ class AveragingSettings(Protocol):
     """The rule by which a sample changes the averages."""
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(n, 4) short and long ones after the `sample` (n, 4) of `time` (n,); where it is NaN they stay."""
+        """The short and long averages (n, 4) with the `sample` (n, 4) of `time` (n,) added; unchanged where it is
+        NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByTime:
-    """Averages with these time constants, seconds."""
+    """Exponential averages with these time constants (seconds)."""
 
     short_tau: float
     long_tau: float
@@ -101,7 +103,7 @@ class ByTime:
 
 @dataclass(frozen=True, slots=True)
 class BySamples:
-    """Pulsar's averages: all samples count equally until the window of so many samples is full."""
+    """Pulsar's averages: all samples have the same weight until there are as many as the window holds."""
 
     def after(self, before: Before, sample: FloatArray, time: FloatArray) -> tuple[FloatArray, FloatArray]:  # noqa: ARG002  (not by time)
         """See `AveragingSettings.after`."""
@@ -115,14 +117,15 @@ class BySamples:
 
 
 def counted(count: FloatArray, window: int) -> FloatArray:
-    """Samples in a window after one more; the default statistics were the first."""
+    """The number of samples in the window with the new one added. The default statistics are the first sample."""
     return np.minimum(np.where(np.isnan(count), 1.0, count) + 1.0, float(window))
 
 
 def next_state(fresh: pa.RecordBatch, state: State, averages: AveragingSettings) -> pa.Table:
-    """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: the last one.
+    """The rows of `fresh` (columns of `queries.BUNDLES`, ``at``, ``time``) as `BUNDLE_STATE`; `state`: that of the last
+    cycle.
 
-    Raises `OSError` or `pyarrow.ArrowException` when its file can't be read.
+    Raises `OSError` or `pyarrow.ArrowException` when the file of the state can't be read.
     """
     last = read_state(state, _NEEDED)
     last = last.take(pc.index_in(fresh["bundle"], value_set=last["bundle"]))
@@ -145,9 +148,9 @@ def next_state(fresh: pa.RecordBatch, state: State, averages: AveragingSettings)
 
 
 def remembered(measured: pa.Table, state: State, not_before: float) -> pa.Table:
-    """`measured` (of `BUNDLE_STATE`), and other bundles from the last `state`.
+    """The rows of `measured` (`BUNDLE_STATE`), and the last `state` of all bundles that it lacks.
 
-    Those keep their averages; one that was last measured before `not_before` (epoch s) is dropped.
+    Bundles that were last measured before `not_before` (epoch s) are dropped.
     """
     names = read_state(state, ["bundle", "seen"])
     others = pc.and_(
@@ -163,7 +166,7 @@ def remembered(measured: pa.Table, state: State, not_before: float) -> pa.Table:
 
 
 def _first_known(*choices: FloatArray) -> FloatArray:
-    """In each place the first of the choices that is not NaN."""
+    """For each element, the first of the choices that is not NaN."""
     found = choices[0]
     for choice in choices[1:]:
         found = np.where(np.isnan(found), choice, found)

@@ -61,14 +61,14 @@ class _Threads:
 
 
 def _carried_out(work: ShardTask) -> pa.Table:
-    told: list[Future[list[pa.RecordBatch]]] = [Future() for _ in work.request.shards]
-    for shard, one in enumerate(told):
-        Thread(target=_task, args=(work, shard, one), name=f"look-{shard}", daemon=True).start()
-    return pa.Table.from_batches([batch for one in told for batch in one.result()], ANSWER)
+    futures: list[Future[list[pa.RecordBatch]]] = [Future() for _ in work.request.shards]
+    for shard, one in enumerate(futures):
+        Thread(target=_task, args=(work, shard, one), name=f"shard-{shard}", daemon=True).start()
+    return pa.Table.from_batches([batch for one in futures for batch in one.result()], ANSWER)
 
 
-def _task(work: ShardTask, shard: int, told: Future[list[pa.RecordBatch]]) -> None:
+def _task(work: ShardTask, shard: int, future: Future[list[pa.RecordBatch]]) -> None:
     try:
-        told.set_result(list(answer(list(work.shard(shard)), work)))
+        future.set_result(list(answer(list(work.shard(shard)), work)))
     except Exception as error:  # noqa: BLE001  (the future carries it)
-        told.set_exception(error)
+        future.set_exception(error)

@@ -42,7 +42,7 @@ _MEMBER = re.compile(r"(?P<policy>[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)/(?P<t
 
 
 class ExchangeError(ValueError):
-    """A window that can't be exported, or a file that can't be imported. The text says why, and what to do."""
+    """A window that can't be exported, or a file that can't be imported. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

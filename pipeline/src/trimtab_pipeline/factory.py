@@ -44,9 +44,9 @@ def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
 
 
 def archive_classes() -> tuple[Path, bool]:
-    """Write the archive of Spark's classes (`class_archive`), which saves some 40 % of the work of an embedded start.
+    """Write the archive of Spark's classes (`class_archive`), which saves about 40 % of the work of an embedded start.
 
-    Only a JVM that ends can write it, and that takes some 10 s more, so this starts a Spark for nothing else.
+    Only a JVM that ends can write it, and that takes about 10 s more, so this starts a Spark for nothing else.
     Returns the archive's path, and whether it was written now: a usable one stays.
     Raises `JavaMissingError` without Java, `SourceUnavailableError` when Spark does not start or writes no archive,
     `OSError` when the cache folder can't be written.

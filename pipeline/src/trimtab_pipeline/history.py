@@ -103,7 +103,7 @@ class History:
             if found.suffix == ".tmp":
                 found.unlink()
             elif found.suffix == ".parquet" and parsed(found) is None:
-                self.set_aside(found, "its name is no evaluation time")
+                self.set_aside(found, "its name is not an evaluation time")
         self._cleaned = True
 
     def _readable(self, file: HistoryFile) -> bool:

@@ -44,7 +44,7 @@ State = Path | bytes
 
 
 class ForeignFileError(ValueError):
-    """A file that is unreadable or not part of this history. The text says what was expected and found."""
+    """A file that is unreadable or not part of this history. The message says what was expected and found."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -116,8 +116,8 @@ def opened(path: Path, schema: pa.Schema) -> pq.ParquetFile:
         raise ForeignFileError(f"it can't be read ({error})") from error
     wanted, found = schema.metadata[VERSION_KEY], (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"(none)")
     if found != wanted:
-        told = found.decode(errors="replace")
-        raise ForeignFileError(f"it is of version {told}, this program reads {wanted.decode()}")
+        version = found.decode(errors="replace")
+        raise ForeignFileError(f"it is of version {version}, this program reads {wanted.decode()}")
     if not file.schema_arrow.equals(schema, check_metadata=False):
         raise ForeignFileError(f"its columns are not those of {wanted.decode()}")
     return file

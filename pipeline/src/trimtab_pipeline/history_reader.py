@@ -26,7 +26,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 SCHEMAS = {name: pinned(*table) for name, table in TABLES.items()}
 """Schema of each table's files."""
 DamagedError = ForeignFileError
-"""A file of the history that can't be read; the text says why."""
+"""A file of the history that can't be read; the message says why."""
 DAY = 86_400.0
 _USUAL = 2.0  # times the usual interval: longer is a gap
 _MERGES = 3  # attempts to find a cycle that an operator has just moved to another file
@@ -50,7 +50,7 @@ class Course:
 
 
 class NoHistoryError(ValueError):
-    """There is no such folder, policy or cycle. The text says what exists instead."""
+    """There is no such folder, policy or cycle. The message says what exists instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class HistorySummary:
 def policies(root: Path) -> tuple[str, ...]:
     """Names (``namespace/name``) of the policies with a history below `root`. Raises `NoHistoryError` without any."""
     if not root.is_dir():
-        raise NoHistoryError(f"{root} is no folder; give the one that `trimtab run --history` writes to")
+        raise NoHistoryError(f"{root} is not a folder; give the one that `trimtab run --history` writes to")
     found = sorted(str(path.parent.relative_to(root)) for path in root.glob("[!.]*/[!.]*/bundles") if path.is_dir())
     if not found:
         raise NoHistoryError(f"no history below {root}; give the folder that `trimtab run --history` writes to")
@@ -183,10 +183,10 @@ class HistoryReader:
                 damaged.append(str(error))
         if not read:
             raise NoHistoryError(f"policy {self.policy} has no cycle in that time that can be read: {damaged[0]}")
-        pictures = list(read.values())
-        brokers = tuple(sorted({name for picture in pictures for name in picture["broker"].to_pylist()}))
-        cpu = np.stack([_cpu(picture, brokers) for picture in pictures])
-        flow = np.array([_throughput(picture) for picture in pictures])
+        snapshots = list(read.values())
+        brokers = tuple(sorted({name for snapshot in snapshots for name in snapshot["broker"].to_pylist()}))
+        cpu = np.stack([_cpu(snapshot, brokers) for snapshot in snapshots])
+        flow = np.array([_throughput(snapshot) for snapshot in snapshots])
         return Course(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
@@ -208,15 +208,15 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _cpu(picture: pa.Table, brokers: tuple[str, ...]) -> FloatArray:
+def _cpu(snapshot: pa.Table, brokers: tuple[str, ...]) -> FloatArray:
     """(n,) percent of CPU of the `brokers` that were trusted, NaN of the others."""
-    trusted = picture.filter(picture["trusted"])
+    trusted = snapshot.filter(snapshot["trusted"])
     row = pc.index_in(pa.array(brokers, pa.string()), value_set=trusted["broker"])
     percent = pc.multiply(pc.divide(trusted["cpu"], trusted["cpu_limit"]), 100.0).take(row)
     cpu: FloatArray = percent.to_numpy().astype(np.float64)
     return cpu
 
 
-def _throughput(picture: pa.Table) -> float:
-    total = pc.sum(pc.add(picture["throughput_in"], picture["throughput_out"])).as_py()
+def _throughput(snapshot: pa.Table) -> float:
+    total = pc.sum(pc.add(snapshot["throughput_in"], snapshot["throughput_out"])).as_py()
     return float("nan") if total is None else float(total)

@@ -1,7 +1,7 @@
 """The history that a cycle writes: four tables, two of which are the next cycle's state.
 
-A disk that can't be written costs the history, not the cycle or the averages: the next cycle's state stays in memory,
-and old files are still removed. It is logged once, and once more when the disk takes files again.
+If the disk can't be written, the cycle's history is lost, but neither the cycle nor the averages: the next cycle's
+state stays in memory, and old files are still removed. The problem is logged once, and its end is logged once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HistoryTidier:
             return never
 
     def close(self) -> None:
-        """Cancel waiting runs, and stop the current one after the cycle that it writes. Idempotent."""
+        """Cancel waiting runs, and stop the current one once the cycle it works on is written. Idempotent."""
         self._closing.set()
         self._thread.shutdown(cancel_futures=True)
 
@@ -72,14 +72,14 @@ class HistoryWriter:
         self._troubles: set[tuple[str, str]] = set()
 
     def doubt(self) -> None:
-        """Check the states again before the next use: reading them failed."""
+        """Check the states again before their next use, because reading them failed."""
         self.brokers.doubt()
         self.bundles.doubt()
 
     def keep(self, measured: Measurement, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
         """Write a cycle, its bundles last, then start housekeeping in the background unless it still runs.
 
-        max_age: seconds up to which its data was trusted. Returns why it could not be written, empty if it was.
+        max_age: age in seconds up to which samples were trusted. Returns why the cycle could not be written, or "".
 
         A cycle without a trusted broker removes nothing: a clock that is days ahead would make everything too old.
         """
@@ -90,10 +90,10 @@ class HistoryWriter:
             "bundles": measured.bundles,
         }
         error = self._written(tables, load.now)
-        self._told(_UNWRITTEN, error)
+        self._log_once(_UNWRITTEN, error)
         if load.brokers.trusted.any() and (self._tidied is None or self._tidied.done()):
             self._tidied = self._background.tidy(self._housekeeping, load.now)
-            self._tidied.add_done_callback(self._tell_tidied)
+            self._tidied.add_done_callback(self._log_tidied)
         return "" if error is None else f"the history below {self.folder} can't be written: {error}"
 
     def _written(self, tables: Mapping[str, pa.Table], at: float) -> OSError | None:
@@ -107,14 +107,14 @@ class HistoryWriter:
             return error
         return None
 
-    def _tell_tidied(self, tidied: Future[None]) -> None:
+    def _log_tidied(self, tidied: Future[None]) -> None:
         error = None if tidied.cancelled() else tidied.exception()
         if error is None or isinstance(error, OSError):
-            self._told(_UNTIDY, error)
+            self._log_once(_UNTIDY, error)
         else:
             _LOGGER.error("the history below %s was not tidied up", self.folder, exc_info=error)
 
-    def _told(self, trouble: tuple[str, str], error: OSError | None) -> None:
+    def _log_once(self, trouble: tuple[str, str], error: OSError | None) -> None:
         """Log once that a problem began, and once that it is over. trouble: the two texts."""
         begun, over = trouble
         if error is not None and trouble not in self._troubles:

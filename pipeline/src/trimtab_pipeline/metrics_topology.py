@@ -53,8 +53,8 @@ def _server(settings: PrometheusSettings) -> PrometheusClient:
 
 
 def _topology(pods: list[str], rows: pa.Table) -> Topology:
-    told = rows.filter(pc.not_equal(rows["pod"], "")).sort_by("rate").to_pylist()  # the highest rate comes last
-    owner = {row["bundle"]: row["pod"] for row in told if is_bundle(row["bundle"])}
+    rates = rows.filter(pc.not_equal(rows["pod"], "")).sort_by("rate").to_pylist()  # the highest rate comes last
+    owner = {row["bundle"]: row["pod"] for row in rates if is_bundle(row["bundle"])}
     bundles = tuple(sorted(owner))
     namespaces = tuple(sorted({name.rpartition("/")[0] for name in bundles}))
     n, m = len(pods), len(bundles)

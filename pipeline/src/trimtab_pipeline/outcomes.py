@@ -1,4 +1,4 @@
-"""Outcomes of jobs: futures with a deadline, and Spark's errors as one line for a person, with the cause."""
+"""Outcomes of jobs: futures with a deadline, and Spark's errors as one line for a user, with the cause."""
 
 from __future__ import annotations
 

@@ -90,11 +90,11 @@ class PolicySource:
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe_brokers`. It runs without Spark, except on Connect, where the server reads."""
-        look = partial(self._glance, topology, round(at, 3), time.monotonic())
+        read = partial(self._observe_brokers, topology, round(at, 3), time.monotonic())
         if self._workshop.remote:
-            return self._workshop.run(lambda ask: look(partial(self._brokers_by, ask)), self._deadline)
+            return self._workshop.run(lambda ask: read(partial(self._brokers_by, ask)), self._deadline)
         direct = partial(asked_directly, credentials=self._settings.credentials)
-        return aside(lambda unwanted: look(partial(direct, unwanted=unwanted)), self._deadline)
+        return aside(lambda unwanted: read(partial(direct, unwanted=unwanted)), self._deadline)
 
     def close(self) -> None:
         """Do nothing: the threads belong to the workshop."""
@@ -151,7 +151,7 @@ class PolicySource:
         last = read_state(self._keeping.brokers.state(at, self._horizon))
         return with_last_times(now, last, at - self._horizon)
 
-    def _glance(
+    def _observe_brokers(
         self, topology: Topology, at: float, begun: float, ask: Callable[[ReadRequest], pa.Table]
     ) -> Observation:
         """The answers of `ask` about the brokers: columns ``brokers`` and ``report`` of `ANSWER`."""

@@ -38,7 +38,8 @@ _COMPLAINT = 2**16  # bytes that are read of an error's body
 LARGEST = 256 * 2**20
 """The most bytes of one answer; 1,000,000 topics read by two tasks take 100 MB each."""
 LARGEST_OF_BROKERS = 16 * 2**20
-"""The most bytes of an answer about brokers alone, which the operator's process reads; 300 brokers take some 100 kB."""
+"""The most bytes of an answer about brokers alone, which the operator's process reads; 300 brokers take about 100
+kB."""
 
 
 class PrometheusError(RuntimeError):
@@ -90,9 +91,9 @@ class ArrowSession(StrictSession):
         with self._answer(method, url, **kwargs) as response:
             self.clock_ahead = _ahead(response.headers.get("Date", ""), time.time())
             if response.status_code != _OK:
-                told = _told(response, self._credentials) + _advice(response.status_code, self._credentials)
+                text = _response_text(response, self._credentials) + _advice(response.status_code, self._credentials)
                 raise PrometheusStatusError(
-                    f"{_text(url)} answered {response.status_code}: {told}", status=response.status_code
+                    f"{_text(url)} answered {response.status_code}: {text}", status=response.status_code
                 )
             response.__class__ = ArrowResponse
             response.body = joined(response.iter_content(_PIECE), self._largest)  # type: ignore[attr-defined]
@@ -181,17 +182,17 @@ class PrometheusClient:
 def _ahead(date: str, now: float) -> float | None:
     """Seconds that a ``Date`` header, which is cut to the second, is ahead of `now` (epoch s)."""
     try:
-        told = parsedate_to_datetime(date).timestamp()
+        sent = parsedate_to_datetime(date).timestamp()
     except ValueError:
         return None
-    return told - now if told > now else min(0.0, told + 1.0 - now)
+    return sent - now if sent > now else min(0.0, sent + 1.0 - now)
 
 
 def _text(url: str | bytes) -> str:
     return url.decode() if isinstance(url, bytes) else url
 
 
-def _told(response: requests.Response, credentials: Credentials) -> str:
+def _response_text(response: requests.Response, credentials: Credentials) -> str:
     """The error in an answer: Prometheus' ``error``, the target of a redirect, or else the beginning of the body."""
     if response.status_code in _MOVED:
         return f"it leads to {credentials.hide(response.headers.get('Location', 'nowhere'))[:LONG]}; {CORRECT_URL}"

@@ -244,7 +244,7 @@ def brokers(preset: str) -> Table:
     without their times. Raises `UnknownPresetError`.
     """
     if preset not in RESOURCE_PRESETS:
-        raise UnknownPresetError(f"resources {preset!r} is no preset; use one of {', '.join(RESOURCE_PRESETS)}")
+        raise UnknownPresetError(f"resources {preset!r} is not a preset; use one of {', '.join(RESOURCE_PRESETS)}")
     queries, sampled = RESOURCE_PRESETS[preset]
     columns = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED)
     return Table(("pod",), columns, MappingProxyType({**queries, **_BROKER_TRAFFIC}), sampled=sampled)
@@ -266,7 +266,7 @@ def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
     """
     queries = dict(settings.queries)
     if unknown := sorted(set(queries) - SIGNALS):
-        raise UnknownSignalError(f"queries: {unknown[0]!r} is no signal; use some of {', '.join(sorted(SIGNALS))}")
+        raise UnknownSignalError(f"queries: {unknown[0]!r} is not a signal; use some of {', '.join(sorted(SIGNALS))}")
     ours = brokers(settings.resources)
     if _CHECKED & set(queries):
         ours = replace(ours, queries={name: promql for name, promql in ours.queries.items() if name not in CHECKS})

@@ -1,4 +1,4 @@
-"""The request of one read, as data that travels to Spark's tasks."""
+"""The request of one read of Prometheus, as plain data that is sent to Spark's tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trimtab_pipeline.queries import TOPICS, Series, render, render_series, tabl
 
 @dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """PromQL of each column of the tables, restricted to the shard's brokers.
+    """The queries of one shard: the PromQL of each column, restricted to the shard's brokers.
 
     bundles: empty when the bundles' own metrics are not read. topics: of all topics, see `topics_in`.
-    custom: a user's PromQL -> name of its signal; its answer may contain other brokers than `pods`, the shard's.
+    custom: a user's PromQL -> name of its signal; its answer may contain brokers outside `pods`, the shard's brokers.
     statistics: pod -> base URL of the admin REST of brokers whose own statistics are read; empty when they are not.
     sampled: columns of the brokers that are computed from raw samples -> their series.
     """
@@ -46,16 +46,16 @@ class ShardRequest:
 
     @property
     def brokers_alone(self) -> ShardRequest:
-        """The same without bundles and topics."""
+        """This request without bundles and topics."""
         return replace(self, bundles={}, topics={}, statistics={})
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """The request of one read, without credentials; it is pickled on its way to the tasks.
+    """One read of all shards. It holds no credentials, because it is pickled for the tasks.
 
-    at: evaluation time, epoch seconds. late: seconds from it to the moment at which the shards begin to read.
-    timeout: seconds per query. window: seconds of the rates. method, partial_response, hot_bundles, max_age: of
+    at: evaluation time, epoch seconds. late: seconds between `at` and the start of the read.
+    timeout: seconds per query. window: seconds of the rates. method, partial_response, hot_bundles, max_age: as in
     `PrometheusSettings`.
     """
 

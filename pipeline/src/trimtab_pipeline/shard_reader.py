@@ -82,7 +82,7 @@ a report, which also carries the topics inside the shard's hottest bundles."""
 
 
 class WrongQueryError(PrometheusError):
-    """An unusable query of a user. The text names its place, the expectation and the finding."""
+    """An unusable query of a user. The message names its place, the expectation and the finding."""
 
 
 def read_shard(
@@ -133,8 +133,8 @@ class Reading:
 
     def report(self) -> dict[str, Any]:
         """The report about the rows."""
-        told = {"warnings": sorted(self._warnings), "notes": sorted(self._notes)}
-        return {"dropped": self._dropped, **told, "bundles": self._own}
+        answers = {"warnings": sorted(self._warnings), "notes": sorted(self._notes)}
+        return {"dropped": self._dropped, **answers, "bundles": self._own}
 
     def inside(self) -> pa.ListArray:
         """One list, of the topics inside the hottest bundles."""
@@ -158,7 +158,7 @@ class Reading:
         columns: dict[str, dict[str, float]] = {}
         for name, series in self._wanted.sampled.items():
             for pod, said in of_each_pod(self._raw(name, series), self._said_by(series)).items():
-                for column, value in _told_by(name, series, said).items():
+                for column, value in _columns_of(name, series, said).items():
                     values = columns.setdefault(column, {})
                     values[pod] = max(value, values.get(pod, value))
         return {column: _of_pods(values) for column, values in columns.items()}
@@ -180,7 +180,7 @@ class Reading:
 
     def _bundles(self, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         if self._wanted.statistics:
-            return self._told_by_brokers()
+            return self._from_brokers()
         bundles = self._wide(BUNDLES.keys, BUNDLES.columns, self._asked_once(self._wanted.bundles))
         self._own = len(bundles["bundle"])
         if self._own or self._ranges is None:
@@ -190,17 +190,17 @@ class Reading:
         # without any topic, brokers do not export them: then nothing is known, not even that all is idle
         return self._summed(topics, self._answered(brokers) if len(topics.names) else ())
 
-    def _told_by_brokers(self) -> dict[str, pa.Array]:
+    def _from_brokers(self) -> dict[str, pa.Array]:
         """The sums of the brokers' own topics; brokers without an answer have no load, and a note."""
-        told = self._listen(self._wanted.statistics)
-        for why in sorted(set(told.failed.values())):
-            silent = some([pod for pod, theirs in told.failed.items() if theirs == why], _NAMED)
+        answers = self._listen(self._wanted.statistics)
+        for why in sorted(set(answers.failed.values())):
+            silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
             self._notes.add(f"bundles of {silent} are not measured: {why}")
-        table, ranges = told.topics, self._ranges or HashRanges.of(())
+        table, ranges = answers.topics, self._ranges or HashRanges.of(())
         topics = PlacedTopics.placed(
             [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
         )
-        return self._summed(topics, told.pods)
+        return self._summed(topics, answers.pods)
 
     def _summed(self, topics: PlacedTopics, answered: Sequence[str]) -> dict[str, pa.Array]:
         """Bundles as sums of their topics. answered: pods whose bundles without a topic are idle."""
@@ -247,13 +247,13 @@ class Reading:
         try:
             answer = self._fetch(promql)
         except PrometheusStatusError as error:
-            raise (WrongQueryError(f"{_told(signal)} is refused: {error}") if error.refused else error) from error
+            raise (WrongQueryError(f"{_named(signal)} is refused: {error}") if error.refused else error) from error
         except PrometheusFormatError as error:
-            raise WrongQueryError(f"{_told(signal)} yields no instant vector: {error}") from error
+            raise WrongQueryError(f"{_named(signal)} yields no instant vector: {error}") from error
         if answer.points:
-            raise WrongQueryError(f"{_told(signal)} yields no instant vector: it is a range; wrap it in rate()")
+            raise WrongQueryError(f"{_named(signal)} yields no instant vector: it is a range; wrap it in rate()")
         if complaint := wrong_labels(answer, keys):
-            raise WrongQueryError(f"{_told(signal)} {complaint}")
+            raise WrongQueryError(f"{_named(signal)} {complaint}")
         return answer.of_pods(self._wanted.pods)
 
     def _check(self, name: str, promql: str, keys: Sequence[str]) -> Samples:
@@ -288,19 +288,19 @@ class Reading:
         return dict(zip(keys, labels, strict=True)) | {name: (columns | missing)[name] for name in names}
 
 
-def _told_by(name: str, series: Series, said: Sampled) -> dict[str, float]:
+def _columns_of(name: str, series: Series, said: Sampled) -> dict[str, float]:
     """Columns from the `series` of column `name`. NaN stays NaN; unknown values are left out."""
-    told = {f"{name}_time": said.time}
+    columns = {f"{name}_time": said.time}
     if said.interval > 0:
-        told[f"{name}_interval"] = said.interval
+        columns[f"{name}_interval"] = said.interval
     if series.counts:
-        told |= {f"{name}_cover": said.cover}
+        columns |= {f"{name}_cover": said.cover}
     if series.checked:
-        return told
+        return columns
     if series.counts:
-        told |= {"resets": said.resets} | ({"samples": said.samples} if name == "cpu" else {})
+        columns |= {"resets": said.resets} | ({"samples": said.samples} if name == "cpu" else {})
     known = said.cover > 0 if series.counts else series.above is None or not said.value <= series.above
-    return told | ({name: said.value} if known else {})
+    return columns | ({name: said.value} if known else {})
 
 
 def _of_pods(values: Mapping[str, float]) -> Samples:
@@ -317,7 +317,7 @@ def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:
     return f"yields series with other labels: expected {by}, found {found}; wrap it in max by ({by}) (...)"
 
 
-def _told(signal: str) -> str:
+def _named(signal: str) -> str:
     """The path of a signal's query in a policy."""
     first, *rest = signal.split("_")
     return f"source.prometheus.queries.{first}{''.join(map(str.capitalize, rest))}"

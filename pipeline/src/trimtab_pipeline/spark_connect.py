@@ -32,7 +32,7 @@ _OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared one keeps waiti
 
 
 class ConnectMissingError(SourceUnavailableError):
-    """PySpark's Connect client can't be loaded. The text says what to install."""
+    """PySpark's Connect client can't be loaded. The message says what to install."""
 
 
 class ConnectedSpark:

@@ -24,7 +24,7 @@ _ARCHIVE_WITHIN = 600.0  # writing takes 8 s of processor time
 
 
 class JavaMissingError(SourceUnavailableError):
-    """No Java that Spark runs on. The text says what was found and what is needed."""
+    """No Java that Spark runs on. The message says what was found and what is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,10 @@ def require_java() -> str:
         raise JavaMissingError(
             f"no java in {where}; install Java {_MIN_JAVA} or later (a JRE is enough) or set JAVA_HOME"
         )
-    told = java_version(java)
-    version = re.search(r'version "(\d+)', told)
+    output = java_version(java)
+    version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < _MIN_JAVA:
-        found = version[1] if version else told.strip() or "no answer"
+        found = version[1] if version else output.strip() or "no answer"
         raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: set JAVA_HOME to one")
     return java
 

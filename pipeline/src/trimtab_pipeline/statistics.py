@@ -36,7 +36,7 @@ _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 
 
 class StatisticsError(RuntimeError):
-    """A broker whose statistics can't be read. The text names its URL and the cause."""
+    """A broker whose statistics can't be read. The message names its URL and the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def _rows_of(url: str, settings: StatisticsSettings, end: float) -> _Rows:
     except TooLargeError as error:
         raise StatisticsError(f"{url}{PATH}: {error}") from None
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        told = settings.credentials.hide(f"{type(error).__name__}: {error}")[:LONG]
-        raise StatisticsError(f"{url}{PATH} is not what Pulsar answers ({told})") from None
+        text = settings.credentials.hide(f"{type(error).__name__}: {error}")[:LONG]
+        raise StatisticsError(f"{url}{PATH} is not what Pulsar answers ({text})") from None
 
 
 def _body(url: str, settings: StatisticsSettings) -> bytes:
@@ -113,16 +113,16 @@ def rows_in(answer: Mapping[str, Any]) -> _Rows:
     for bundles in answer.values():
         for domains in bundles.values():
             for topics in domains.values():
-                for name, told in topics.items():
+                for name, stats in topics.items():
                     rows.names.append(name)
-                    rows.load.append((*(float(told[rate]) for rate in _RATES), *_clients(told)))
+                    rows.load.append((*(float(stats[rate]) for rate in _RATES), *_clients(stats)))
     return rows
 
 
-def _clients(told: Mapping[str, Any]) -> tuple[float, float]:
+def _clients(stats: Mapping[str, Any]) -> tuple[float, float]:
     """Producers and consumers of a topic."""
-    consumers = sum(len(subscription.get("consumers", ())) for subscription in told["subscriptions"].values())
-    return float(told["producerCount"]), float(consumers)
+    consumers = sum(len(subscription.get("consumers", ())) for subscription in stats["subscriptions"].values())
+    return float(stats["producerCount"]), float(consumers)
 
 
 def _table(found: Mapping[str, _Rows]) -> dict[str, pa.Array]:

@@ -102,9 +102,9 @@ def answers(shards: Iterator[pa.RecordBatch], work: ShardTask) -> Iterator[pa.Re
     pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's task
 
 
-def answer(told: Sequence[pa.RecordBatch], work: ShardTask) -> Iterator[pa.RecordBatch]:
+def answer(batches: Sequence[pa.RecordBatch], work: ShardTask) -> Iterator[pa.RecordBatch]:
     """The result of `read_shard` for one shard, in `ANSWER`."""
-    *measured, report = told
+    *measured, report = batches
     brokers = measured[0]["broker"] if measured else pa.array([], _BROKER)
     if measured and len(measured[1]):
         bundles = next_state(measured[1], work.state, work.averages)

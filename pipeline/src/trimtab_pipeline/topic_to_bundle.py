@@ -82,14 +82,14 @@ class HashRanges:
 
     def to_text(self) -> str:
         """The form that fits into a data source option."""
-        told = {"namespaces": json.dumps(self.namespaces), "pods": json.dumps(self.pods)}
+        metadata = {"namespaces": json.dumps(self.namespaces), "pods": json.dumps(self.pods)}
         columns = {
             "namespace": pa.array(self.namespace, pa.int32()),
             "lower": pa.array(self.lower, pa.uint32()),
             "upper": pa.array(self.upper, pa.uint32()),
             "owner": pa.array(self.owner, pa.int32()),
         }
-        table = pa.table(columns).replace_schema_metadata(told)
+        table = pa.table(columns).replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
             stream.write_table(table)
@@ -99,10 +99,10 @@ class HashRanges:
     def from_text(cls, text: str) -> Self:
         """The inverse of `to_text`."""
         table = pa.ipc.open_stream(base64.b64decode(text)).read_all()
-        told: dict[bytes, Any] = {key: tuple(json.loads(value)) for key, value in table.schema.metadata.items()}
+        metadata: dict[bytes, Any] = {key: tuple(json.loads(value)) for key, value in table.schema.metadata.items()}
         bounds = [table[name].to_numpy().astype(np.int64) for name in ("namespace", "lower", "upper", "owner")]
         rows = np.arange(len(table))
-        return cls(told[b"namespaces"], bounds[0], bounds[1], bounds[2], rows, told[b"pods"], bounds[3])
+        return cls(metadata[b"namespaces"], bounds[0], bounds[1], bounds[2], rows, metadata[b"pods"], bounds[3])
 
 
 class Summing:

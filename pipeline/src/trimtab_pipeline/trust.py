@@ -30,7 +30,7 @@ _BLIND = 3.0  # part of the window that may be without samples at its end, howev
 class Drop(StrEnum):
     """Why samples were not used, or were changed: the causes in `DataQuality.dropped`. The comments name the unit."""
 
-    NAN = "NaN"  # samples that are no number
+    NAN = "NaN"  # samples that are not a number
     INFINITE = "Infinite"  # samples
     NEGATIVE = "Negative"  # samples of what can't be less than nothing
     ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
@@ -73,7 +73,7 @@ class Evidence:
 class Doubts:
     """The first doubt about each broker, and the counts of dropped samples.
 
-    found: by name. dropped: by `Drop`. notes: oddities that are no reason for doubt.
+    found: by name. dropped: by `Drop`. notes: oddities that do not make data doubtful.
     """
 
     names: tuple[str, ...]

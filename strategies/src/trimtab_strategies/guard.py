@@ -132,7 +132,7 @@ def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     believed = brokers.ready & brokers.trusted
     required: BoolArray = np.logical_or.reduce(known[believed], axis=0)
     complete = np.logical_and(known[:, required].all(axis=1), required.any())
-    verdict = _as_told(Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY), cluster)
+    verdict = _with_doubtful_data(Verdict(len(brokers)).rule_out(~brokers.ready, Reason.NOT_READY), cluster)
     verdict = verdict.rule_out(~np.isfinite(brokers.age) | (brokers.trusted & ~complete), Reason.NO_LOAD_DATA)
     verdict = verdict.rule_out(~brokers.trusted & known.all(axis=1), Reason.OUT_DATED_DATA)
     traffic = (brokers.traffic < 0) | np.isinf(brokers.traffic)
@@ -140,12 +140,12 @@ def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     return verdict.rule_out(~brokers.trusted | impossible, Reason.UNTRUSTED)
 
 
-def _as_told(verdict: Verdict, cluster: ClusterLoad) -> Verdict:
+def _with_doubtful_data(verdict: Verdict, cluster: ClusterLoad) -> Verdict:
     """`verdict`, with untrusted brokers ruled out for the reason that the load source gave."""
     brokers, doubts = cluster.brokers, cluster.quality.doubts
-    told = [doubts[name].reason if name in doubts else None for name in brokers.names]
-    for reason in sorted({reason for reason in told if reason is not None}):
-        rows = np.array([other is reason for other in told], dtype=bool)
+    reasons = [doubts[name].reason if name in doubts else None for name in brokers.names]
+    for reason in sorted({reason for reason in reasons if reason is not None}):
+        rows = np.array([other is reason for other in reasons], dtype=bool)
         verdict = verdict.rule_out(rows & ~brokers.trusted, reason)
     return verdict
 

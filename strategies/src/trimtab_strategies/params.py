@@ -1,7 +1,7 @@
 """The base of every strategy's parameters: one source for validation, the CRD's schema and the docs.
 
 Descriptions are the docstrings below the fields. They are read when a schema is rendered. Pydantic's own
-``use_attribute_docstrings`` reads sources at import, which is a third of the program's start.
+``use_attribute_docstrings`` reads source files at import, which takes a third of the program's start-up time.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Unload:
 
     destination: the broker (row) that the shedder wants them to go to; -1: the placement decides.
     returned:    bundles (rows) that the destination gives back. This makes a swap: made as a whole or not at all.
-    fixed:       a weight that a person fixed requires the move: the destination may end up more used than the source,
+    fixed:       the move follows from a weight that a user fixed: the destination may end up more used than the source,
                  as long as it is not overloaded.
     """
 
@@ -41,10 +41,10 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class Shedding:
-    """A shedder's answer: what should leave which broker, what stays and why, and its memory.
+    """The result of a shedder: the unloads, the bundles that stay and why, and the shedder's memory.
 
-    target_weights: by broker name, the weight each should carry; only from shedders that use weights.
-    carried: by broker name, the weight that each of these carries, pending moves counted as landed.
+    target_weights: broker name -> the weight it should carry; only from shedders that use weights.
+    carried: broker name -> the weight it carries now, with pending moves counted as complete.
     """
 
     unloads: tuple[Unload, ...] = ()
@@ -56,7 +56,7 @@ class Shedding:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A placement's answer: every broker (row) that is as good as the best, and its memory."""
+    """The result of a placement: the best brokers (rows, several when they tie), and the placement's memory."""
 
     brokers: IntArray
     memory: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SplitCandidate:
-    """A bundle (row) that should be divided at `boundaries` (hashes strictly inside its range, ascending), and why.
+    """A bundle (row) that should be split at `boundaries` (hashes strictly inside its range, ascending), and why.
 
     spread: whether its children are placed in the same plan; otherwise they stay with the owner.
     shares: (children,) ratio 0-1 of the bundle's load in each child, ascending by range, summing to 1.
@@ -79,7 +79,7 @@ class SplitCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """A splitter's answer: what should be divided, what stays whole and why, and its memory."""
+    """The result of a splitter: the bundles to split, those that stay whole and why, and the splitter's memory."""
 
     proposed: tuple[SplitCandidate, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
@@ -87,7 +87,7 @@ class Splitting:
 
 
 class Shedder(Protocol):
-    """Says which bundles should leave which brokers."""
+    """Chooses the bundles that should leave their brokers."""
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """Choose among the bundles marked `sheddable` (m,). All brokers of `cluster` take part in the comparison.
@@ -97,7 +97,7 @@ class Shedder(Protocol):
 
 
 class Placement(Protocol):
-    """Says which broker a bundle should go to."""
+    """Chooses the broker that a bundle should go to."""
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
         """The best of `candidates` (rows, ascending, never empty) for `bundle` (row); several when they tie.
@@ -111,11 +111,11 @@ class RemembersChoices(Protocol):
     """A placement that must know which of its tied brokers was taken, if any."""
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory once `bundle` goes to `broker` (rows)."""
+        """The memory after `bundle` was assigned to `broker` (rows)."""
 
 
 class Splitter(Protocol):
-    """Says which bundles should be divided, and where."""
+    """Chooses the bundles to split, and the boundaries of their children."""
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         """Choose among the bundles marked `splittable` (m,). The next decision gets the returned memory."""

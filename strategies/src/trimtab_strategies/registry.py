@@ -64,7 +64,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "OverloadShedder": Row(
         params=overload.OverloadShedderParams,
         build=overload.OverloadShedder,
-        summary="Brokers above a fixed limit give their busiest bundles away, whatever the load of the others.",
+        summary="Brokers above a fixed limit give their busiest bundles away, regardless of the load of the others.",
         original=f"{_PULSAR}.impl.OverloadShedder",
         defects=overload.DEFECTS,
     ),
@@ -120,7 +120,7 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
     "RoundRobin": Row(
         params=RoundRobinParams,
         build=RoundRobin,
-        summary="One broker after the other, whatever their load.",
+        summary="One broker after the other, regardless of their load.",
         original=f"{_PULSAR}.impl.RoundRobinBrokerSelector",
     ),
     "AvgShedder": Row(
@@ -151,7 +151,7 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     "WeightedSplitter": Row(
         params=weighted.WeightedSplitterParams,
         build=weighted.WeightedSplitter,
-        summary="Bundles that stay too large are divided once, by the load of their topics, and spread at once.",
+        summary="Bundles that stay too large are split once, by the load of their topics, and spread at once.",
         original="",
     ),
 }

@@ -27,11 +27,11 @@ class ProgressLine:
         self._outcome = "done"
 
     def update(self, detail: str) -> None:
-        """Set the current detail; shown with the next tick."""
+        """Set the detail that the next refresh shows."""
         self._detail = detail
 
     def gave_up(self, why: str) -> None:
-        """Report at the end that the task failed, and why."""
+        """Make the final line say that the task failed, and why."""
         self._outcome = why
 
     @property

@@ -79,7 +79,11 @@ class ChaosCluster:
         kubeconfig, told = plane.kubeconfig, self.served.told
         self.world = self._open.enter_context(
             SimulatedCluster(
-                _scenario(self.schedule.seed), rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE, told=told
+                _scenario(self.schedule.seed),
+                rest=self.rest,
+                kubeconfig=kubeconfig,
+                namespace=NAMESPACE,
+                on_serving=told,
             )
         )
         self._start_source()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from policy_scene import PolicyScene
-from splitting_worlds import large
+from splitting_clusters import large
 
 APPROVE = {"mode": "Approve"}
 LARGE = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)

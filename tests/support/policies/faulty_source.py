@@ -12,7 +12,7 @@ import numpy as np
 
 from faulty_proxy import FaultyProxy
 from metrics_exporter import Exporter
-from pipeline_worlds import topology
+from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.spark_source import SparkLoadSources
 from trimtab_strategies import registry

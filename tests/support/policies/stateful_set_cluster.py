@@ -156,7 +156,7 @@ class StatefulSetCluster(SmallCluster):
         """It runs already."""
 
     def _world(self, **where: Any) -> SimulatedCluster:
-        return SimulatedCluster(self.scenario, **where, told=self.witness.told, pods=False)
+        return SimulatedCluster(self.scenario, **where, on_serving=self.witness.told, pods=False)
 
     def _start(self) -> None:
         super()._start()

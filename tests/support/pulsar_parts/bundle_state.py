@@ -20,8 +20,8 @@ class State(StrEnum):
     OWNED = "Owned"  # its destination serves it
     ASSIGNING = "Assigning"  # its destination has the request to serve it
     RELEASING = "Releasing"  # its source has the request to release it
-    SPLITTING = "Splitting"  # its source has the request to divide it
-    DELETED = "Deleted"  # it was divided; its record will be removed
+    SPLITTING = "Splitting"  # its source has the request to split it
+    DELETED = "Deleted"  # it was split; its record will be removed
 
 
 class Storage(StrEnum):

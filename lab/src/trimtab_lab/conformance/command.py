@@ -27,7 +27,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+    """Add the command to the parser."""
     parser = subparsers.add_parser(
         "conformance",
         help="replay recordings of the reference implementations",
@@ -39,7 +39,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code."""
+    """Run the command and return the exit code."""
     try:
         report = replay_files({name: _lines(name) for name in arguments.files})
     except InvalidRecordingError as error:

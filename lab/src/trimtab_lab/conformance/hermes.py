@@ -65,7 +65,7 @@ def weighted_cycles(given: Input) -> Answer:
             continue
         outcome = _cycle(state, {**given, **step})
         state = outcome.state
-        cycles.append(_told(outcome))
+        cycles.append(_answer(outcome))
     return {"cycles": cycles}
 
 
@@ -77,7 +77,7 @@ def _cycle(state: HermesState, given: Input) -> HermesOutcome:
     return run(state, cycle, rules(given), given["weight_window_ms"])
 
 
-def _told(outcome: HermesOutcome) -> Answer:
+def _answer(outcome: HermesOutcome) -> Answer:
     profiles = outcome.state.profiles
     return {
         "assignments": _lists(outcome.balance.assignments),

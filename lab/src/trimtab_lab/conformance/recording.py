@@ -49,7 +49,7 @@ def _scenario(line: str, place: str) -> RecordedScenario:
     except json.JSONDecodeError as error:
         raise InvalidRecordingError(f"{place} is not JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("algorithm"), str):
-        raise InvalidRecordingError(f"{place} is no scenario: an object with 'algorithm' is needed")
+        raise InvalidRecordingError(f"{place} is not a scenario: an object with 'algorithm' is needed")
     if isinstance(found.get("expect"), dict):
         return _pulsar(found, place)
     if isinstance(found.get("expected"), dict) and isinstance(found.get("input"), dict):

@@ -134,7 +134,7 @@ class Record:
 def run(world: World, decider: Decider, rng: np.random.Generator) -> Record:
     """Let `decider` balance `world` from its first round to its last."""
     loop = _Loop(world)
-    moves = [loop.turn(turn, decider, rng) for turn in range(world.rounds)]
+    moves = [loop.run_round(step, decider, rng) for step in range(world.rounds)]
     return Record(
         imbalance=np.array(loop.imbalance),
         pressure=np.array(loop.pressure),
@@ -163,46 +163,46 @@ class _Loop:
         self.pressure: list[FloatArray] = []
         self._score(0)
 
-    def turn(self, turn: int, decider: Decider, rng: np.random.Generator) -> int:
+    def run_round(self, step: int, decider: Decider, rng: np.random.Generator) -> int:
         """Play one round; returns the number of moves for balance that were decided."""
-        self.serving = np.where(self._gone(turn), -1, self.serving)
-        self.measured.see(self.world.served(turn, self.serving))
+        self.serving = np.where(self._gone(step), -1, self.serving)
+        self.measured.see(self.world.served(step, self.serving))
         open_ones = {bundle: broker for bundle, broker, _ in self.landing}
         owner, moving_from = self.serving.copy(), np.full(len(self.serving), -1)
         for bundle, broker in open_ones.items():
             owner[bundle], moving_from[bundle] = broker, self.serving[bundle]
-        cluster = self.camera.snapshot(turn, owner, moving_from, self.last_unload.copy(), self.measured)
+        cluster = self.camera.snapshot(step, owner, moving_from, self.last_unload.copy(), self.measured)
         desired_owners = [desired for desired in decider.desired_owners(cluster, rng) if desired[0] not in open_ones]
-        moved = self._begin(turn, desired_owners)
-        self.land(turn + 1)
-        self._score(turn)
+        moved = self._begin(step, desired_owners)
+        self.land(step + 1)
+        self._score(step)
         return moved
 
-    def land(self, turn: int) -> None:
-        """Complete the moves that are due by round `turn`."""
+    def land(self, step: int) -> None:
+        """Complete the moves that are due by round `step`."""
         for bundle, broker, due in self.landing:
-            if due <= turn:
+            if due <= step:
                 self.serving[bundle] = broker
-        self.landing = [desired for desired in self.landing if desired[2] > turn]
+        self.landing = [desired for desired in self.landing if desired[2] > step]
 
-    def _begin(self, turn: int, desired_owners: list[DesiredOwner]) -> int:
-        pressure = self.world.pressure(turn, self.serving)
+    def _begin(self, step: int, desired_owners: list[DesiredOwner]) -> int:
+        pressure = self.world.pressure(step, self.serving)
         moved = 0
         for bundle, broker in desired_owners:
             source = self.serving[bundle]
-            self.landing.append((bundle, broker, turn + self.world.delay))
+            self.landing.append((bundle, broker, step + self.world.delay))
             if source >= 0:
                 moved += 1
                 self.times[bundle] += 1
                 self.backward += int(pressure[broker] - pressure[source] >= UPHILL)
-                self.last_unload[bundle] = START + MINUTE * turn
+                self.last_unload[bundle] = START + MINUTE * step
         return moved
 
-    def _gone(self, turn: int) -> IntArray:
-        gone: IntArray = (self.serving >= 0) & ~self.world.present[turn][self.serving]
+    def _gone(self, step: int) -> IntArray:
+        gone: IntArray = (self.serving >= 0) & ~self.world.present[step][self.serving]
         return gone
 
-    def _score(self, turn: int) -> None:
-        self.imbalance.append(self.world.imbalance(turn, self.serving))
-        pressure = self.world.pressure(turn, self.serving)
-        self.pressure.append(np.where(self.world.present[turn], pressure, np.nan))
+    def _score(self, step: int) -> None:
+        self.imbalance.append(self.world.imbalance(step, self.serving))
+        pressure = self.world.pressure(step, self.serving)
+        self.pressure.append(np.where(self.world.present[step], pressure, np.nan))

@@ -1,4 +1,4 @@
-"""The scenarios: what can go wrong in a cluster, most of it from PIP-364, with its figures."""
+"""The simulated scenarios. Most are the problems that PIP-364 describes, with the same figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab_lab.simulation.world import CORE, World, bursts, jitter, skewed_siz
 from trimtab_strategies.model.cluster_load import FloatArray
 
 ROUNDS = 60
-"""An hour, in rounds of a minute."""
+"""One hour, in rounds of one minute."""
 
 WARM_UP = 10
 """Minutes before the first round in which bundles were already measured: a full short window."""
@@ -26,18 +26,18 @@ KIBIBYTE = 1024.0
 class SimulationScenario:
     """A simulated cluster and what happens to it.
 
-    title: a few words. story: the events, in a sentence or two. build: makes the cluster. event: round of the last
-    event, from which rounds are counted.
+    title: a few words. description: the events, in one or two sentences. build: creates the cluster. event: the round
+    of the last event, from which the rounds to balance are counted.
     """
 
     title: str
-    story: str
+    description: str
     build: Callable[[np.random.Generator], World]
     event: int = 0
 
 
 def world(rng: np.random.Generator, usage: Sequence[float], per_broker: int = 60, skew: float = 0.8) -> World:
-    """Equal machines whose bundles cause `usage` (ratio) of CPU each; one at 0 has no bundles. Traffic is steady."""
+    """Equal brokers with the CPU `usage` (ratio) of each; a broker at 0 has no bundles. Traffic is steady."""
     wanted = np.array(usage) * CORES * CORE
     sizes = skewed_sizes(rng, wanted, per_broker, skew)
     owner = np.repeat(np.arange(len(usage)), per_broker)
@@ -84,7 +84,7 @@ def new_broker(rng: np.random.Generator) -> World:
 
 
 def lost_broker(rng: np.random.Generator) -> World:
-    """Ten brokers at about 50 %; one is gone from round 5 on and back, without bundles, in round 20."""
+    """Ten brokers at about 50 %; one leaves in round 5 and returns without bundles in round 20."""
     made = world(rng, about(rng, 0.5, 10))
     present = made.present.copy()
     present[5:20, 3] = False
@@ -134,23 +134,23 @@ def skewed(rng: np.random.Generator) -> World:
 
 SCENARIOS: tuple[SimulationScenario, ...] = (
     SimulationScenario(
-        "Skewed load", "Ten alike brokers stand between 20 and 95 %; traffic jitters by up to 30 %.", skewed
+        "Skewed load", "Ten equal brokers are between 20 and 95 %; traffic varies by up to 30 %.", skewed
     ),
     SimulationScenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
-    SimulationScenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
+    SimulationScenario("Two hot brokers of six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
     SimulationScenario(
-        "A new broker", "Nine brokers are at about 60 %, a tenth has just joined and has no bundles.", new_broker
+        "A new broker", "Nine brokers are at about 60 %; a tenth has just joined and has no bundles.", new_broker
     ),
     SimulationScenario("Twenty new brokers", "Twenty brokers are at about 80 %, twenty have just joined.", slow),
     SimulationScenario(
         "A broker is lost and comes back",
-        "Ten brokers are at about 50 %. In round 5 one is gone, in round 20 it is back without bundles.",
+        "Ten brokers are at about 50 %. One leaves in round 5 and returns without bundles in round 20.",
         lost_broker,
         event=20,
     ),
     SimulationScenario(
         "Mixed machines",
-        "Four machines have 32 cores and six have 8; all carry about the same traffic: some 20 and some 80 %.",
+        "Four machines have 32 cores and six have 8; all carry about the same traffic: about 20 % and about 80 %.",
         mixed_machines,
     ),
     SimulationScenario(
@@ -166,8 +166,8 @@ SCENARIOS: tuple[SimulationScenario, ...] = (
     ),
     SimulationScenario(
         "Load jitter",
-        "Ten brokers are level at about 45 %. Traffic jitters by up to 30 %, and in 3 of 100 rounds all bundles of a"
-        " broker carry twice as much for a minute. Whatever moves, moves in vain.",
+        "Ten brokers are all at about 45 %. Traffic varies by up to 30 %, and in 3 of 100 rounds all bundles of a"
+        " broker carry twice as much for a minute. Every move is useless.",
         noisy,
     ),
 )

@@ -60,9 +60,9 @@ class World:
         """Names of the brokers."""
         return tuple(f"broker-{row:02d}" for row in range(len(self.cores)))
 
-    def wanted(self, turn: int) -> FloatArray:
+    def wanted(self, step: int) -> FloatArray:
         """Bytes/s (m,) that the bundles' clients want in a round."""
-        load: FloatArray = self.size * self.noise[turn]
+        load: FloatArray = self.size * self.noise[step]
         return load
 
     def needed(self, owner: IntArray, load: FloatArray) -> FloatArray:
@@ -71,9 +71,9 @@ class World:
         cores: FloatArray = carried / self.speed
         return cores
 
-    def served(self, turn: int, owner: IntArray) -> FloatArray:
+    def served(self, step: int, owner: IntArray) -> FloatArray:
         """Bytes/s (m,) that are served: less than wanted on a full machine, 0 without an owner."""
-        return self._through(self.wanted(turn), self.foreign[turn], owner)
+        return self._through(self.wanted(step), self.foreign[step], owner)
 
     def served_before(self, minute: int, owner: IntArray) -> FloatArray:
         """The same for a minute before the first round, with the other programs of the first round."""
@@ -85,33 +85,33 @@ class World:
         part = np.minimum(1.0, np.divide(free, need, out=np.ones_like(need), where=need > 0))
         return np.where(owner >= 0, load * part[owner], 0.0)
 
-    def pressure(self, turn: int, owner: IntArray) -> FloatArray:
+    def pressure(self, step: int, owner: IntArray) -> FloatArray:
         """Usage (n,) as ratio that serving everything would need, without noise; above 1 on a full machine."""
-        usage: FloatArray = (self.needed(owner, self.size) + self.foreign[turn]) / self.cores
+        usage: FloatArray = (self.needed(owner, self.size) + self.foreign[step]) / self.cores
         return usage
 
-    def level(self, turn: int) -> FloatArray:
+    def level(self, step: int) -> FloatArray:
         """`pressure` (n,) if load could be divided freely, with the busiest broker as idle as possible.
 
         Water filling: all present brokers are at one level, except those that other programs alone keep above it.
         """
-        there = self.present[turn]
-        cores, speed, foreign = self.cores[there], self.speed[there], self.foreign[turn][there]
+        there = self.present[step]
+        cores, speed, foreign = self.cores[there], self.speed[there], self.foreign[step][there]
         floor = foreign / cores
         order = np.argsort(floor, kind="stable")
         room = np.cumsum((cores * speed)[order])
         filled = (float(self.size.sum()) + np.cumsum((foreign * speed)[order])) / room
         covered = np.append(floor[order][1:], np.inf) >= filled
         level = float(filled[np.argmax(covered)])
-        usage: FloatArray = np.maximum(self.foreign[turn] / self.cores, level)
+        usage: FloatArray = np.maximum(self.foreign[step] / self.cores, level)
         return usage
 
-    def imbalance(self, turn: int, owner: IntArray) -> float:
+    def imbalance(self, step: int, owner: IntArray) -> float:
         """Imbalance in percent points, without noise: the range of the brokers' distances from their `level`.
 
         Among equal machines without other programs, this is the range of their usage.
         """
-        away = (self.pressure(turn, owner) - self.level(turn))[self.present[turn]]
+        away = (self.pressure(step, owner) - self.level(step))[self.present[step]]
         return float(away.max() - away.min()) * 100 if len(away) else 0.0
 
 
@@ -193,9 +193,9 @@ class Camera:
         self._zeros = np.zeros(len(world.size))
 
     def snapshot(
-        self, turn: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: MeasuredAverages
+        self, step: int, owner: IntArray, moving_from: IntArray, last_unload: FloatArray, measured: MeasuredAverages
     ) -> ClusterLoad:
-        """The cluster after round `turn`. owner: (m,) desired owners. moving_from: (m,) source of open moves, otherwise
+        """The cluster after round `step`. owner: (m,) desired owners. moving_from: (m,) source of open moves, otherwise
         -1.
         """
         m = len(owner)
@@ -215,16 +215,16 @@ class Camera:
             moving_share=(moving_from >= 0).astype(np.float64),
         )
         serving = np.where(moving_from >= 0, moving_from, owner)
-        return ClusterLoad(self._brokers(turn, serving), bundles, ("public/simulated",), START + MINUTE * turn)
+        return ClusterLoad(self._brokers(step, serving), bundles, ("public/simulated",), START + MINUTE * step)
 
-    def _brokers(self, turn: int, owner: IntArray) -> Brokers:
+    def _brokers(self, step: int, owner: IntArray) -> Brokers:
         world, n = self.world, len(self.world.cores)
-        served = world.served(turn, owner)
+        served = world.served(step, owner)
         carried = traffic(served, world.message)
         totals = sum_by_broker(owner, carried, n)
-        there = world.present[turn]
+        there = world.present[step]
         usage = np.zeros((n, 5))
-        usage[:, CPU] = np.minimum(world.cores, world.foreign[turn] + world.needed(owner, served))
+        usage[:, CPU] = np.minimum(world.cores, world.foreign[step] + world.needed(owner, served))
         usage[:, MEMORY] = 3.0
         usage[:, NETWORK_IN], usage[:, NETWORK_OUT] = totals[:, 2], totals[:, 3]
         usage[~there] = np.nan

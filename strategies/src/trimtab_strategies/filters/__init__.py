@@ -3,9 +3,9 @@
 Pulsar's two managers filter by the same rules, in a different order and with a different fallback. Each is a pipeline:
 
     selection = BrokerSelection(Manager.MODULAR, SelectionParams()).on(cluster)
-    verdict = selection.candidates(bundle, brokers)         one verdict per broker, with the reason of each excluded one
+    verdict = selection.candidates(bundle, brokers)         one verdict per broker, with the reason if it is excluded
     choice = selection.choose(bundle, brokers, placement, memory)
-    selection.moved(bundle, destination)                    later choices count it there
+    selection.moved(bundle, destination)                    later choices see the bundle on `destination`
 """
 
 from trimtab_strategies.filters.isolation import isolation_problems

@@ -48,7 +48,8 @@ def _malformed(patterns: tuple[str, ...]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """One namespace's brokers by its policy: masks (n,) of primary and secondary ones, and the policy's problems."""
+    """The brokers that one namespace's policy names: masks (n,) of primary and secondary ones, and the policy's
+    problems."""
 
     primary: BoolArray
     secondary: BoolArray
@@ -84,7 +85,7 @@ class IsolationRules:
         return ~dedicated
 
     def of(self, namespace: str) -> Hosts | None:
-        """The brokers of a namespace by its policy; None if it has none."""
+        """The brokers that a namespace's policy names; None if it has no policy."""
         if not self._isolations:
             return None
         if namespace not in self._of:

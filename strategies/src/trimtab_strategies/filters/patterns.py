@@ -61,7 +61,7 @@ _WIDE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u(?!00[0-7])|U(?!000000[0-7])|N)")
 
 
 class _UnsupportedError(ValueError):
-    """A pattern that is not supported. The text says why and what to do, without the pattern."""
+    """A pattern that is not supported. The message says why and what to do, without the pattern."""
 
 
 def problem(pattern: str) -> str:
@@ -89,7 +89,7 @@ def _read(pattern: str) -> Matcher | str:
     except _UnsupportedError as error:
         return str(error)
     except (re.error, OverflowError, RecursionError) as error:
-        return f"is no regular expression ({error}): correct it"
+        return f"is not a regular expression ({error}): correct it"
     return Matcher(part)
 
 

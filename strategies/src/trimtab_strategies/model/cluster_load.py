@@ -32,7 +32,7 @@ RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 
 
 class InvalidLoadError(ValueError):
-    """A `ClusterLoad` whose parts contradict each other (lengths, a name twice, an owner that is no broker)."""
+    """A `ClusterLoad` whose parts contradict each other (lengths, a name twice, an owner that is not a broker)."""
 
 
 def _freeze(owner: object) -> None:
@@ -112,7 +112,7 @@ class Bundles:
                  counts as owned but is never chosen for a move.
     topics, sessions: (m,) numbers of topics, and of producers plus consumers.
     last_unload: (m,) epoch seconds of its last move, NaN never.
-    pinned:      (m,) a person pinned it to its owner.
+    pinned:      (m,) a user pinned it to its owner.
     in_flight:   (m,) a move of it is pending.
     moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 none.
     moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is pending, then
@@ -202,7 +202,7 @@ class BrokerTraits:
     failure_domain: name of the domain (zone, rack) it fails with; empty none.
     load_manager:   class name of its load manager; empty unknown.
     persistent, non_persistent: whether it serves such topics.
-    weight:         how many times as much as an average broker without one it should carry, as a person fixed it,
+    weight:         how many times as much as an average broker without one it should carry, as a user fixed it,
                     NaN none.
     """
 

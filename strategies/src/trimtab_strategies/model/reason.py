@@ -10,18 +10,18 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """One word per cause. A member's comment tells a person on call what it means."""
+    """One word per cause. Each member's comment explains it to an engineer on call."""
 
     # why a bundle moves
     OVERLOADED = "Overloaded"  # the source carries more than the strategy allows
     UNDERLOADED = "Underloaded"  # the destination carries much less than the others
     UNOWNED = "Unowned"  # the bundle has no owner: an assignment, not balancing
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
-    ADMIN = "Admin"  # a person or Git asked for it
+    ADMIN = "Admin"  # a person or Git requested it
     ADOPTED = "Adopted"  # the owner changed without a request, and the desired owner follows it
     FOUND = "Found"  # the owner at the first observation: nothing moved
     RESTORED = "Restored"  # a pinned bundle left its owner, and moves back
-    DRAINED = "Drained"  # the source takes no more bundles, and is emptied
+    DRAINED = "Drained"  # the source is being drained
     ROLLING_OUT = "RollingOut"  # the source restarts, or is about to; as a reason not to move: brokers are restarting
 
     # why a bundle is split
@@ -31,12 +31,14 @@ class Reason(StrEnum):
     BANDWIDTH = "Bandwidth"  # it carries more bytes a second than a bundle may
 
     # why nothing was split
-    HOT_TOPIC = "HotTopic"  # a single topic is the load: a split would not divide it, add partitions
+    HOT_TOPIC = "HotTopic"  # a single topic causes the load: a split does not help, add partitions
     TOO_FEW_TOPICS = "TooFewTopics"  # too few topics for a split to help
-    TOO_NARROW = "TooNarrow"  # its range can't be divided any more
+    TOO_NARROW = "TooNarrow"  # its range is too narrow to be split again
     MAX_BUNDLES = "MaxBundles"  # the namespace has as many bundles as it may have
-    SPLIT_CAP = "SplitCap"  # the policy's splits per cycle are spent
-    SPLIT_BUDGET = "SplitBudget"  # the namespace's splits are spent; they can't be undone, so they don't come back soon
+    SPLIT_CAP = "SplitCap"  # the policy's limit of splits per cycle is reached
+    SPLIT_BUDGET = (
+        "SplitBudget"  # the namespace's split budget is used up; it is refilled slowly, as splits can't be undone
+    )
 
     # why a broker may not have a bundle
     ISOLATION = "Isolation"  # the namespace's isolation policy names other brokers
@@ -67,7 +69,7 @@ class Reason(StrEnum):
     SOURCE_UNAVAILABLE = "SourceUnavailable"  # the source did not answer at all
 
     # why nothing moved: the guard
-    PAUSED = "Paused"  # the policy, or an annotation, says so
+    PAUSED = "Paused"  # the policy or an annotation pauses it
     DRY_RUN = "DryRun"  # shown, not done
     NOT_APPROVED = "NotApproved"  # proposed, and not approved yet
     PINNED = "Pinned"  # a person pinned the bundle to its owner
@@ -76,10 +78,10 @@ class Reason(StrEnum):
     COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts its moves: it only advises for a while
     PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
-    SPLITTING = "Splitting"  # it is being divided
-    CYCLE_CAP = "CycleCap"  # the policy's moves per cycle are spent
-    BROKER_CAP = "BrokerCap"  # the policy's moves per broker and cycle are spent
-    HOUR_CAP = "HourCap"  # the policy's moves per hour are spent
+    SPLITTING = "Splitting"  # it is being split
+    CYCLE_CAP = "CycleCap"  # the policy's limit of moves per cycle is reached
+    BROKER_CAP = "BrokerCap"  # the policy's limit of moves per broker and cycle is reached
+    HOUR_CAP = "HourCap"  # the policy's limit of moves per hour is reached
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
     NOT_READY = "NotReady"  # the broker is not ready
     MASS_FAILURE = "MassFailure"  # so many brokers are missing that moves would make it worse
@@ -93,20 +95,20 @@ class Reason(StrEnum):
     SUPERSEDED = "Superseded"  # a newer desired owner replaced it
     DEADLINE = "Deadline"  # the cycle ran out of time
     UNKNOWN_BUNDLE = "UnknownBundle"  # the name belongs to no bundle
-    INVALID_SPLIT = "InvalidSplit"  # the bundle can't be divided as asked
+    INVALID_SPLIT = "InvalidSplit"  # the bundle can't be split as requested
     UNKNOWN_BROKER = "UnknownBroker"  # the name belongs to no broker
     INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
     EXCLUDED = "Excluded"  # the namespace is left out of balancing
-    UNKNOWN = "Unknown"  # Pulsar's word for any other failure
-    TOO_SMALL = "TooSmall"  # the cluster needs more brokers to serve its load at the usage aimed at
-    TOO_LARGE = "TooLarge"  # fewer brokers would serve the load at the usage aimed at
+    UNKNOWN = "Unknown"  # Pulsar's name for any other failure
+    TOO_SMALL = "TooSmall"  # the cluster needs more brokers to serve its load at the target usage
+    TOO_LARGE = "TooLarge"  # fewer brokers could serve the load at the target usage
     INTERNAL_ERROR = "InternalError"  # a defect of Trimtab; the log has the traceback
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
-        """Read a word that an older version stored."""
+        """Accept a name that an older version stored."""
         return cls(_FORMER[value]) if isinstance(value, str) and value in _FORMER else None
 
 
 _FORMER = {"Contested": "CompetingBalancer", "TwoHands": "PulsarBalancerActive"}
-"""Words that older versions wrote into decision records, proposals and progress, and what they are called now."""
+"""Old names in stored decision records, proposals and progress -> today's names."""

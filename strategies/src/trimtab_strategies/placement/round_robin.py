@@ -1,4 +1,4 @@
-"""RoundRobin: one broker after the other, whatever their load.
+"""RoundRobin: one broker after the other, regardless of their load.
 
 Idea. Go through a list of the candidates in turn. The list stays while its length is right and the next broker is still
 a candidate, so the sequence goes on when the candidates come in another order.

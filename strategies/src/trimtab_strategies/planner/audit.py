@@ -30,7 +30,7 @@ BUNDLES = 10
 
 @dataclass
 class DecisionAudit:
-    """The record of one decision. answers: by bundle (row), why it found no destination."""
+    """The record of one decision. answers: bundle (row) -> why no destination was found for it."""
 
     cluster: ClusterLoad
     choosing: DestinationChoice
@@ -65,15 +65,15 @@ class DecisionAudit:
         verdict = verdict.rule_out(~(after < before), Reason.NO_CANDIDATE).rule_out(others, Reason.NOT_CHOSEN)
         reasons, order = verdict.reasons(), np.argsort(after, kind="stable")  # NaN comes last
         reasons[source] = reasons[destination] = None
-        told = [(row, why) for row in order.tolist() if (why := reasons[row]) is not None]
+        rejected = [(row, why) for row in order.tolist() if (why := reasons[row]) is not None]
         rest: dict[Reason, list[str]] = {}
-        for row, why in told[REJECTED:]:
+        for row, why in rejected[REJECTED:]:
             rest.setdefault(why, []).append(names[row])
         return Candidates(
             self.cluster.bundles.names[bundle],
             before,
             float(after[destination]),
-            tuple(Rejected(names[row], why, float(after[row])) for row, why in told[:REJECTED]),
+            tuple(Rejected(names[row], why, float(after[row])) for row, why in rejected[:REJECTED]),
             {why: tuple(found) for why, found in rest.items()},
         )
 
@@ -96,7 +96,7 @@ class DecisionAudit:
         first += [row for row in busiest if row not in wanted and names[row] in reasons]
         return list(dict.fromkeys([*first, *busiest]))[:BROKERS]
 
-    def _staying(self, broker: int, gives: bool, reasons: Mapping[str, Reason]) -> list[Staying]:  # noqa: FBT001 - reads well at its one call
+    def _staying(self, broker: int, gives: bool, reasons: Mapping[str, Reason]) -> list[Staying]:  # noqa: FBT001 - readable at its only call
         """The largest bundles of a broker (row) that stay, and why."""
         cluster, name = self.cluster, self.cluster.brokers.names[broker]
         rows = cluster.bundles.owned_by(broker)

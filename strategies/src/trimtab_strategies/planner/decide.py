@@ -33,7 +33,7 @@ class Pair:
 
     weights:   resource weights by which the planner compares brokers; the shedder's own.
     selection: the filters before the placement; None: only the policies of namespaces apply.
-    splitter:  divides bundles before any are moved; None: no bundle is divided.
+    splitter:  splits bundles before any are moved; None: no bundle is split.
     """
 
     shedder: Shedder
@@ -57,7 +57,7 @@ def decide(
 
     memory: returned by the last decision. rng: picks among equally good destinations. moved_last_hour: moves made in
     the hour before `cluster.now`. When the guard refuses the cycle, nothing moves and the memory stays unchanged, since
-    doubtful data must not enter the averages. drains: brokers to be emptied whatever the load is; while they pause
+    doubtful data must not enter the averages. drains: brokers to be emptied regardless of the load; while they pause
     balancing, neither the shedder nor the splitter runs, and both keep their memory.
     """
     before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)

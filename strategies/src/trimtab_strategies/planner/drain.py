@@ -1,4 +1,4 @@
-"""Moves off a broker whatever its load is, because a person drains it or because it restarts next.
+"""Moves off a broker regardless of its load, because a user drains it or because it restarts next.
 
 A broker that is *drained* gives away all its bundles, through the placement. The broker that restarts *next* gives its
 bundles away before its restart, and only to brokers that have *restarted*: from any other broker they would have to
@@ -33,7 +33,7 @@ from trimtab_strategies.usage import percent
 class Drains:
     """The brokers to be emptied, by name.
 
-    drained: brokers that a person drains. following: brokers that restart next. restarted: brokers that have already
+    drained: brokers that a user drains. following: brokers that restart next. restarted: brokers that have already
     restarted. pause: why nothing is shed or split in the meantime; None: balancing goes on.
     """
 

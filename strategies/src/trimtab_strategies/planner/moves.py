@@ -3,7 +3,7 @@
 A move counts only if it improves the balance: with the bundle, the destination must stay below the source's current
 usage. This holds for any strategies, so two that disagree can't pass a bundle back and forth. A broker that should
 give bundles away receives none: among almost equal brokers, bundles would otherwise move in a circle. A swap must
-improve both ends, and happens as a whole or not at all. Only where a person fixed a broker's weight may the destination
+improve both ends, and happens as a whole or not at all. Only where a user fixed a broker's weight may the destination
 end up more used than the source, up to `OVERLOAD_LINE`.
 """
 
@@ -84,8 +84,8 @@ class MovePlanner:
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage = self.predicted.pressure(sources)
         busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]
-        for turn in zip_longest(*map(self.offers, busiest)):
-            yield from (offer for offer in turn if offer is not None)
+        for offers in zip_longest(*map(self.offers, busiest)):
+            yield from (offer for offer in offers if offer is not None)
 
     def offers(self, unload: Unload) -> Iterator[Unload]:
         """An unload as single moves, of bundles that may be moved; a swap stays whole, or is dropped as a whole."""

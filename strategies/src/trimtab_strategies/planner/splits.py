@@ -4,7 +4,7 @@ When a proposal asks for it, the children are placed one after the other, the he
 with the earlier ones. Waiting for the shedder to find the children would leave the owner as hot as before. A child
 leaves only if its parent was allowed to, if the caps permit, and if its new owner then stays below the old one.
 
-No bundle is divided on a broker whose data is not trusted: a split can't be undone, and its children would bring an
+No bundle is split on a broker whose data is not trusted: a split can't be undone, and its children would bring an
 unmeasured load to brokers that have room.
 """
 
@@ -35,8 +35,8 @@ class Division:
     """The splits of one decision.
 
     splits:    in the order in which they should be made.
-    rows:      rows of the bundles that are divided; they must not move in the same plan.
-    held_back: what was not divided, and why.
+    rows:      rows of the bundles that are split; they must not move in the same plan.
+    held_back: what was not split, and why.
     memory:    the splitter's and the placement's after this decision.
     moved:     number of children that get another owner than their parent's.
     """
@@ -49,9 +49,9 @@ class Division:
 
 
 def splittable_bundles(cluster: ClusterLoad) -> BoolArray:
-    """The bundles (m) that may be divided: owned by a trusted broker, not pinned, not moving, not a heartbeat bundle.
+    """The bundles (m) that may be split: owned by a trusted broker, not pinned, not moving, not a heartbeat bundle.
 
-    A withheld bundle is not divided either: its children would not be withheld, and would move instead of it.
+    A withheld bundle is not split either: its children would not be withheld, and would move instead of it.
     """
     bundles = cluster.bundles
     trusted = np.append(trusted_brokers(cluster).allowed, False)  # the last entry is for unowned bundles (-1)
@@ -106,7 +106,7 @@ def _within(
     """An answer with at most `max_splits` proposals, and how many were cut off.
 
     The splitter runs again on the same memory without the bundles that were cut off. Otherwise it would assume that
-    they were divided, and reset their hit counts and spend its budget on them.
+    they were split, and reset their hit counts and spend its budget on them.
     """
     splittable = splittable_bundles(cluster)
     cut = 0
@@ -123,7 +123,7 @@ def _within(
 
 
 def _allowed(splitting: Splitting, splittable: BoolArray) -> Splitting:
-    """The answer reduced to one split per bundle, of bundles that may be divided, whatever the splitter answers."""
+    """The answer reduced to one split per bundle, of bundles that may be split, whatever the splitter answers."""
     proposed: dict[int, SplitCandidate] = {}
     for split in splitting.proposed:
         if splittable[split.bundle]:

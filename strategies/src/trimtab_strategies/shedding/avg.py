@@ -296,10 +296,10 @@ class AvgShedder:
     def _waits(self, pairs: Pairs, pair: int, high: FloatArray, low: FloatArray) -> str:
         """Why a pair does not act yet, in words: how far it is apart, and how many hits it has and needs."""
         params, busy = self.params, pairs.busy[pair]
-        told = f"{params.low_threshold:g} or more in {low[busy]:.0f} of {params.hit_count_low} cycles in a row"
+        text = f"{params.low_threshold:g} or more in {low[busy]:.0f} of {params.hit_count_low} cycles in a row"
         if pairs.far[pair]:
-            told += f", {params.high_threshold:g} or more in {high[busy]:.0f} of {params.hit_count_high}"
-        return f"{pairs.apart_by(pair)}: {told}"
+            text += f", {params.high_threshold:g} or more in {high[busy]:.0f} of {params.hit_count_high}"
+        return f"{pairs.apart_by(pair)}: {text}"
 
     def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, busy: int, idle: int) -> Unload | HeldBack:
         """The bundles that go from broker `busy` to broker `idle` (rows), or why none do."""
@@ -318,8 +318,8 @@ class AvgShedder:
         busy_ones = np.flatnonzero(values > 0)
         rows = may[busy_ones[that_fit(values[busy_ones], float(rate if by_rate else throughput))]]
         if not len(rows):
-            told = f"none of its {len(owned)} bundles may leave and fits into a share of the difference"
-            return HeldBack(name, Reason.NO_BUNDLES, f"{told} to {cluster.brokers.names[idle]}")
+            text = f"none of its {len(owned)} bundles may leave and fits into a share of the difference"
+            return HeldBack(name, Reason.NO_BUNDLES, f"{text} to {cluster.brokers.names[idle]}")
         return Unload(busy, rows, Reason.OVERLOADED, destination=idle)
 
     def _planned(self, cluster: ClusterLoad, unloads: tuple[Unload, ...], memory: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> Int
 def sole_bundle(cluster: ClusterLoad, broker: int) -> HeldBack:
     """The entry for the only bundle of `broker` (row), which stays: the hot spot would move with it."""
     bundle = cluster.bundles.names[cluster.bundles.owned_by(broker)[0]]
-    told = f"all of its load is {bundle}: split it or add partitions"
-    return HeldBack(cluster.brokers.names[broker], Reason.SOLE_BUNDLE, told)
+    text = f"all of its load is {bundle}: split it or add partitions"
+    return HeldBack(cluster.brokers.names[broker], Reason.SOLE_BUNDLE, text)
 
 
 def too_little(name: str, *minima: str) -> HeldBack:
@@ -94,8 +94,8 @@ def relieved(
         return sole_bundle(cluster, broker)
     rows = busiest_first(cluster, owned[sheddable[owned]], wanted)
     if not len(rows):
-        told = f"none of its {len(owned)} bundles may leave it now"
-        return HeldBack(cluster.brokers.names[broker], Reason.NO_BUNDLES, told)
+        text = f"none of its {len(owned)} bundles may leave it now"
+        return HeldBack(cluster.brokers.names[broker], Reason.NO_BUNDLES, text)
     return Unload(broker, rows, reason)
 
 

@@ -1,4 +1,4 @@
-"""OverloadShedder: a broker above a fixed limit gives its excess away, whatever the load of the others.
+"""OverloadShedder: a broker above a fixed limit gives its excess away, regardless of the load of the others.
 
 Idea. Each broker counts alone, by its current usage. A broker that reaches `overload_threshold` sheds its busiest
 bundles until the excess, and five points more, have left.
@@ -66,8 +66,8 @@ class OverloadShedder:
         if not over.any():
             return Shedding(held_back=(HeldBack("", Reason.BALANCED, self._none_above(cluster, usage)),))
         if self.params.compatibility is Compatibility.CORRECTED and over[known].all():
-            told = f"all {known.sum()} brokers are at {self.params.overload_threshold:g} % or more: add brokers"
-            return Shedding(held_back=(HeldBack("", Reason.NO_CANDIDATE, told),))
+            text = f"all {known.sum()} brokers are at {self.params.overload_threshold:g} % or more: add brokers"
+            return Shedding(held_back=(HeldBack("", Reason.NO_CANDIDATE, text),))
         rows = np.flatnonzero(over)
         wanted = self._throughput(cluster)[rows] * (usage[rows] - limit + MARGIN)
         shares = zip(rows.tolist(), wanted.tolist(), strict=True)

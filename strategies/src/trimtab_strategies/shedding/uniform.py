@@ -127,8 +127,8 @@ class UniformLoadShedder:
         may = owned[sheddable[owned]]
         rows = may[self._taken(both_directions(cluster.bundles.short[may])[scale.column], wanted)]
         if not len(rows):
-            told = f"none of its {len(owned)} bundles may leave and fits into {wanted:.4g} {scale.unit}"
-            return HeldBack(name, Reason.NO_BUNDLES, told)
+            text = f"none of its {len(owned)} bundles may leave and fits into {wanted:.4g} {scale.unit}"
+            return HeldBack(name, Reason.NO_BUNDLES, text)
         return Unload(broker, rows, Reason.OVERLOADED)
 
     def _first(self, cluster: ClusterLoad, tied: IntArray) -> int:

@@ -1,1 +1,1 @@
-"""Splitting: when a bundle should be divided, and where. One module per strategy, and two shared ones."""
+"""Splitting: when a bundle should be split, and where. One module per strategy, and two shared ones."""

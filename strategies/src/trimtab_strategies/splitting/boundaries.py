@@ -28,19 +28,19 @@ FEWEST_TOPICS = 2
 DEFECTS = (
     Defect(
         original="Of topics with the same hash only the last one's rate and throughput count, and they count once for"
-        " each of these topics; a boundary may lie between them although no boundary can separate them.",
-        corrected="Topics with the same hash are one, with the sum of their rates and throughputs.",
+        " each of these topics; a boundary may lie between them although it can't separate them.",
+        corrected="Topics with the same hash count as one, with the sum of their rates and throughputs.",
     ),
 )
 """Known defects of `flow_or_qps_equally_divide`."""
 
 
 class InvalidBoundaryError(ValueError):
-    """A bundle can't be divided as requested. The text names value, bound and fix. Java: IllegalArgument."""
+    """A bundle can't be split as requested. The message names value, bound and fix. Java: IllegalArgument."""
 
 
 class SplitAlgorithm(StrEnum):
-    """The algorithms that need no positions from a person, spelled as in Pulsar."""
+    """The algorithms that need no positions from a user, spelled as in Pulsar."""
 
     RANGE = "range_equally_divide"
     TOPIC_COUNT = "topic_count_equally_divide"
@@ -60,9 +60,9 @@ def children(lower: int, upper: int, boundaries: Sequence[int] = (), count: int 
     """
     whole = range_text(lower, upper)
     if not can_split(lower, upper):
-        raise InvalidBoundaryError(f"range {whole} can't be divided: it must be wider than 1")
+        raise InvalidBoundaryError(f"range {whole} can't be split: it must be wider than 1")
     if not boundaries and not 1 <= count <= upper - lower:
-        raise InvalidBoundaryError(f"range {whole} can't be divided into {count}: use 2 to {upper - lower}")
+        raise InvalidBoundaryError(f"range {whole} can't be split into {count}: use 2 to {upper - lower}")
     inner = sorted(boundaries) or [lower + k * ((upper - lower) // count) for k in range(1, count)]
     if inner and not lower < inner[0] <= inner[-1] < upper:
         outside = inner[0] if inner[0] <= lower else inner[-1]
@@ -162,7 +162,7 @@ def checked(lower: int, upper: int, boundaries: IntArray) -> IntArray:
 
 
 def child_of(boundaries: IntArray, places: IntArray) -> IntArray:
-    """The child (0 the lowest) of each place (t,) of a bundle that is divided at `boundaries` (b,)."""
+    """The child (0 the lowest) of each place (t,) of a bundle that is split at `boundaries` (b,)."""
     found: IntArray = np.searchsorted(boundaries, np.minimum(places, LAST_HASH), side="right").astype(np.int64)
     return found
 

@@ -1,7 +1,7 @@
-"""BundleSplitterTask: a bundle that is too large now is divided now, on any broker.
+"""BundleSplitterTask: a bundle that is too large now is split now, on any broker.
 
 Idea. The leader checks the last report of every broker. A bundle of two topics or more that exceeds one of four limits
-is divided, as long as its namespace has fewer bundles than it may have.
+is split, as long as its namespace has fewer bundles than it may have.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
 max_bandwidth; current topics and sessions, long-term averages of rate and throughput (0 when never averaged). Of a
@@ -63,7 +63,7 @@ class BundleSplitterTask:
     params: BundleSplitterTaskParams
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-        """Divide every splittable bundle that exceeds a limit, as long as its namespace may have more bundles."""
+        """Split every splittable bundle that exceeds a limit, as long as its namespace may have more bundles."""
         brokers = int(cluster.brokers.ready.sum())
         if brokers < FEWEST_BROKERS:
             words = f"{brokers} of {len(cluster.brokers)} brokers are ready: splitting needs {FEWEST_BROKERS}"
@@ -101,7 +101,7 @@ class BundleSplitterTask:
     def proposed(
         self, cluster: ClusterLoad, rows: IntArray, exceeded: IntArray
     ) -> tuple[list[SplitCandidate], list[HeldBack]]:
-        """A split for each of `rows` that can be divided, and why the others can't."""
+        """A split for each of `rows` that can be split, and why the others can't."""
         inside = Inside(cluster)
         proposed, narrow, nowhere = [], [], []
         for row in rows.tolist():

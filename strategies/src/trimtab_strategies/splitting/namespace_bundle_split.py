@@ -1,7 +1,7 @@
 """DefaultNamespaceBundleSplitStrategy: a bundle that stays too large for some cycles is halved by its owner.
 
 Idea. Every broker checks its own bundles. A bundle that exceeds a limit counts a hit; one that does not loses its hits.
-Above `hit_count` hits it is divided, and only a few per cycle.
+Above `hit_count` hits it is split, and only a few per cycle.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
 max_bandwidth, all current values; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
@@ -80,7 +80,7 @@ class SplitContext:
 
     counts:     how many bundles each namespace (row) has, -1 unknown.
     splitting:  names of bundles that are being split now.
-    boundaries: where a bundle (row) would be divided; None: nowhere.
+    boundaries: where a bundle (row) would be split; None: nowhere.
     """
 
     counts: IntArray

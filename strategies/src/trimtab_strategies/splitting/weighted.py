@@ -1,4 +1,4 @@
-"""WeightedSplitter: a bundle that stays too large is divided once, by its load, into as many children as needed.
+"""WeightedSplitter: a bundle that stays too large is split once, by its load, into as many children as needed.
 
 Idea. Halving the range of a hot bundle divides its hashes, not its load, so it takes many rounds, each of which
 disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n; n
@@ -9,7 +9,7 @@ Formula. fill = load of the bundle / its limit, for topics, sessions, rate and t
 four is the reason and gives the weights of the topics (sessions of a topic are not known: all topics count alike).
 n = the smallest from fill / target up for which no child is above target, else the n with the lightest heaviest child.
 Boundary k lies between the two topics next to which the weights, summed up along the ring, come closest to k/n.
-It is divided when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the weight.
+It is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the weight.
 
 When it helps. Namespaces in which some bundles outgrow the others. When it hurts. Load that comes and goes: the bundles
 stay. It needs the load of each topic in the bundle, and reports where that is missing.
@@ -67,7 +67,7 @@ class WeightedSplitterParams(SplitLimits):
 
 
 class Refusal(NamedTuple):
-    """Why a bundle that is too large is not divided, in words."""
+    """Why a bundle that is too large is not split, in words."""
 
     reason: Reason
     words: str
@@ -149,7 +149,7 @@ class _Cycle:
             self.propose(row, boundaries)
 
     def refuse(self, row: int, refusal: Refusal) -> None:
-        """Record that a bundle is not divided. Its hits stay, so the next cycle considers it again."""
+        """Record that a bundle is not split. Its hits stay, so the next cycle considers it again."""
         self._refused[refusal.reason].append((row, refusal.words))
 
     def propose(self, row: int, boundaries: IntArray) -> None:
@@ -188,7 +188,7 @@ class _Cycle:
     def unknown(self, row: int, column: int, weights: FloatArray) -> Refusal | None:
         """Why too little is known of the bundle's topics, if so."""
         if self.cluster.bundles.topics[row] < FEWEST_TOPICS and not len(weights):
-            return Refusal(Reason.TOO_FEW_TOPICS, "a single topic can't be divided: add partitions")
+            return Refusal(Reason.TOO_FEW_TOPICS, "a single topic can't be split: add partitions")
         whole = self.load[row, 0 if REASONS[column] is Reason.SESSIONS else column]
         known = float(weights.sum()) / whole if whole > 0 else 0.0
         if known >= self.params.known_load and weights.any():
@@ -239,10 +239,10 @@ class _Cycle:
         return best.boundaries
 
     def held_back(self) -> list[HeldBack]:
-        """The bundles that were not divided: the fullest of each reason one by one, the rest in one entry."""
-        told = []
+        """The bundles that were not split: the fullest of each reason one by one, the rest in one entry."""
+        entries = []
         for reason, refused in self._refused.items():
             for row, words in refused[:MOST_LISTED]:
-                told += held_back(self.cluster, [row], reason, words)
-            told += held_back(self.cluster, [row for row, _ in refused[MOST_LISTED:]], reason, "as those above")
-        return told
+                entries += held_back(self.cluster, [row], reason, words)
+            entries += held_back(self.cluster, [row for row, _ in refused[MOST_LISTED:]], reason, "as those above")
+        return entries

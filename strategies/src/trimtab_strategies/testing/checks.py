@@ -92,7 +92,7 @@ def plan_splits_only_what_it_may(pair: Pair, cluster: ClusterLoad) -> None:
 
 
 def _check_split(cluster: ClusterLoad, split: Split, allowed: Guarded) -> None:
-    """Its bundle may be divided where it is, and children leave only if it might, to brokers that may receive."""
+    """Its bundle may be split where it is, and children leave only if it might, to brokers that may receive."""
     bundle, source = cluster.bundles.index[split.bundle], cluster.brokers.index[split.source]
     assert not cluster.bundles.pinned[bundle], f"{split} divides a pinned bundle"
     assert not cluster.bundles.in_flight[bundle], f"{split} divides a bundle that is moving"
@@ -128,7 +128,7 @@ def chooses_among_the_candidates(placement: Placement, cluster: ClusterLoad) -> 
         chosen = placement.best(cluster, 0, candidates, {}).brokers.tolist()
         assert chosen, "no broker was chosen"
         assert len(chosen) == len(set(chosen)), "a broker is chosen twice"
-        assert set(chosen) <= set(candidates.tolist()), "a broker that is no candidate is chosen"
+        assert set(chosen) <= set(candidates.tolist()), "a broker that is not a candidate is chosen"
 
 
 def placing_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -> None:

@@ -1,4 +1,4 @@
-"""Small clusters in one line."""
+"""Builders of small test clusters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster(
     """A cluster of the brokers named by keyword, each with its CPU ratio.
 
     bundles: number of equal bundles of each broker, or per broker the relative sizes of its bundles. A broker's
-    throughput is its CPU ratio times `FULL`, a third of it in, divided among its bundles by size.
+    throughput is its CPU ratio times `FULL`, a third of it incoming, distributed over its bundles by size.
     unowned: number of bundles without an owner, never measured. lost, untrusted, unschedulable: names of such brokers.
     """
     sizes = [([1.0] * bundles if isinstance(bundles, int) else list(bundles.get(name, ()))) for name in cpu]

@@ -38,8 +38,8 @@ def sheddings(
 ) -> Iterator[tuple[ClusterLoad, Shedding]]:
     """`count` answers in a row, a minute apart on the same load, each with the cluster that it got."""
     memory: Mapping[str, Any] = {}
-    for turn in range(count):
-        shown = replace(cluster, now=cluster.now + MINUTE * turn)
+    for step in range(count):
+        shown = replace(cluster, now=cluster.now + MINUTE * step)
         shedding = shedder.shed(shown, sheddable, memory)
         yield shown, shedding
         memory = shedding.memory
@@ -48,8 +48,8 @@ def sheddings(
 def plans(pair: Pair, cluster: ClusterLoad, limits: MoveLimits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
     """`count` plans in a row, a minute apart on the same load as if no move landed; the memory survives restarts."""
     memory, rng = Memory(), np.random.default_rng(0)
-    for turn in range(count):
-        shown = replace(cluster, now=cluster.now + MINUTE * turn)
+    for step in range(count):
+        shown = replace(cluster, now=cluster.now + MINUTE * step)
         plan, memory = _decided(shown, pair, limits, memory, rng)
         yield shown, plan
 
@@ -107,14 +107,14 @@ class Unchanged:
     def __init__(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> None:
         """Take a snapshot of both."""
         self.cluster, self.memory = cluster, memory
-        self.picture, self.text = _snapshot(cluster), json.dumps(memory)
+        self.before, self.text = _snapshot(cluster), json.dumps(memory)
 
     def __enter__(self) -> None:
         """Do nothing: the constructor took the snapshots."""
 
     def __exit__(self, *_: object) -> None:
         assert json.dumps(self.memory) == self.text, "the memory was changed in place"
-        assert _snapshot(self.cluster) == self.picture, "the cluster was changed in place"
+        assert _snapshot(self.cluster) == self.before, "the cluster was changed in place"
 
 
 def _snapshot(cluster: ClusterLoad) -> list[bytes]:

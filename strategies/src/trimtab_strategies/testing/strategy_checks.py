@@ -1,4 +1,4 @@
-"""Checks of shedders and splitters, over several decisions in a row: some act only after a few cycles."""
+"""Checks of shedders and splitters over several consecutive decisions, because some act only after a few cycles."""
 
 from __future__ import annotations
 
@@ -92,8 +92,9 @@ def _check_unloads(cluster: ClusterLoad, shedding: Shedding, sheddable: BoolArra
 
 
 def _check_destination(cluster: ClusterLoad, unload: Unload) -> None:
-    """A destination is another broker, and the owner of what it returns; without one nothing is returned."""
-    assert -1 <= unload.destination < len(cluster.brokers), "the destination is no broker"
+    """A destination is another broker, and the owner of the returned bundles; without a destination nothing is
+    returned."""
+    assert -1 <= unload.destination < len(cluster.brokers), "the destination is not a broker"
     assert unload.destination != unload.broker, "the destination is the source"
     owners = cluster.bundles.owner[unload.returned]
     assert (owners == unload.destination).all(), "a bundle is returned by a broker that does not own it"
@@ -212,10 +213,10 @@ def _whole(cluster: ClusterLoad) -> BoolArray:
 def splittings(
     splitter: Splitter, cluster: ClusterLoad, splittable: BoolArray
 ) -> Iterator[tuple[ClusterLoad, Splitting]]:
-    """`ROUNDS` answers in a row, a minute apart on the same load, each with the cluster that it got."""
+    """`ROUNDS` answers in a row, one minute apart with the same load, each with the cluster it is based on."""
     memory: Mapping[str, Any] = {}
-    for turn in range(ROUNDS):
-        shown = replace(cluster, now=cluster.now + MINUTE * turn)
+    for step in range(ROUNDS):
+        shown = replace(cluster, now=cluster.now + MINUTE * step)
         splitting = splitter.split(shown, splittable, memory)
         yield shown, splitting
         memory = splitting.memory

@@ -53,7 +53,7 @@ class DemoCluster:
             "--namespace": NAMESPACE,
             "--history": self.work_dir / "history",
             "--http-port": self._port,
-            "--allow-url": f"http://{HOST}:*",  # this Prometheus is no Kubernetes Service
+            "--allow-url": f"http://{HOST}:*",  # this Prometheus is not a Kubernetes Service
         }
         flags = [str(part) for pair in arguments.items() for part in pair]
         command = [sys.executable, "-m", "trimtab_operator", "run", *flags]

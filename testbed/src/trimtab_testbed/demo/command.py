@@ -1,4 +1,4 @@
-"""``trimtab demo``: the verb."""
+"""The command ``trimtab demo``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ examples:
 
 
 def register(subparsers: Any) -> None:
-    """Add the verb."""
+    """Add the command to the parser."""
     listed = "\n".join(f"  {name:<12} {known.summary}" for name, known in SCENARIOS.items())
     parser = subparsers.add_parser(
         "demo",
@@ -59,7 +59,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code."""
+    """Run the command and return the exit code."""
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)  # background jobs of a shell ignore it otherwise
     console = Console(stderr=arguments.json)

@@ -29,26 +29,26 @@ class Settling:
     solved: Solved
     since: float | None = None
 
-    def settled(self, look: DemoSnapshot) -> bool:
+    def settled(self, snapshot: DemoSnapshot) -> bool:
         """Whether the cluster has been level and at rest for long enough."""
-        if self.missing(look):
+        if self.missing(snapshot):
             self.since = None
             return False
         if self.since is None:
-            self.since = look.at
-        return look.at - self.since >= self.solved.seconds
+            self.since = snapshot.at
+        return snapshot.at - self.since >= self.solved.seconds
 
-    def missing(self, look: DemoSnapshot) -> str:
+    def missing(self, snapshot: DemoSnapshot) -> str:
         """Why the cluster does not count as level now; empty when it does."""
-        if not look.cycles:
+        if not snapshot.cycles:
             return "the operator has not finished a cycle yet"
-        if look.cpu_range is None:
+        if snapshot.cpu_range is None:
             return "not all brokers are measured"
-        if look.cpu_range >= self.solved.cpu_range:
-            return f"the CPU range is {look.cpu_range:.1f} points, must be below {self.solved.cpu_range:g}"
-        if look.unconfirmed:
-            return f"not confirmed by a broker yet: {counted(look.unconfirmed, 'bundle')}"
-        if look.cycles[-1].moved:
+        if snapshot.cpu_range >= self.solved.cpu_range:
+            return f"the CPU range is {snapshot.cpu_range:.1f} points, must be below {self.solved.cpu_range:g}"
+        if snapshot.unconfirmed:
+            return f"not confirmed by a broker yet: {counted(snapshot.unconfirmed, 'bundle')}"
+        if snapshot.cycles[-1].moved:
             return "the last cycle still moved something"
         return ""
 
@@ -80,7 +80,7 @@ def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bo
             if keep:
                 _leave_running(stage, say)
     except KeyboardInterrupt:
-        shutil.rmtree(work_dir)  # a person who ends it early does not need the logs
+        shutil.rmtree(work_dir)  # a user who ends it early does not need the logs
         raise
     if result.settled:
         shutil.rmtree(work_dir)
@@ -108,12 +108,12 @@ def _play(stage: DemoCluster, console: Console, timeout: float, say: _Voice) -> 
     with show.running():
         while True:
             stage.operator.check()
-            look = follower.look()
-            show.update(look)
-            settled = settling.settled(look)
-            if settled or look.at > timeout:
-                missing = "" if settled else settling.missing(look) or "it was not level for long enough"
-                return Result(stage.scenario.name, settled, look.at, start, look, missing)
+            snapshot = follower.snapshot()
+            show.update(snapshot)
+            settled = settling.settled(snapshot)
+            if settled or snapshot.at > timeout:
+                missing = "" if settled else settling.missing(snapshot) or "it was not level for long enough"
+                return Result(stage.scenario.name, settled, snapshot.at, start, snapshot, missing)
             time.sleep(_LOOK_EVERY)
 
 
@@ -123,21 +123,21 @@ def _first_measured(stage: DemoCluster) -> DemoSnapshot:
     expected = {broker.shape.name: broker.cpu for broker in stage.scenario.brokers}
     while True:
         stage.operator.check()
-        look = follower.look(policy=False)
-        off = unlike(look, expected)
+        snapshot = follower.snapshot(policy=False)
+        off = unlike(snapshot, expected)
         if not off:
-            return look
+            return snapshot
         if time.monotonic() > deadline:
             raise ServerFailedError(f"after {_MEASURED:g} s Prometheus shows other CPU usage than the scenario: {off}")
         time.sleep(_LOOK_EVERY)
 
 
-def unlike(look: DemoSnapshot, expected: Mapping[str, float]) -> str:
+def unlike(snapshot: DemoSnapshot, expected: Mapping[str, float]) -> str:
     """The brokers whose CPU differs from `expected` (percent, by broker) by more than a few points; empty if none does.
 
     The CPU range is not enough: all rates ramp up together, so the range may be right while every broker is too low.
     """
-    far = [row for row in look.brokers if row.cpu is None or abs(row.cpu - expected[row.name]) > _CLOSE]
+    far = [row for row in snapshot.brokers if row.cpu is None or abs(row.cpu - expected[row.name]) > _CLOSE]
     return ", ".join(
         f"{row.name} {'unknown' if row.cpu is None else f'{row.cpu:.0f} %'} (not {expected[row.name]:.0f} %)"
         for row in far

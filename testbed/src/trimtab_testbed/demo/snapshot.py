@@ -108,7 +108,7 @@ class ClusterObserver:
         self._began = time.monotonic()
         self._owners: dict[str, str] = {}
 
-    def look(self, *, policy: bool = True) -> DemoSnapshot:
+    def snapshot(self, *, policy: bool = True) -> DemoSnapshot:
         """Take a snapshot. policy: whether the policy exists already."""
         at = time.monotonic() - self._began
         bundles = self.stage.world.bundles()
@@ -160,7 +160,7 @@ class ClusterObserver:
 
 
 def _reason(spec: Mapping[str, Any]) -> str:
-    """Why the bundle has its owner. An assignment that names another owner is older: a person has changed the owner
+    """Why the bundle has its owner. An assignment that names another owner is older: a user has changed the owner
     since.
     """
     assignment = spec.get("assignment", {})

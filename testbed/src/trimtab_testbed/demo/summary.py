@@ -52,8 +52,8 @@ def as_json(result: Result) -> dict[str, Any]:
     }
 
 
-def _points(look: DemoSnapshot) -> float | None:
-    return None if look.cpu_range is None else round(look.cpu_range, 1)
+def _points(snapshot: DemoSnapshot) -> float | None:
+    return None if snapshot.cpu_range is None else round(snapshot.cpu_range, 1)
 
 
 def _move(move: SeenMove) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def as_lines(result: Result) -> Iterable[str]:
         yield f"    {move.bundle}: {move.source} -> {move.destination} ({move.reason})"
 
 
-def _text(look: DemoSnapshot) -> str:
-    cpu = [row.cpu for row in look.brokers if row.cpu is not None]
-    if look.cpu_range is None or not cpu:
+def _text(snapshot: DemoSnapshot) -> str:
+    cpu = [row.cpu for row in snapshot.brokers if row.cpu is not None]
+    if snapshot.cpu_range is None or not cpu:
         return "unknown"
-    return f"{look.cpu_range:.1f} points ({min(cpu):.0f}-{max(cpu):.0f} %)"
+    return f"{snapshot.cpu_range:.1f} points ({min(cpu):.0f}-{max(cpu):.0f} %)"
 
 
 def _reasons(moves: Iterable[SeenMove]) -> str:

@@ -28,7 +28,7 @@ class Show(Protocol):
     def running(self) -> AbstractContextManager[Any]:
         """A context manager around all calls of `update`."""
 
-    def update(self, look: DemoSnapshot) -> None:
+    def update(self, snapshot: DemoSnapshot) -> None:
         """Show a snapshot."""
 
 
@@ -42,34 +42,34 @@ class LineView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told = 0
+        self._printed = 0
         self._next = 0.0
 
     def running(self) -> AbstractContextManager[Any]:
         """A context manager that does nothing."""
         return nullcontext()
 
-    def update(self, look: DemoSnapshot) -> None:
+    def update(self, snapshot: DemoSnapshot) -> None:
         """Print new moves, and the state if it is due."""
-        for move in look.moves[self._told :]:
+        for move in snapshot.moves[self._printed :]:
             self._print(f"{move.at:4.0f} s  {move.bundle}: {move.source} -> {move.destination} ({move.reason})")
-        self._told = len(look.moves)
-        if look.at >= self._next:
-            self._next = look.at + _LINE_EVERY
-            self._print(f"{look.at:4.0f} s  {state(look)}")
+        self._printed = len(snapshot.moves)
+        if snapshot.at >= self._next:
+            self._next = snapshot.at + _LINE_EVERY
+            self._print(f"{snapshot.at:4.0f} s  {state(snapshot)}")
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def state(look: DemoSnapshot) -> str:
+def state(snapshot: DemoSnapshot) -> str:
     """The state of the cluster in one line."""
-    cpu = [row.cpu for row in look.brokers if row.cpu is not None]
+    cpu = [row.cpu for row in snapshot.brokers if row.cpu is not None]
     spread = f"CPU {min(cpu):.0f}-{max(cpu):.0f} %" if cpu else "CPU unknown"
-    moves = f"{counted(len(look.moves), 'move')}, {sum(move.landed for move in look.moves)} landed"
-    if not look.cycles:
+    moves = f"{counted(len(snapshot.moves), 'move')}, {sum(move.landed for move in snapshot.moves)} landed"
+    if not snapshot.cycles:
         return f"{spread}; {moves}; {_WAITING}"
-    return f"{spread}; {moves}; last cycle {look.cycles[-1].total:.2f} s: {look.cycles[-1].outcome}"
+    return f"{spread}; {moves}; last cycle {snapshot.cycles[-1].total:.2f} s: {snapshot.cycles[-1].outcome}"
 
 
 class LiveTable:
@@ -84,33 +84,33 @@ class LiveTable:
         """A context manager that holds the terminal while the table is live."""
         return self._live
 
-    def update(self, look: DemoSnapshot) -> None:
+    def update(self, snapshot: DemoSnapshot) -> None:
         """Redraw the table."""
-        self._live.update(picture(look, self._title, self._console.width))
+        self._live.update(render(snapshot, self._title, self._console.width))
 
 
-def picture(look: DemoSnapshot, title: str, width: int) -> Group:
+def render(snapshot: DemoSnapshot, title: str, width: int) -> Group:
     """The whole display, for a terminal `width` characters wide."""
-    heading = Text(f"{title}   {look.at:.0f} s", style="bold")
-    return Group(heading, broker_table(look, width), move_table(look), _footer(look))
+    heading = Text(f"{title}   {snapshot.at:.0f} s", style="bold")
+    return Group(heading, broker_table(snapshot, width), move_table(snapshot), _footer(snapshot))
 
 
-def broker_table(look: DemoSnapshot, width: int) -> Table:
+def broker_table(snapshot: DemoSnapshot, width: int) -> Table:
     """One row per broker. In a narrow terminal bars shrink or go, then names fold; numbers stay whole."""
-    bars = _bar_width(look, width)
+    bars = _bar_width(snapshot, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("broker", overflow="fold")
     for column in ("CPU", "memory", "net in", "net out"):
         table.add_column(column, no_wrap=True)
     table.add_column("bundles", justify="right", no_wrap=True)
-    for row in look.brokers:
+    for row in snapshot.brokers:
         table.add_row(*_cells(row, bars))
     return table
 
 
-def _bar_width(look: DemoSnapshot, width: int) -> int:
+def _bar_width(snapshot: DemoSnapshot, width: int) -> int:
     """Characters of the CPU bar (the memory bar has half as many) that leave room for the rest; 0: no bars."""
-    names = max((len(row.name) for row in look.brokers), default=0)
+    names = max((len(row.name) for row in snapshot.brokers), default=0)
     room = (width - names - _NUMBERS) * 2 // 3
     return min(_BAR, room) if room >= _SLIMMEST else 0
 
@@ -134,20 +134,20 @@ def _percent(value: float | None) -> str:
     return "  ?" if value is None else f"{value:3.0f} %"
 
 
-def move_table(look: DemoSnapshot) -> Table:
+def move_table(snapshot: DemoSnapshot) -> Table:
     """The latest moves, newest last."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("", "bundle", "from", "to", "why"):
         table.add_column(column)
-    for move in look.moves[-_RECENT:]:
+    for move in snapshot.moves[-_RECENT:]:
         mark = Text("✓", "green") if move.landed else Text("…", "yellow")
         table.add_row(mark, move.bundle, move.source, move.destination, move.reason)
     return table
 
 
-def _footer(look: DemoSnapshot) -> Text:
-    if not look.cycles:
+def _footer(snapshot: DemoSnapshot) -> Text:
+    if not snapshot.cycles:
         return Text(_WAITING, style="dim")
-    last = look.cycles[-1]
+    last = snapshot.cycles[-1]
     phases = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in last.seconds.items())
-    return Text(f"{state(look)}{f' ({phases})' if phases else ''}\n{look.balanced}", style="dim")
+    return Text(f"{state(snapshot)}{f' ({phases})' if phases else ''}\n{snapshot.balanced}", style="dim")

@@ -1,7 +1,7 @@
 """Finds or builds the programs of Kubernetes (etcd, kube-apiserver, kubectl, controller-manager) and Prometheus.
 
-Kubernetes: ``$KUBEBUILDER_ASSETS`` (where setup-envtest puts them), PATH, the cache folder, and a Go build last.
-Prometheus: PATH, the cache folder, Debian's package unpacked without root, a Go build. `promtool` checks rules.
+Kubernetes: ``$KUBEBUILDER_ASSETS`` (where setup-envtest puts them), PATH, the cache folder, then a Go build.
+Prometheus: PATH, the cache folder, Debian's package unpacked without root, then a Go build. `promtool` checks rules.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _unpack_from_debian(target: Path) -> bool:
     with tempfile.TemporaryDirectory() as scratch, ProgressLine("fetching Debian's package prometheus") as progress:
         folder = Path(scratch)
         if not _download_package(folder, progress):
-            progress.gave_up("not to be had")
+            progress.gave_up("not available")
             return False
         (package,) = folder.glob("prometheus_*.deb")
         subprocess.run(["dpkg", "-x", package.name, "unpacked"], cwd=folder, check=True, capture_output=True)
@@ -97,7 +97,7 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 ASSETS = "KUBEBUILDER_ASSETS"
 
 
-_KUBE_PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3"}  # the root of that module is etcd's main
+_KUBE_PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3"}  # etcd's main package is the root of that module
 
 _SETUP_ENVTEST = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1"
 
@@ -116,8 +116,8 @@ class KubeBinaries:
 def find_kube(*, controllers: bool = False) -> KubeBinaries:
     """The programs, without building any.
 
-    Raises `MissingToolError` if they are missing, or if ``$KUBEBUILDER_ASSETS`` is set and lacks one. A person who
-    names a folder must not silently get programs from another one.
+    Raises `MissingToolError` if they are missing, or if ``$KUBEBUILDER_ASSETS`` is set and lacks one. A user
+    who names a folder must not silently get programs from another one.
     """
     core, origin = _find_core()
     if core is None:
@@ -157,7 +157,7 @@ def _find_core() -> tuple[Path | None, str]:
                 f"{ASSETS}={assets} lacks {', '.join(lacking)}: complete that folder or unset {ASSETS}"
             )
         return Path(assets), f"${ASSETS}"
-    # All from one folder: a single old kubectl on PATH does not make a control plane.
+    # All from one folder: PATH may hold an old kubectl and nothing else.
     on_path = {Path(found).parent if (found := shutil.which(name)) else None for name in CORE}
     if len(on_path) == 1 and (folder := on_path.pop()) is not None:
         return folder, "PATH"

@@ -113,7 +113,9 @@ class PulsarCluster(Startable):
     def start(self) -> Self:
         """Start everything and wait until all brokers are ready. Raises `ServerFailedError` with the end of a log."""
         if not self._lib.is_dir():
-            raise ServerFailedError(f"{self._lib} is no folder of Pulsar's jars: take what distribution.ensure() gives")
+            raise ServerFailedError(
+                f"{self._lib} is not a folder of Pulsar's jars: take what distribution.ensure() gives"
+            )
         self._unpacked.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.properties").write_text(conf.LOG4J)
         self._start_storage()

@@ -16,7 +16,7 @@ from trimtab_testbed.simulated.load import BrokerShape, BundleLoad, SimulatedBro
 from trimtab_testbed.simulated.metrics_page import CONTENT_TYPE, page
 from trimtab_testbed.simulated.ownership import Ownership
 
-Told = Callable[[str, str, bool], None]
+ServingListener = Callable[[str, str, bool], None]
 """Called at each start or end of serving: broker, bundle in Pulsar's spelling, whether it is served from now on."""
 
 
@@ -25,7 +25,7 @@ class SimulatedBroker:
 
     spellings: Pulsar's name of a bundle by the name of its Bundle object.
     catalogue: load of each bundle by Pulsar's name.
-    told: called at each start and end of serving.
+    on_serving: called at each start and end of serving.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class SimulatedBroker:
         api: client.CustomObjectsApi,
         namespace: str,
         *,
-        told: Told | None = None,
+        on_serving: ServingListener | None = None,
     ) -> None:
         self.shape, self.port = shape, free_ports(1)[0]
-        self._told = told
+        self._on_serving = on_serving
         self._catalogue, self._spellings, self._api, self._namespace = catalogue, spellings, api, namespace
         self._load = SimulatedBrokerLoad(shape, catalogue, time.time())
         self._runner: web.AppRunner | None = None
@@ -78,7 +78,7 @@ class SimulatedBroker:
                 await self._following
         self._following = None
         served, self._load = self.serving, SimulatedBrokerLoad(self.shape, self._catalogue, time.time())
-        self._tell(served, serves=False)
+        self._report(served, serves=False)
         await self.close_metrics()
 
     async def open_metrics(self) -> None:
@@ -110,22 +110,22 @@ class SimulatedBroker:
         """Called by its `Ownership`: serve the bundle of this Bundle object."""
         before = self.serving
         self._load.serve(self._spelling(bundle), time.time())
-        self._tell(self.serving - before, serves=True)
+        self._report(self.serving - before, serves=True)
 
     def release(self, bundle: str) -> None:
         """Called by its `Ownership`: stop serving the bundle."""
         before = self.serving
         self._load.release(self._spelling(bundle), time.time())
-        self._tell(before - self.serving, serves=False)
+        self._report(before - self.serving, serves=False)
 
     def count(self) -> None:
         """Advance the counters to now, before the load of bundles changes."""
         self._load.advance(time.time())
 
-    def _tell(self, bundles: frozenset[str], *, serves: bool) -> None:
-        if self._told is not None:
+    def _report(self, bundles: frozenset[str], *, serves: bool) -> None:
+        if self._on_serving is not None:
             for bundle in bundles:
-                self._told(self.shape.name, bundle, serves)
+                self._on_serving(self.shape.name, bundle, serves)
 
     def _spelling(self, bundle: str) -> str:
         return self._spellings.get(bundle, bundle)

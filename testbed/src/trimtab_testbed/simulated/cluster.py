@@ -24,7 +24,7 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
 from trimtab_testbed.servers.kube_rest import KubeRest
 from trimtab_testbed.servers.prometheus import Target
-from trimtab_testbed.simulated.broker import SimulatedBroker, Told
+from trimtab_testbed.simulated.broker import ServingListener, SimulatedBroker
 from trimtab_testbed.simulated.load import BrokerShape, Catalogue
 from trimtab_testbed.simulated.metrics_page import CONTAINER
 from trimtab_testbed.simulated.scenarios import ClusterScenario, NamespaceShape
@@ -42,7 +42,7 @@ class SimulatedCluster:
 
     rest:       creates pods, topic namespaces and bundles.
     kubeconfig: used by the brokers.
-    told:       called at each start and end of serving, in the thread of the brokers.
+    on_serving:       called at each start and end of serving, in the thread of the brokers.
     pods:       create the brokers' pods and keep them up to date. False: a StatefulSet or the test does so.
     """
 
@@ -53,12 +53,12 @@ class SimulatedCluster:
         rest: KubeRest,
         kubeconfig: Path,
         namespace: str,
-        told: Told | None = None,
+        on_serving: ServingListener | None = None,
         pods: bool = True,
     ) -> None:
         self.scenario, self.namespace = scenario, namespace
         self._makes_pods = pods
-        self._rest, self._kubeconfig, self._told = rest, kubeconfig, told
+        self._rest, self._kubeconfig, self._on_serving = rest, kubeconfig, on_serving
         loads, self._owners = scenario.stage()
         self._catalogue = Catalogue(loads)
         self._spellings = Spellings(load.name for load in loads)
@@ -212,7 +212,7 @@ class SimulatedCluster:
         api = client.CustomObjectsApi(self._client)
         for broker in self.scenario.brokers:
             simulated = SimulatedBroker(
-                broker.shape, self._catalogue, self._spellings, api, self.namespace, told=self._told
+                broker.shape, self._catalogue, self._spellings, api, self.namespace, on_serving=self._on_serving
             )
             self._brokers[broker.shape.name] = simulated
             await simulated.start()

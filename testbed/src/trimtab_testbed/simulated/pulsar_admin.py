@@ -35,7 +35,7 @@ _RANGE = "0x[0-9a-f]{8}_0x[0-9a-f]{8}"
 _BUNDLE = f"([^/]+/[^/]+/{_RANGE})"
 
 
-class _Redirect(Exception):  # noqa: N818  it is no error
+class _Redirect(Exception):  # noqa: N818  it is not an error
     """The answer 307; its text is the location."""
 
 

@@ -1,7 +1,7 @@
 """One cycle of TransferShedder: how much the brokers' usage differs, and which bundles move between which brokers.
 
-The brokers are sorted by smoothed usage. The top one gives to the lowest, the next to the next, until the standard
-deviation, predicted after each pair, is small enough.
+The brokers are sorted by smoothed usage. The most used broker gives bundles to the least used one, the second most
+used to the second least used, and so on, until the predicted standard deviation is small enough.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab_strategies.protocols import Unload
 from trimtab_strategies.shedding.transfer.reports import Reports
 
 MOST_MINIMUM = 0.5
-"""A broker is underloaded below this ratio of the average at most, for any target deviation."""
+"""Upper bound of the limit below which a broker is underloaded, as a ratio of the average usage."""
 
 WORTH_A_SWAP = 0.75
 """A swap must bring the giving broker below this ratio of its throughput."""
@@ -68,8 +68,8 @@ class Spread:
 class TransferSettings:
     """The settings of a cycle: see the parameters of the same names; ratios where those are percent.
 
-    counts_returned: bundles that a swap gives back count. rewinds: each swap considers all of the low broker's bundles
-    again. sheds_at_zero: a broker without usage has bundles to give.
+    counts_returned: bundles that a swap gives back count as moves. rewinds: each swap considers all of the low broker's
+    bundles again. sheds_at_zero: a broker without usage has bundles to give.
     """
 
     target: float
@@ -139,7 +139,7 @@ class TransferCycle:
                 self.too_few += 1
 
     def _reported(self, broker: int) -> IntArray | None:
-        """The bundles that a broker could give; None, and counted, if there are too few."""
+        """The bundles that a broker could give; None if there are too few, which is counted in the report."""
         bundles = self.reports.of(broker)
         if bundles is None or not len(bundles):
             self.unreported += 1
@@ -165,7 +165,7 @@ class Relief:
     """One pair: the bundles that `top` gives to `low`, and those it gets back. Amounts are throughput in bytes/s."""
 
     def __init__(self, cycle: TransferCycle, top: int, low: int, bundles: IntArray) -> None:
-        """Let `top` (row) give of its reported `bundles` (rows, lightest first) to `low` (row)."""
+        """Choose which of its reported `bundles` (rows, lightest first) `top` (row) gives to `low` (row)."""
         self.cycle, self.top, self.low = cycle, top, low
         self.bundles = bundles.tolist()
         loads = cycle.loads

@@ -1,4 +1,4 @@
-"""Bundles in the terms of `nodes`: their weights, their order, and a balance's steps as unloads."""
+"""Translates between bundles and `nodes`: bundle weights, their order, and the resulting transfers as unloads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = {Measure.THROUGHPUT: (THROUGHPUT_IN, THROUGHPUT_OUT), Measure.MESSAGE_
 
 
 def bundle_weights(cluster: ClusterLoad, measure: Measure, weighing: Weighing) -> FloatArray:
-    """Weight of each bundle (m,), bytes/s or msg/s in and out; NaN where it was not measured or can't be right."""
+    """Weight of each bundle (m,), bytes/s or msg/s in and out; NaN where it is unknown or invalid."""
     traffic = cluster.bundles.short if weighing is Weighing.SHORT else cluster.bundles.long
     into, out = COLUMNS[measure]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -44,12 +44,12 @@ def bundle_weights(cluster: ClusterLoad, measure: Measure, weighing: Weighing) -
 
 
 def fixed_weights(traits: Mapping[str, BrokerTraits]) -> dict[str, float]:
-    """By broker the weight that a person fixed; 1 is as much as an average one of the others."""
+    """Broker name -> the weight that a user fixed; 1 is the average of the other brokers."""
     return {name: of.weight for name, of in traits.items() if 0 <= of.weight < np.inf}
 
 
 class SortedBundles(SortedOrder):
-    """Bundles ascending by name. With `ties_only` they are sorted, which is slow, only if some weigh the same."""
+    """Bundles ascending by name. With `ties_only` they are sorted (which is slow) only if some have the same weight."""
 
     def __init__(self, names: Sequence[str], weight: FloatArray, *, ties_only: bool) -> None:
         self._names, self._weight, self._ties_only = names, weight, ties_only
@@ -75,7 +75,7 @@ class JavaBundles(JavaOrder):
         return 31 + subscription_hashes(list(called))
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """As a set of tasks."""
+        """The tasks in the order of a Java set of tasks."""
         order: IntArray = arrived[java_compat.hash_order(self._of_tasks[arrived], java_compat.grown_table(most))]
         return order
 
@@ -86,7 +86,7 @@ def by_name(rows: IntArray, names: Sequence[str]) -> IntArray:
 
 
 def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, ...]:
-    """The net effect of a balance's steps, as unloads with destinations. rows: the brokers' rows, by consumer.
+    """The net effect of `steps`, as unloads with destinations. rows: the brokers' rows, by consumer.
 
     A swap whose bundles did not move again is one unload with its return. Every other bundle whose place changed is
     moved to its final place. A bundle that went back and forth is not moved.
@@ -106,7 +106,7 @@ def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, .
 
 
 def _net(steps: Iterable[Transfer]) -> dict[int, tuple[int, int]]:
-    """By task its first and its final consumer, for tasks that moved."""
+    """Task -> its first and its last consumer, for tasks that moved."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step in steps:

@@ -31,7 +31,7 @@ UNDEFINED = -1.0
 
 
 class InvalidWorkError(ValueError):
-    """Work that can't be balanced as given. The text names the value, its bound, and where it is."""
+    """Work that can't be balanced as given. The message names the value, its bound, and where it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class WeightedBalancerParams(WeightedParams):
     """`sorted` breaks ties by name, `java` as the original's hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
-        """The rule for targets. fixed: weights of brokers that a person fixed; 1 is an average one of the others."""
+        """The rule for targets. fixed: weights of brokers that a user fixed; 1 is an average one of the others."""
         return TargetRule(
             law=self.target_weights,
             gain=self.gain,
@@ -256,18 +256,20 @@ class _WeightedView:
             return ""
         way = -1 if error < 0 else 1
         where = "above" if error < 0 else "below"
-        average, told = (
+        average, difference = (
             averages[consumer] * 100 * way + 0.0,
             f"{name} is {abs(error):.1f} points {where} the mean usage now",
         )
         if average <= band:
-            return f"{told}, {average:.1f} on average over {self.params.window:g} s: more than {band:g} are needed"
+            return (
+                f"{difference}, {average:.1f} on average over {self.params.window:g} s: more than {band:g} are needed"
+            )
         book, target = self.books[consumer], found.weights[name]
         apart = (target - book) * 100 * way / target if book > 0 and target > 0 else self.params.min_change
         if apart >= self.params.min_change:
             return ""
         follows = f"its target weight, which follows over {self.params.window:g} s"
-        return f"{told}, and {apart:.1f} % {where} {follows}: {self.params.min_change:g} % are needed"
+        return f"{difference}, and {apart:.1f} % {where} {follows}: {self.params.min_change:g} % are needed"
 
     def balanced(self, *, at_rest: bool) -> HeldBack:
         """The entry when no broker is far enough from the others. at_rest: by usage alone, not by target weights."""

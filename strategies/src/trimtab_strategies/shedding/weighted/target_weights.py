@@ -56,7 +56,7 @@ class AverageScore:
 class TargetRule:
     """The rule for targets: the law, the controller's gain, the window of its averages (ms), and the form.
 
-    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer the weight that a person
+    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer the weight that a user
     set, where 1 is an average one of the others; the others share the rest.
     """
 

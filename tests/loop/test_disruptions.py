@@ -1,4 +1,4 @@
-"""Objects that vanish, policies that change, clocks that jump: nothing is lost, and nothing is done in haste."""
+"""Deleted objects, edited policies and clock jumps: nothing is lost, and nothing moves too early."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_wall_clock_that_jumps_back_does_not_stop_the_cycles(play: Play) -> No
     play(LEVEL, story)
 
 
-def test_while_the_source_is_silent_homeless_bundles_get_owners_and_the_cycle_gives_up(
+def test_while_the_source_is_silent_unowned_bundles_get_owners_and_the_cycle_gives_up(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trimtab_operator.loop.cycle.MEASURE_WITHIN", 1.0)
@@ -150,7 +150,7 @@ def test_a_bundle_whose_namespace_is_gone_asks_for_no_measurement(play: Play) ->
     play(LEVEL, story)
 
 
-def test_outcomes_that_nobody_asks_for_do_not_pile_up() -> None:
+def test_outcomes_that_no_one_asks_for_do_not_pile_up() -> None:
     pending_moves = PendingMoves()
     for generation in range(30_000):
         pending_moves.update(wished(generation=generation, destination=f"y{generation}"), None, now=0)

@@ -1,4 +1,4 @@
-"""Files that share a stage are dealt out together, and none that uses one is forgotten."""
+"""Files that share a cluster go to one worker, and every file that uses one is listed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dealing import SHARED, part_of
+from scheduling import SHARED, part_of
 
 ROOT = Path(__file__).parents[1]
 USES = {
@@ -15,11 +15,11 @@ USES = {
     "tests/pipeline": r"\b(sources: SparkLoadSources|observing: \w+)\b",
     "tests/security": r"\bstage: SmallCluster\b",
 }
-"""How a test asks for the stage of its folder."""
+"""How a test requests the shared cluster of its folder."""
 
 
 @pytest.mark.parametrize("folder", SHARED)
-def test_exactly_the_files_that_use_a_stage_are_dealt_out_with_it(folder: str) -> None:
+def test_exactly_the_files_that_use_a_shared_cluster_are_listed(folder: str) -> None:
     asks = re.compile(rf"(def test_\w+|@pytest.fixture.*\ndef \w+)\([^)]*{USES[folder]}")
     users = {file.stem for file in (ROOT / folder).glob("test_*.py") if asks.search(file.read_text())}
 
@@ -29,4 +29,4 @@ def test_exactly_the_files_that_use_a_stage_are_dealt_out_with_it(folder: str) -
 def test_a_part_is_a_folder_or_a_file() -> None:
     assert part_of("tests/security/test_canaries.py") == "tests/security"
     assert part_of("tests/security/test_files.py") == "tests/security/test_files.py"
-    assert part_of("tests/test_dealing.py") == "tests/test_dealing.py"
+    assert part_of("tests/test_scheduling.py") == "tests/test_scheduling.py"

@@ -1,4 +1,4 @@
-"""Which Helm is taken, and what is said when there is none."""
+"""Which Helm program is used, and the error when none is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wishes to divide become splits: capped, and with an owner for every child that should leave."""
+"""Split candidates become splits: limited in number, and with an owner for every child that should leave."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_children_stay_when_no_other_broker_would_be_better_off() -> None:
     assert division.moved == 0
 
 
-def test_children_stay_with_the_owner_unless_the_wish_says_spread() -> None:
+def test_children_stay_with_the_owner_unless_the_split_says_spread() -> None:
     division = _divide(cluster(a=0.8, b=0.1), Quarters((0,), spread=False))
 
     assert division.splits[0].destinations == ()
@@ -172,7 +172,7 @@ def test_children_stay_where_their_group_is_spread_as_evenly_as_can_be() -> None
     assert _divide(replace(drawn, policies={"public/a": apart}), Quarters((0,))).moved > 0
 
 
-def test_however_often_the_cap_cuts_nothing_is_remembered_as_divided_that_is_not() -> None:
+def test_however_often_the_cap_cuts_nothing_is_remembered_as_split_that_is_not() -> None:
     """A splitter that wants two more each time it is asked."""
 
     @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def test_however_often_the_cap_cuts_nothing_is_remembered_as_divided_that_is_not
     assert len(division.splits) == 1
 
 
-def test_what_the_cap_cuts_off_is_not_remembered_as_divided() -> None:
+def test_what_the_cap_cuts_off_is_not_remembered_as_split() -> None:
     division = _divide(cluster(a=0.8, b=0.1), Quarters((0, 1, 2)), max_splits=2)
 
     assert [split.bundle for split in division.splits] == list(cluster(a=0.8, b=0.1).bundles.names[:2])
@@ -230,20 +230,20 @@ def test_a_splitter_that_does_not_keep_to_what_it_may_divide_is_not_followed() -
     assert _divide(drawn, Wilful((2, 1, 0, 2))).rows.tolist() == [2, 0]
 
 
-def test_bundles_that_are_pinned_moving_or_of_nobody_are_not_divided() -> None:
+def test_bundles_that_are_pinned_moving_or_unowned_are_not_split() -> None:
     drawn = with_bundles(cluster(a=0.8, b=0.1, lost=["b"], unowned=1), pinned={0: True}, in_flight={1: True})
 
     assert np.flatnonzero(splittable_bundles(drawn)).tolist() == [2, 3]
 
 
-def test_bundles_of_a_broker_that_is_not_believed_are_not_divided() -> None:
+def test_bundles_of_a_broker_that_is_not_trusted_are_not_split() -> None:
     drawn = cluster(a=0.8, b=0.1, untrusted=["a"])
 
     assert np.flatnonzero(splittable_bundles(drawn)).tolist() == [4, 5, 6, 7]
     assert _divide(drawn, Quarters((0, 4))).rows.tolist() == [4]
 
 
-def test_no_load_goes_from_a_broker_that_is_not_believed_to_one_that_is() -> None:
+def test_no_load_goes_from_a_broker_that_is_not_trusted_to_one_that_is() -> None:
     """a's samples can't be right. A quarter of what they show must not end on b."""
     drawn = cluster(bundles={"a": [1], "b": [], "c": [], "d": []}, a=1.0, b=0.0, c=0.0, d=0.0, untrusted=["a"])
     pair = registry.pair("ThresholdShedder", {}, "LeastResourceUsageWithWeight", {})
@@ -254,14 +254,14 @@ def test_no_load_goes_from_a_broker_that_is_not_believed_to_one_that_is() -> Non
     assert plan.after.tolist() == plan.before.tolist()
 
 
-def test_a_bundle_that_balancing_leaves_alone_is_not_divided_either() -> None:
+def test_a_bundle_that_balancing_leaves_alone_is_not_split_either() -> None:
     drawn = with_bundles(cluster(a=0.8, b=0.1), pinned={})
     withheld = {drawn.bundles.names[1]: Reason.QUARANTINED, "gone": Reason.QUARANTINED}
 
     assert np.flatnonzero(~splittable_bundles(replace(drawn, withheld=withheld))).tolist() == [1]
 
 
-def test_a_broker_s_heartbeat_is_not_divided() -> None:
+def test_a_broker_s_heartbeat_is_not_split() -> None:
     drawn = cluster(a=0.8, b=0.1)
 
     assert not splittable_bundles(replace(drawn, namespaces=("pulsar/x/a:8080", "public/b", "public/new")))[:4].any()

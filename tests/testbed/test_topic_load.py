@@ -1,4 +1,4 @@
-"""The topics of a bundle: its parts add up to it, and brokers serve a part only when the parent is gone."""
+"""The topics of a bundle: its children add up to it, and brokers serve a child only when the parent is gone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_bundle_of_which_clients_ask_more_carries_more_in_all_its_parts() -> N
     assert known["t/n/0xa0000000_0xc0000000"] == before["t/n/0xa0000000_0xc0000000"]
 
 
-def test_a_part_of_a_part_is_the_same_whoever_asks() -> None:
+def test_a_part_of_a_part_is_the_same_for_every_caller() -> None:
     name = "t/n/0x80000000_0x88000000"
     one, other = catalogue(), catalogue()
     assert one["t/n/0x80000000_0x90000000"].cores > one[name].cores

@@ -17,7 +17,7 @@ import pytest
 from manifests import broker
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.prometheus import PrometheusServer
-from trimtab_testbed.simulated.broker import Told
+from trimtab_testbed.simulated.broker import ServingListener
 from trimtab_testbed.simulated.cluster import SimulatedCluster, landed, object_name
 from trimtab_testbed.simulated.scenarios import scenario
 
@@ -33,10 +33,10 @@ def eventually(claim: Callable[[], bool], what: str, within: float = 10) -> None
         time.sleep(0.05)
 
 
-def opened(control_plane: ControlPlane, namespace: str, told: Told | None = None) -> SimulatedCluster:
+def opened(control_plane: ControlPlane, namespace: str, on_serving: ServingListener | None = None) -> SimulatedCluster:
     kubeconfig = control_plane.kubeconfig
     return SimulatedCluster(
-        scenario("uneven-8"), rest=control_plane.rest, kubeconfig=kubeconfig, namespace=namespace, told=told
+        scenario("uneven-8"), rest=control_plane.rest, kubeconfig=kubeconfig, namespace=namespace, on_serving=on_serving
     )
 
 
@@ -79,7 +79,7 @@ def served(world: SimulatedCluster) -> dict[str, str]:
     return {object_name(bundle): broker for broker, bundles in world.serving().items() for bundle in bundles}
 
 
-def test_brokers_take_what_they_are_wished_and_serve_it(world: SimulatedCluster) -> None:
+def test_brokers_take_the_bundles_desired_on_them_and_serve_them(world: SimulatedCluster) -> None:
     eventually(lambda: served(world) == owners(world), "what is confirmed is served")  # confirmed first, then served
     assert {bundle["status"]["state"] for bundle in world.bundles().values()} == {"Owned"}
 
@@ -90,7 +90,9 @@ def test_broker_pods_are_ready_and_labelled(trimtab_crds: ControlPlane, world: S
     assert ready == dict.fromkeys((FIRST, SECOND, THIRD), "True")
 
 
-def test_a_wish_moves_a_bundle_and_is_confirmed(world: SimulatedCluster, set_owner: Callable[[str, str], None]) -> None:
+def test_a_desired_owner_moves_a_bundle_and_is_confirmed(
+    world: SimulatedCluster, set_owner: Callable[[str, str], None]
+) -> None:
     bundle = a_bundle_of(world, FIRST)
     set_owner(bundle, THIRD)
     eventually(lambda: landed(world.bundles()[bundle]), "the move landed")
@@ -110,10 +112,10 @@ def test_no_bundle_is_served_twice_while_many_move(
     eventually(lambda: served(world) == owners(world), "what is confirmed is served")
 
 
-def test_every_beginning_and_end_of_serving_is_told(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
+def test_every_beginning_and_end_of_serving_is_reported(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     serving: dict[str, set[str]] = {FIRST: set(), SECOND: set(), THIRD: set()}
 
-    def told(broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  the face of `Told`
+    def told(broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  the interface of `ServingListener`
         assert (bundle in serving[broker]) is not serves
         (serving[broker].add if serves else serving[broker].discard)(bundle)
 
@@ -200,7 +202,7 @@ def test_muted_metrics_are_refused_also_on_a_kept_connection(world: SimulatedClu
         assert page.status == 200
 
 
-def test_brokers_follow_wishes_again_after_the_api_server_was_away(own_control_plane: ControlPlane) -> None:
+def test_brokers_follow_desired_owners_again_after_the_api_server_was_away(own_control_plane: ControlPlane) -> None:
     rest = own_control_plane.rest
     rest.create_namespace("messaging")
     add_brokers(own_control_plane, "messaging", FIRST, SECOND, THIRD)

@@ -16,7 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 SHARED: Mapping[str, frozenset[str]] = {
     "tests/endtoend": frozenset({"approval", "faults", "hot_bundle", "killed_split", "plan", "why", "desired_owners"}),
     "tests/pipeline": frozenset(
-        {"connected", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_source"}
+        {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_source"}
         | {"statistics", "topic_cycle"}
     ),
     "tests/security": frozenset({"canaries", "shipped_role"}),
@@ -25,7 +25,7 @@ SHARED: Mapping[str, frozenset[str]] = {
 
 
 def part_of(path: str) -> str:
-    """What one worker gets as a whole: the folder if the file shares a cluster, otherwise the file."""
+    """The unit that one worker gets: the folder if the file shares a cluster, otherwise the file."""
     folder, _, file = path.rpartition("/")
     return folder if shares(folder, Path(file).stem) else path
 
@@ -35,7 +35,7 @@ def shares(folder: str, stem: str) -> bool:
     return stem.removeprefix("test_") in SHARED.get(folder, ())
 
 
-class ByStage(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist says no types
+class SharedClusterScheduling(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist says no types
     """Distributes parts, see `part_of`."""
 
     def _split_scope(self, nodeid: str) -> Any:

@@ -141,5 +141,5 @@ def test_bundles_that_make_no_ring_are_refused(names: list[str]) -> None:
         ("sla-monitor/broker-0:8080", True),
     ],
 )
-def test_a_broker_s_own_heartbeat_is_told_apart(namespace: str, monitoring: bool) -> None:  # noqa: FBT001 - a table
+def test_a_broker_s_own_heartbeat_is_distinguished(namespace: str, monitoring: bool) -> None:  # noqa: FBT001 - a table
     assert is_monitoring(namespace) == monitoring

@@ -1,4 +1,4 @@
-"""DrainMoves: what leaves a broker because it is drained, or restarts next."""
+"""DrainMoves: the bundles that leave a broker because it is drained or restarts next."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_level_cluster_is_drained_all_the_same_and_nothing_else_moves() -> Non
     assert {move.destination for move in made.moves} == {"a", "c"}
 
 
-def test_without_evacuation_a_closed_broker_keeps_what_it_has() -> None:
+def test_without_draining_a_closed_broker_keeps_what_it_has() -> None:
     assert decided(cluster(a=0.3, b=0.3, c=0.3, unschedulable="b"), Drains()).plan.empty
 
 
@@ -116,7 +116,7 @@ def test_caps_hold_for_a_drained_broker(limits: dict[str, int], moves: int, why:
     assert held(made)[("a", why)] == 6 - moves
 
 
-def test_draining_overloads_nobody() -> None:
+def test_draining_overloads_no_broker() -> None:
     made = drained(cluster(a=0.8, b=0.8, c=0.8, bundles=8), "a", max_moves_per_broker=100)
 
     assert made.moves == ()
@@ -151,11 +151,11 @@ def test_what_restarts_next_gives_only_to_those_that_have_restarted() -> None:
     assert len(made.moves) == 4
 
 
-def test_nobody_gives_ahead_while_nobody_has_restarted() -> None:
+def test_no_broker_gives_ahead_while_none_has_restarted() -> None:
     assert decided(cluster(a=0.4, b=0.4, c=0.4), rolling("a")).plan.moves == ()
 
 
-def test_ahead_of_a_restart_nobody_gets_more_than_its_fair_share() -> None:
+def test_ahead_of_a_restart_no_broker_gets_more_than_its_fair_share() -> None:
     # 1.2 of load: with one broker missing each of the others carries 0.4
     made = decided(cluster(a=0.4, b=0.4, c=0.2, d=0.2, bundles=8), rolling("a", "d")).plan
 
@@ -174,7 +174,7 @@ def test_while_brokers_restart_nothing_is_shed_and_memory_stays() -> None:
     assert paused.plan.held_back[0] == PAUSE
 
 
-def test_a_broker_that_restarted_a_moment_ago_is_believed_to_carry_its_bundles() -> None:
+def test_a_broker_that_restarted_a_moment_ago_is_trusted_to_carry_its_bundles() -> None:
     drawn = cluster(a=0.4, b=0.2, c=0.4, bundles=4)
 
     seen = believed(unmeasured(drawn, "b"), ["b"])
@@ -197,7 +197,7 @@ def homes(drawn: ClusterLoad, restarted: list[str]) -> dict[str, int]:
     return dict(Counter(move.destination for move in made.plan.moves))
 
 
-def test_the_homeless_go_to_those_that_have_restarted_least_used_first() -> None:
+def test_unowned_bundles_go_to_those_that_have_restarted_least_used_first() -> None:
     drawn = cluster(a=0.4, b=0.1, c=0.3, d=0.0, bundles=8, lost="a")
 
     assert homes(drawn, []).get("b", 0) > 0
@@ -205,7 +205,7 @@ def test_the_homeless_go_to_those_that_have_restarted_least_used_first() -> None
     assert homes(unmeasured(drawn, "d"), ["c", "d"]) == {"c": 1, "d": 7}
 
 
-def test_the_homeless_overload_nobody_that_has_restarted() -> None:
+def test_unowned_bundles_overload_no_broker_that_has_restarted() -> None:
     drawn = cluster(a=0.8, b=0.1, c=0.6, bundles=8, lost="a")
 
     assert homes(drawn, ["c"]) == {"c": 3, "b": 5}  # a bundle causes 7.5 % CPU on average: 60 + 3 * 7.5 < 85

@@ -1,4 +1,4 @@
-"""What a decision notes down besides what it does: brokers that did not get a bundle, and bundles that stay."""
+"""The audit of a decision: the brokers that did not get a bundle, and the bundles that stay."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_move_says_why_the_other_brokers_did_not_get_the_bundle() -> None:
     }
 
 
-def test_a_broker_that_a_filter_takes_out_is_told_with_the_filters_reason() -> None:
+def test_a_broker_that_a_filter_takes_out_is_reported_with_the_filters_reason() -> None:
     load = cluster(bundles={"hot": [3, 3, 3], "b": [1], "c": [1]}, hot=0.9, b=0.1, c=0.2)
     only_c = NamespacePolicy(isolation=Isolation(primary=("hot", "c")))
     plan = planned(replace(load, policies={"public/hot": only_c}), MoveLimits(max_moves_per_cycle=1))
@@ -74,7 +74,7 @@ def test_a_broker_that_a_filter_takes_out_is_told_with_the_filters_reason() -> N
     assert rejected(plan.considered) == {"b": Reason.ISOLATION}
 
 
-def test_a_broker_whose_cap_is_reached_is_told_so() -> None:
+def test_a_broker_whose_cap_is_reached_gets_that_reason() -> None:
     load = cluster(bundles={"hot": [1] * 20, "b": [1], "c": [1]}, hot=0.9, b=0.1, c=0.11)
     considered = planned(load, MoveLimits(max_moves_per_broker=1)).considered
 
@@ -107,14 +107,14 @@ def test_on_a_level_cluster_bundles_stay_because_it_is_balanced() -> None:
     assert considered.counts == {"a": 3, "b": 3}
 
 
-def test_a_broker_that_is_not_believed_keeps_its_bundles_for_that_reason() -> None:
+def test_a_broker_that_is_not_trusted_keeps_its_bundles_for_that_reason() -> None:
     load = cluster(bundles=2, untrusted=["x"], a=0.5, b=0.5, c=0.5, x=0.9)
     told = planned(load).considered.staying
 
     assert {row.reason for row in told if row.broker == "x"} == {Reason.OUT_DATED_DATA}
 
 
-def test_a_cycle_that_the_guard_refuses_has_looked_at_no_bundle() -> None:
+def test_a_cycle_that_the_guard_refuses_has_examined_no_bundle() -> None:
     assert planned(cluster(bundles=2, lost=["a", "b"], a=0.1, b=0.1, c=0.9)).considered == Considered()
 
 

@@ -1,4 +1,4 @@
-"""A field's docstring is its description in the schema, and nobody reads it before."""
+"""A field's docstring is its description in the schema, and is read only when the schema is rendered."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_class_inside_another_has_its_own() -> None:
     assert descriptions(Nested.Inner) == {"size": "Of the inner one."}
 
 
-def test_what_is_inherited_keeps_its_description_until_it_is_written_anew() -> None:
+def test_what_is_inherited_keeps_its_description_until_it_is_written_again() -> None:
     class Heir(Whole):
         """Without fields of its own."""
 
