@@ -28,7 +28,7 @@ from trimtab_strategies.params import Compatibility
 
 SHOWN: Mapping[str, tuple[str, str]] = {
     "ThresholdShedder": (
-        "Two hot ones among six",
+        "Two hot brokers of six",
         "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
     ),
     "OverloadShedder": (

@@ -29,7 +29,7 @@ SUMMARY = (
     ("mixed machines: points left", "Mixed machines", "imbalance"),
     ("shared machine: moves uphill", "A shared machine", "backward"),
     ("load jitter: moves in vain", "Load jitter", "moves"),
-    ("over placement: moves uphill", "Two hot ones among six", "backward"),
+    ("over placement: moves uphill", "Two hot brokers of six", "backward"),
     ("over unloading: moves", "Two brokers", "moves"),
     ("slow: rounds for 20 new brokers", "Twenty new brokers", "balanced"),
 )

@@ -52,7 +52,7 @@ TRUE: dict[str, list[Callable[[Any], bool]]] = {
         lambda v: v.our_threshold.backward == 0,
         lambda v: v.our_weighted.balanced is not None and not v.our_weighted.repeated and v.weighted.imbalance > 40,
     ],
-    "Two hot ones among six": [
+    "Two hot brokers of six": [
         lambda v: v.threshold.backward > 4 * v.our_threshold.backward,
         lambda v: v.uniform.backward == v.average.backward == 0 and v.uniform.quiet < v.average.quiet,
     ],
