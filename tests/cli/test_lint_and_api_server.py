@@ -50,7 +50,7 @@ BROKEN: Mapping[str, Manifest] = {
     "bearerToken and basic exclude each other": asking(bearerToken=ENTRY, basic={"username": ENTRY, "password": ENTRY}),
     "certificate and key belong together": asking(tls={"certificate": ENTRY}),
     "a header has a value or a secret": asking(headers=[{**HEADER, "secret": ENTRY}]),
-    "a header that says where a request goes": asking(headers=[{"name": "Host", "value": "a"}]),
+    "a header that controls the connection": asking(headers=[{"name": "Host", "value": "a"}]),
     "a clock's skew is 1s to 5m": policy(
         source={"prometheus": {"url": "http://prometheus:9090", "trust": {"maxClockSkew": "10m"}}}
     ),
