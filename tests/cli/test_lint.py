@@ -75,7 +75,7 @@ UNWISE = {
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
     "paused": ({"paused": True}, "decides nothing until this is changed"),
     "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is never asked"),
-    "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: What has to leave"),
+    "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: The amount to shed"),
 }
 
 

@@ -289,7 +289,7 @@ def test_only_what_is_to_be_filled_in_is_noted(changed: dict[str, Any], told: li
         (["--admin-url", "pulsar:8080"], "--admin-url pulsar:8080: the url's scheme 'pulsar' must be http or https"),
         (
             ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "prometheus:9090"],
-            "--prometheus-url prometheus:9090: the url's scheme 'prometheus' must be http or https; write it as http",
+            "--prometheus-url prometheus:9090: the url's scheme 'prometheus' must be http or https; write it like http",
         ),
         (
             ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "http://p:9090/?tenant=a"],

@@ -155,13 +155,13 @@ def test_what_cant_be_used_is_told_in_one_line(
 @pytest.mark.parametrize("option", [["--bearer-token-file", "x"], ["--resources", "pulsar"], ["--window", "1m"]])
 def test_how_a_url_is_asked_is_refused_where_there_is_none(option: list[str], capsys: Captured) -> None:
     assert main(["observe", "--policy", "main", "-n", "ns", *option]) == 2
-    assert f"{option[0]} goes with --url" in capsys.readouterr().err
+    assert f"{option[0]} works only with --url" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("length", ["0s", "soon", "-1m"])
 def test_a_window_that_is_none_is_refused(length: str, capsys: Captured) -> None:
     assert main(["observe", "--url", "http://x", "-n", "ns", f"--window={length}"]) == 2
-    assert "is no length of time" in capsys.readouterr().err
+    assert "is not a duration" in capsys.readouterr().err
 
 
 class Failing(StaticSource):

@@ -323,7 +323,7 @@ def test_a_configmap_that_names_another_setting_is_refused(
         assert main(scene.words) == 1
         said = capsys.readouterr().out
         assert "Pulsar: not restored: ConfigMap trimtab-pulsar-found: it names superUserRoles, but Trimtab" in said
-        assert "set the switches by hand, and delete the ConfigMap" in said
+        assert "set the switches manually, and delete the ConfigMap" in said
         assert (brokers.dynamic, scene.kept()) == (before, True)
 
 

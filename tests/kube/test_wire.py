@@ -53,7 +53,7 @@ def test_objects_are_parsed_as_they_are_read() -> None:
     items = iter(page.items)
 
     assert next(items) == OBJECTS[0]
-    with pytest.raises(ApiUnavailableError, match="a page of a list is no JSON"):
+    with pytest.raises(ApiUnavailableError, match="a page of a list is not JSON"):
         next(items)
 
 

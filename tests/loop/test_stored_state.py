@@ -48,7 +48,7 @@ def test_memory_that_a_strategy_trips_over_is_dropped_and_reported_and_the_polic
         await scene.whole_turn()
 
         assert scene.condition("Ready") == ("True", "Cycled")
-        assert any("what was remembered is dropped" in note for _, note in scene.events())
+        assert any("the strategy state is dropped" in note for _, note in scene.events())
         assert scene.memory()["shedder"]["brokers"]["ema"] != "garbage"
 
     play(HOT, story)

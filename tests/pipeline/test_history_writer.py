@@ -103,7 +103,7 @@ def test_a_table_that_cant_be_written_keeps_the_next_state_in_memory(
     assert read_state(keeping.bundles.state(AT + 180, HOUR))["seen"].to_pylist() == [AT + 120]
     assert keeping.bundles.state(AT + 120, HOUR) == tmp_path / "bundles" / "20250615T150000.000000Z.parquet"
     assert not isinstance(keeping.brokers.state(AT + 180, HOUR), Path)
-    assert caplog.text.count("can't be written, averages go on in memory") == 1
+    assert caplog.text.count("can't be written, averages continue in memory") == 1
     assert keeping.keep(MEASURED, load(AT + 180), WORLD) == ""
     assert keeping.bundles.state(AT + 240, HOUR) == tmp_path / "bundles" / "20250615T150300.000000Z.parquet"
     assert caplog.text.count(f"the history below {tmp_path} is written again") == 1

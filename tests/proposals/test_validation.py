@@ -82,7 +82,7 @@ IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
     "it is on its way elsewhere": (scene(wished(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
     "it is pinned": (scene(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
     "it is divided": (scene(bundle(state="Splitting")), Reason.SPLITTING, "being split"),
-    "it flapped": (replace(scene(), quarantine={"b": 0.0}), Reason.QUARANTINED, "left alone"),
+    "it flapped": (replace(scene(), quarantine={"b": 0.0}), Reason.QUARANTINED, "is quarantined"),
     "its namespace stays": (
         scene(space=topic_namespace(policy=NamespacePolicy(unload=False))),
         Reason.EXCLUDED,

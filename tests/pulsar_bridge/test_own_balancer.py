@@ -179,7 +179,7 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
             await wheel.check()
             assert pulsar.dynamic[SHEDDING] == value
             assert scene.context.link.own_balancer.disabled is False
-            assert "does not fight" in scene.context.link.own_balancer.text
+            assert "only shows plans" in scene.context.link.own_balancer.text
         assert scene.context.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
 
         scene.clock += 3700

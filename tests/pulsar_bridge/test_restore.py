@@ -124,7 +124,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
             await wheel.check()
             assert pulsar.written == []
             assert context.link.own_balancer.disabled is False
-            assert f"in the cluster at {brokers.url} is put back there first" in context.link.own_balancer.text
+            assert f"of the cluster at {brokers.url} must be restored first" in context.link.own_balancer.text
             if way == "it answers":
                 await release.check()
                 assert brokers.dynamic == {}

@@ -231,7 +231,10 @@ def _told(c: Carrying, name: str) -> None:
     assert c.fake.owners[c.full[name]] == c.ids["c"]
     assert c.fake.count("/unload") == 2
     assert c.result("Returned") == 1
-    assert ("UnloadReturned", f"{name}: a took it back before it had released it; moved to c") in c.scene.events()
+    assert (
+        "UnloadReturned",
+        f"{name}: a became its owner again before the release had ended; moved to c",
+    ) in c.scene.events()
 
 
 def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carry) -> None:

@@ -281,10 +281,10 @@ def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
     [
         (
             Issuer(name="https://evil.example/realm"),
-            "calls itself https://evil.example/realm: issuerUrl must be the same",
+            "names itself https://evil.example/realm: issuerUrl must be the same",
         ),
-        (Issuer(name="{url}/other"), "calls itself http://127.0.0.1:[0-9]+/other: "),
-        (Issuer(name="-"), "calls itself -: |calls itself nothing: "),
+        (Issuer(name="{url}/other"), "names itself http://127.0.0.1:[0-9]+/other: "),
+        (Issuer(name="-"), "names itself -: |names itself nothing: "),
         (Issuer(endpoint="-"), "names no token_endpoint: check what issuerUrl leads to"),
     ],
 )
@@ -482,5 +482,5 @@ def test_what_is_no_certificate_is_refused_by_its_name(authority: Authority) -> 
     with pytest.raises(CredentialsError, match="ca holds no certificate"):
         Bearer(Credentials(ca="-----BEGIN NOTHING-----\n"))
     (certificate, _), (_, other) = authority.client("one"), authority.client("other")
-    with pytest.raises(CredentialsError, match="certificate and key are no pair"):
+    with pytest.raises(CredentialsError, match="certificate and key are not a pair"):
         Bearer(Credentials(certificate=pem(certificate), key=pem(other)))

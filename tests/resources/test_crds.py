@@ -96,7 +96,7 @@ def test_writing_the_status_leaves_the_desired_owner_alone(trimtab_crds: Control
         ("bundle.spec.owner", "Change it to move the bundle"),
         ("balancingpolicy.spec.mode", "`DryRun`: show the planned moves"),
         ("balancingpolicy.spec.shedder", "Which bundles leave which brokers"),
-        ("balancingpolicy.spec.shedder.thresholdShedder.threshold", "Percent points above the average"),
+        ("balancingpolicy.spec.shedder.thresholdShedder.threshold", "Percentage points above the average"),
         ("broker.spec.schedulable", "Whether the broker may receive bundles"),
     ],
 )

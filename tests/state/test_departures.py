@@ -103,7 +103,7 @@ def test_each_statefulset_has_its_own_next_pod() -> None:
 def evacuated(load: ClusterLoad, *pods: PodRecord) -> str:
     """Why shedding pauses, empty when it does not."""
     records = {found.name: broker(found.name) for found in pods}
-    pause = departures(records, {found.name: found for found in pods}, {}, NOW).evacuation(load).pause
+    pause = departures(records, {found.name: found for found in pods}, {}, NOW).drains(load).pause
     return pause.detail if pause is not None else ""
 
 
@@ -212,15 +212,15 @@ class Restart:
             self.memory,
             np.random.default_rng(0),
             Reason.ROLLING_OUT,
-            restarted=leaving.evacuation().restarted,
+            restarted=leaving.drains().restarted,
         )
         self._make({move.bundle: move.destination for move in made.plan.moves}, load, rows)
 
     def cycle(self, **limits: int) -> int:
         """One decision; how many moves it made."""
         rows, load = self.rows(), self.load()
-        evacuation = departures(self.brokers, self.pods, {}, NOW).evacuation(load)
-        decided = decide(load, PAIR, MoveLimits(**limits), self.memory, np.random.default_rng(0), drains=evacuation)
+        drains = departures(self.brokers, self.pods, {}, NOW).drains(load)
+        decided = decide(load, PAIR, MoveLimits(**limits), self.memory, np.random.default_rng(0), drains=drains)
         self.memory = decided.memory
         self._make({move.bundle: move.destination for move in decided.plan.moves}, load, rows)
         return len(decided.plan.moves)

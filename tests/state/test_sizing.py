@@ -130,7 +130,7 @@ def test_a_cluster_that_is_too_small_is_reported_once_by_condition_and_event(pla
         assert scene.condition("RightSized") == ("False", "TooSmall")
         told = [note for reason, note in scene.events() if reason == "TooSmall"]
         assert told == [
-            "RightSized: cpu is used by 80% over all 3 brokers: 4 brokers would be about right (spec.advice)"
+            "RightSized: average cpu usage of all 3 brokers is 80%: 4 brokers would be about right (spec.advice)"
         ]
 
         scene.edit(advice={"enabled": False})

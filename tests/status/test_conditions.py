@@ -186,7 +186,7 @@ def test_a_broker_that_was_never_measured_does_not_count_as_idle() -> None:
     status = policy_status(result(plan=found, load=load, namespace="messaging"), {}, in_flight=0)
 
     message = next(c["message"] for c in status["conditions"] if c["type"] == "Balanced")
-    assert message.startswith("CPU between 50 % and 52 %; that of c is unknown")
+    assert message.startswith("CPU between 50 % and 52 %; CPU of c is unknown")
     assert status["proposal"]["cpuBefore"] == {"lowest": 50.0, "highest": 52.0}
     assert "directMemory" not in {found["resource"] for found in status["proposal"]["ranges"]}
 
@@ -197,7 +197,7 @@ def test_what_is_no_longer_known_of_a_broker_is_not_reported_as_its_cpu() -> Non
 
     assert status["proposal"]["cpuBefore"] == {"lowest": 80.0, "highest": 80.0}
     message = next(c["message"] for c in status["conditions"] if c["type"] == "Balanced")
-    assert message.startswith("CPU between 80 % and 80 %; that of b is unknown")
+    assert message.startswith("CPU between 80 % and 80 %; CPU of b is unknown")
 
 
 def unmeasured(load: ClusterLoad, broker: str) -> ClusterLoad:
@@ -224,7 +224,9 @@ def test_a_history_that_cant_be_written_is_a_condition_until_it_is_written_again
     full = conditions(result(plan=plan(), unwritten="the history below /h can't be written: No space left"), [])
     (told,) = [c for c in full if c["type"] == "HistoryWritable"]
     assert (told["status"], told["reason"]) == ("False", "NotWritten")
-    assert told["message"].startswith("the history below /h can't be written: No space left; averages go on in memory")
+    assert told["message"].startswith(
+        "the history below /h can't be written: No space left; averages continue in memory"
+    )
     assert ("HistoryWritable", "NotWritten") in [(c["type"], c["reason"]) for c in transitions([], full)]
     refused = conditions(result(refusal=HeldBack("", Reason.PAUSED, "paused")), full)
     assert by_type(refused)["HistoryWritable"] == ("False", "NotWritten")

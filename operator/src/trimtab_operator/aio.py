@@ -1,9 +1,9 @@
-"""Tasks of asyncio, and what keeps the event loop responsive.
+"""Helpers for asyncio tasks, and settings that keep the event loop responsive.
 
-Python's garbage collector examines every live container again and again to find cycles. With 60,000 records that is a
-pause of a tenth of a second, and there is nothing to find: no record refers back. So the collector runs rarely, and
-`freeze_heap` exempts the records that exist once the stores are complete. A record that is replaced is freed all the
-same, by its reference count.
+Python's garbage collector examines every live container repeatedly to find cycles. With 60,000 records that is a
+pause of a tenth of a second, and it finds nothing: no record is part of a cycle. So the collector runs rarely, and
+`freeze_heap` exempts the records that exist once the stores are complete. A replaced record is still freed, by its
+reference count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 RESTART_AFTER = 5.0
-"""Seconds until a background task that ended by a defect is started again."""
+"""Seconds until a background task that crashed is started again."""
 
 CHECK_EVERY = 0.5
 """Seconds between two measurements of the event loop's delay."""
@@ -60,7 +60,7 @@ async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence
 
 
 def kept_running(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """A task that runs until it is cancelled. When `run` ends by a defect, that is logged and `run` starts again."""
+    """A task that runs until it is cancelled. When `run` raises, the error is logged and `run` starts again."""
 
     async def keep_running() -> None:
         while True:
@@ -86,7 +86,7 @@ async def measure_delay(observe: Callable[[float], object], every: float = CHECK
 
 
 def collect_seldom() -> None:
-    """Have the collector run rarely, and not on what is loaded already. Call it before the stores fill."""
+    """Make the collector run rarely, and exempt the objects loaded so far. Call it before the stores fill."""
     gc.set_threshold(YOUNG, MIDDLE, OLD)
     gc.freeze()
 

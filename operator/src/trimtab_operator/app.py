@@ -114,7 +114,7 @@ async def following(cluster: ClusterState) -> AsyncIterator[None]:
 
 
 async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None:
-    """Keep `nodes` up to date; without the right to list nodes, log that once and do without."""
+    """Keep `nodes` up to date. Without the permission to list nodes, log that once, and return."""
     try:
         async for _ in cluster.api.list(NODES, "", limit=1):
             break
@@ -167,7 +167,7 @@ def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], A
     bridge = Bridge(cluster, fence, parts)
     return {
         "bridge": bridge.run,
-        "letting go": BalancerRelease(cluster, fence.check).run,
+        "release": BalancerRelease(cluster, fence.check).run,
         "discovery": lambda: discover_brokers(cluster),
         "examination": lambda: examine_topic_namespaces(cluster),
         "splits": splits_of(cluster, lambda: bridge.admin).run,

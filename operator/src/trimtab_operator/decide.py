@@ -34,7 +34,7 @@ async def decide_plan(snapshot: Snapshot, run: PolicyRun) -> Decided:
     """The moves and splits that the policy's strategies plan for `snapshot`."""
     settings, now, rng = run.settings, snapshot.load.now, _rng(snapshot)
     moved = run.state.moved_last_hour(now)
-    plan = partial(decide, moved_last_hour=moved, drains=snapshot.evacuation)
+    plan = partial(decide, moved_last_hour=moved, drains=snapshot.drains)
     return await _decided(run, lambda memory: plan(snapshot.load, settings.pair, settings.limits, memory, rng()))
 
 
@@ -43,7 +43,7 @@ async def assign_owners(snapshot: Snapshot, names: Sequence[str], reason: Reason
     settings, rng = run.settings, _rng(snapshot)
     rows = np.array([snapshot.load.bundles.index[name] for name in names], dtype=np.int64)
     pair, limits = settings.pair, settings.limits
-    plan = partial(assign, reason=reason, selection=pair.selection, restarted=snapshot.evacuation.restarted)
+    plan = partial(assign, reason=reason, selection=pair.selection, restarted=snapshot.drains.restarted)
     return await _decided(run, lambda memory: plan(snapshot.load, rows, pair.placement, limits, memory, rng()))
 
 

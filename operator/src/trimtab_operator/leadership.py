@@ -43,7 +43,7 @@ ASK_AGAIN = 0.5
 
 
 async def elected(cluster: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
-    """Stand by until we lead; False when asked to stop before. A process with incomplete stores is no candidate."""
+    """Stand by until we lead; False when asked to stop before. A process with incomplete stores is not a candidate."""
     log.info("%s stands by", elector.candidacy.identity)
     campaign, stopped = asyncio.create_task(_campaign(cluster, elector)), asyncio.create_task(stop.wait())
     try:

@@ -25,7 +25,7 @@ from trimtab_pipeline.snapshot_tables import BROKER_SNAPSHOT, QUALITY, broker_ta
 from trimtab_strategies.model import ClusterLoad
 
 _LOGGER = logging.getLogger(__name__)
-_UNWRITTEN = ("can't be written, averages go on in memory", "is written again")
+_UNWRITTEN = ("can't be written, averages continue in memory", "is written again")
 _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
 
 TABLES = {

@@ -126,11 +126,11 @@ def left_alone(policy: Object, lease: Object | None, now: float) -> str:
     cycle = epoch((status.get("lastCycle") or {}).get("time"))
     if _recent(cycle, policy, now) or not (problem := _problem(lease, now)):
         return ""
-    told = "it has had no cycle yet" if math.isnan(cycle) else f"its last cycle was {ago(cycle, now)}"
+    state = "it has had no cycle yet" if math.isnan(cycle) else f"its last cycle was {ago(cycle, now)}"
     if seen < generation:
-        told += f", and generation {generation} of it has not been read (observedGeneration is {seen})"
+        state += f", and generation {generation} of it has not been read (observedGeneration is {seen})"
     run = f"trimtab run --namespace {meta.get('namespace', '')}"
-    return f"no operator manages this policy: {problem}, {told}; start one for this namespace: {run}"
+    return f"no operator manages this policy: {problem}, {state}; start one for this namespace: {run}"
 
 
 def _recent(cycle: float, policy: Object, now: float) -> bool:

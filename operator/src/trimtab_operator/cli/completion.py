@@ -28,7 +28,7 @@ PATIENCE = 2.0
 """Seconds that the cluster has to answer."""
 
 _MOST = 500
-"""Names that are offered at most."""
+"""Maximum number of names to suggest."""
 
 _KINDS: Mapping[str, str] = {
     "policy": "balancingpolicies",
@@ -152,7 +152,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code."""
+    """Run the verb and return the exit code."""
     shell = arguments.shell
     text = _KUBECTL if shell == "kubectl" else shellcode(["trimtab"], use_defaults=False, shell=shell)
     print(text.strip())

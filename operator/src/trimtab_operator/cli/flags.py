@@ -40,15 +40,15 @@ class _OneNamespaceAlone(argparse.Action):
 
 
 def add_cluster_flags(
-    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, told: str = ""
+    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, help_text: str = ""
 ) -> None:
     """Add ``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
 
     required: whether ``-n`` must be given, instead of the context's namespace. everywhere: whether ``-A`` is allowed.
-    told: the help of ``-n``, if it is not just the namespace of a messaging cluster.
+    help_text: the help of ``-n``, if it is not just the namespace of a messaging cluster.
     """
     usual = _NAMESPACE if required else _OF_THE_CONTEXT
-    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=told or usual)
+    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=help_text or usual)
     if everywhere:
         parser.add_argument("--all-namespaces", "-A", action="store_true", help="all namespaces")
     else:
@@ -98,9 +98,9 @@ _CHOICES = {"--resources": ("kubernetes", "pulsar"), "--method": ("POST", "GET")
 def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
     """Add options that need ``--url``."""
     group = parser.add_argument_group("with --url")
-    for name, value, told in _OPTIONS:
+    for name, value, help_text in _OPTIONS:
         metavar = None if name in _CHOICES else value
-        group.add_argument(name, metavar=metavar, choices=_CHOICES.get(name), help=told)
+        group.add_argument(name, metavar=metavar, choices=_CHOICES.get(name), help=help_text)
     window = "window of rates, such as 5m; at least two scrape intervals (60s)"
     group.add_argument("--window", metavar="LENGTH", type=_length, help=window)
 
@@ -109,7 +109,7 @@ def check_prometheus_options(arguments: argparse.Namespace) -> None:
     """Refuse these options without ``--url``, which ignores them. Raises `CommandError`."""
     given = [name for name in ("--window", *(name for name, *_ in _OPTIONS)) if _value(arguments, name) is not None]
     if given and not arguments.url:
-        raise CommandError(f"{given[0]} goes with --url; a policy says in spec.source how its Prometheus is asked")
+        raise CommandError(f"{given[0]} works only with --url; a policy has its own settings in spec.source")
 
 
 def prometheus_settings(arguments: argparse.Namespace, *, hot_bundles: int) -> PrometheusSettings:
@@ -141,7 +141,7 @@ def _length(text: str) -> float:
     except ValueError:
         length = 0.0
     if length <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 90s, 5m or 1h30m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 5m or 1h30m")
     return length
 
 
@@ -161,7 +161,7 @@ def _credentials(arguments: argparse.Namespace) -> Credentials:
 
 
 def _token(arguments: argparse.Namespace) -> dict[str, str]:
-    """The token's file; for a Connect server, which can't read our files, the present token."""
+    """The token's file. For a Connect server, which can't read our files, the content of the file."""
     if not arguments.bearer_token_file:
         return {}
     if arguments.spark.startswith(_REMOTE):
@@ -184,7 +184,7 @@ def _text(arguments: argparse.Namespace, option: str) -> str:
 
 
 def _pem(arguments: argparse.Namespace, option: str) -> str:
-    """As `_text`, of a PEM file: other text would be taken for a file name, and appear in messages."""
+    """As `_text`, for a PEM file. Other text would be read as a file name, and appear in messages."""
     text = _text(arguments, option)
     if text and _PEM not in text:
         raise CommandError(f"{option} {_value(arguments, option)} holds no PEM text (there is no {_PEM})")
@@ -211,8 +211,8 @@ def add_pulsar_options(parser: argparse.ArgumentParser, *, required: bool) -> No
     """Add ``--admin-url`` and its credentials."""
     url = "base URL of any broker's admin API, such as http://127.0.0.1:8080"
     parser.add_argument("--admin-url", metavar="URL", required=required, help=url)
-    for name, told in _FILES:
-        parser.add_argument(name, metavar="FILE", type=Path, help=told)
+    for name, help_text in _FILES:
+        parser.add_argument(name, metavar="FILE", type=Path, help=help_text)
     parser.add_argument(
         "--timeout",
         type=float,

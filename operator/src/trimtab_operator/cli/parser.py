@@ -36,7 +36,7 @@ VERBS: Mapping[str, Verb] = {
     "status": Verb("commands.status", "show the state of policies and their proposals"),
     "plan": Verb("commands.plan", "show what the next cycle would do"),
     "explain": Verb("why.command:register_explain", "explain the last decision on a bundle or a broker"),
-    "why-not": Verb("why.command:register_why_not", "explain why a bundle did not move, or a broker got none"),
+    "why-not": Verb("why.command:register_why_not", "explain why a bundle did not move, or a broker got no bundles"),
     "approve": Verb("commands.proposal:register_approve", "approve the proposal that a policy shows"),
     "refresh": Verb("commands.proposal:register_refresh", "replace a policy's proposal with a new one"),
     "stop": Verb("commands.proposal:register_stop", "stop an approved proposal, or withdraw a waiting one"),
@@ -125,7 +125,7 @@ def _no_verb(word: str, verbs: Iterable[str]) -> str:
 
 
 def _spoken(parser: argparse.ArgumentParser) -> None:
-    """Name the program in a verb's help as it was called."""
+    """Set the program name in a verb's help to the name that the user called."""
     parser.description, parser.epilog = spoken(parser.description or ""), spoken(parser.epilog or "")
 
 

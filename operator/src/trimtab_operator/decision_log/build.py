@@ -142,7 +142,7 @@ def _is_number(value: object) -> bool:
 
 
 def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[int]]:
-    """Weighted usage (n,) of percents (n, 5), NaN unknown, and the column that it comes from."""
+    """Weighted usage (n,) of percents (n, 5), NaN if unknown, and the column that it comes from."""
     columns = np.array(MODULAR_COLUMNS)
     weighted = percents[:, columns] * np.array(weights)[columns]
     blank = np.where(np.isfinite(weighted), weighted, -np.inf)

@@ -55,7 +55,7 @@ def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] |
 
 
 def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[DecisionRecord] = ()) -> DecisionRecord:
-    """The record with the usage of its brokers in the decision `now`; itself when that is too early or was done.
+    """The record with the usage of its brokers in the decision `now`; unchanged if it is too early, or has them.
 
     later: the decisions between the two.
     """

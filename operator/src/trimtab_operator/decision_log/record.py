@@ -23,7 +23,7 @@ STEADY = 5.0
 
 
 class Held(Status):
-    """An action that was held back, and why. subject: a broker or bundle, empty the whole cycle."""
+    """An action that was held back, and why. subject: a broker or bundle; empty for the whole cycle."""
 
     subject: str = ""
     reason: Reason
@@ -78,7 +78,7 @@ class MoveView(Status):
     bundle: str
     """In Pulsar's spelling."""
     name: str
-    """Of the Bundle object."""
+    """Name of the Bundle object."""
     source: str
     destination: str
     reason: Reason
@@ -267,10 +267,10 @@ class DecisionRecord(Status):
         try:
             found = cls.model_validate_json(text)
         except ValidationError as error:
-            raise UnreadableContentError(f"it is no record of a decision ({error!s:.200})") from error
+            raise UnreadableContentError(f"it is not a decision record ({error!s:.200})") from error
         check_version("it", found.version, known=RECORD_VERSION)
         return found
 
 
 _OF_ITS_OWN = frozenset({Reason.PINNED, Reason.QUARANTINED, Reason.EXCLUDED, Reason.NO_LOAD_DATA, Reason.SOLE_BUNDLE})
-"""Lasting reasons for which a bundle stays, which don't depend on the size of other bundles."""
+"""Permanent reasons why a bundle stays. They don't depend on the size of other bundles."""

@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 KEPT = 10
-"""Number of decisions that the ConfigMap holds, at most."""
+"""Maximum number of decisions in the ConfigMap."""
 
 MOST_BYTES = 384 * 1024
-"""Of the compressed records: 512 KiB in base64."""
+"""Maximum number of bytes of the compressed records: 512 KiB in base64."""
 
 _KEY = "decisions.json.gz"
 
@@ -60,7 +60,7 @@ DECISIONS: StoredFormat[Records] = StoredFormat(
     shorten=lambda records: records[1:] if len(records) > 1 else None,
     most_bytes=MOST_BYTES,
 )
-"""The last decisions as JSON lines. Where they are too large, the oldest are left out."""
+"""The last decisions as JSON lines. If they are too large, the oldest are left out."""
 
 
 def decision_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Records]:
@@ -139,7 +139,7 @@ class Recorder:
                 log.warning("policy %s: a decision could not be written to the history: %s", self.policy, error)
 
     def _learnt(self, record: DecisionRecord, before: tuple[DecisionRecord, ...]) -> tuple[DecisionRecord, ...]:
-        """The decisions of `before` with their outcomes, each itself when nothing is new."""
+        """The decisions of `before` with their outcomes. A decision without news is returned as it is."""
         bundles, now = self.context.stores.bundles.items, self.context.now()
         known = [followed(old, bundles, now) for old in before]
         return tuple(measured(old, record, known[k + 1 :]) for k, old in enumerate(known))

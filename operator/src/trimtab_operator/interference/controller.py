@@ -1,4 +1,4 @@
-"""Detects other clients that move a policy's bundles: quarantines flapping bundles, retreats before competitors."""
+"""Detects other clients that move a policy's bundles. Quarantines flapping bundles, and stops moves that compete."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
 
 OFTEN = 3
-"""Changes of owner within the cool-down from which a bundle flaps, wherever it goes."""
+"""Number of owner changes within the cool-down from which a bundle flaps, whichever brokers it moves to."""
 
 MOST_QUARANTINED = 1000
 """Quarantined bundles that are kept. Of more, those whose quarantine ends first are dropped."""
 
 
 def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
-    """Why a bundle with this history (oldest first) flaps, in words; empty when it does not.
+    """Why a bundle with this history (oldest first) flaps; empty when it does not.
 
     cool_down: seconds, of the policy. Within it the policy moves no bundle twice, so another client did. Changes by
     people alone are not flapping.
@@ -113,13 +113,13 @@ class InterferenceController:
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
         """The policy's state after the ownership changes since the last round. policy: as read.
 
-        Store it before `tell` reports it: each change is seen once. Raises `ApiError` before any change is taken.
+        Store it before `publish` reports it: each change is seen once. Raises `ApiError` before any change is taken.
         """
         remembered, settings, now = run.state, run.settings, self.context.now()
         gone = await self._released_bundles(remembered.quarantine)
         released = await take_release(self.context.api, policy)
         changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
-        if settings.paused:  # a person is at work, and the policy makes no moves that could be undone
+        if settings.paused:  # a person changes owners, and the policy makes no moves that could be undone
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
         for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
             self.context.metrics.external_moves.labels(self.policy, kind.value).inc(count)
@@ -128,7 +128,7 @@ class InterferenceController:
         competition = (
             NO_COMPETITION if released else remembered.competition.after(changes, settings.max_undone_moves, now)
         )
-        await self._tell_events(flapped, competition, remembered.competition, changes)
+        await self._publish_events(flapped, competition, remembered.competition, changes)
         same = kept == remembered.quarantine and competition == remembered.competition
         return remembered if same else replace(remembered, quarantine=kept, competition=competition)
 
@@ -155,7 +155,7 @@ class InterferenceController:
             self.context.ownership_changes.forget(name)
         return [*released, *(name for name in quarantine if name not in bundles)]
 
-    async def _tell_events(
+    async def _publish_events(
         self,
         flapped: Mapping[str, str],
         competition: Competition,
@@ -164,7 +164,7 @@ class InterferenceController:
     ) -> None:
         if flapped:
             shown = some([f"{name} {what}" for name, what in flapped.items()], between="; ")
-            await self.publisher.event("Warning", str(Reason.QUARANTINED), f"left alone from now on: {shown}")
+            await self.publisher.event("Warning", str(Reason.QUARANTINED), f"quarantined: {shown}")
         if competition.retreats and competition.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             reason, note = str(Reason.COMPETING_BALANCER), await self._competitor(last, competition)
@@ -190,7 +190,7 @@ class InterferenceController:
         what = f"{writer} wrote {last.taken} over spec.owner of {last.bundle}"
         return f"its moves are undone, last when {what}: leave spec.owner out of what {writer} applies; {until}"
 
-    async def tell(self, run: PolicyRun, policy: Mapping[str, Any]) -> None:
+    async def publish(self, run: PolicyRun, policy: Mapping[str, Any]) -> None:
         """Write the conditions and the list of quarantined bundles, when they changed.
 
         A policy without interference is not written to. policy: as read; its status may report interference that an
@@ -218,17 +218,15 @@ def _status(
     previous: Mapping[str, Any], kept: Mapping[str, float], competition: Competition, now: float, generation: int
 ) -> dict[str, Any]:
     conditions = previous.get("conditions") or []
-    text = f"{counted(len(kept), 'bundle')} came back again and again: left alone for a while"
+    text = f"{counted(len(kept), 'bundle')} returned repeatedly after moves, and cannot be moved for a while"
     flap = (
-        ("True", str(Reason.QUARANTINED), text)
-        if kept
-        else ("False", ConditionReason.SETTLED, "no bundle comes back again")
+        ("True", str(Reason.QUARANTINED), text) if kept else ("False", ConditionReason.SETTLED, "no bundle is flapping")
     )
-    until = f"others undo what this policy moves: it {advises_until(competition)}"
+    until = f"another client reverts the moves of this policy: it {advises_until(competition)}"
     competing = (
         ("True", str(Reason.COMPETING_BALANCER), until)
         if competition.retreating(now)
-        else ("False", ConditionReason.ALONE, "no one undoes its moves")
+        else ("False", ConditionReason.ALONE, "no other client reverts its moves")
     )
     for kind, values in ((PolicyCondition.FLAPPING, flap), (PolicyCondition.COMPETING_BALANCER, competing)):
         conditions = set_condition(conditions, kind, *values, generation, now)

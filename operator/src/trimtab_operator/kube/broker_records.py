@@ -19,11 +19,11 @@ class BrokerRecord:
 
     pod, address: what it stands for; one may be empty.
     capacity:     declared limits only: cpu (cores), memory (bytes), networkIn and networkOut (bytes/s).
-    failure_domain, version, load_manager: what it is, as its spec says; empty when that does not.
-    load:         percent of its limits as last written to its status, by the same words.
+    failure_domain, version, load_manager: from its spec; empty if not set there.
+    load:         percent of its limits as last written to its status, by resource.
     last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
-    weight:       how much it should carry relative to the others as its spec says, None when that does not.
-    target_weight, score: as last written to its status, None when they were not.
+    weight:       how much it should carry relative to the others, from its spec; None if not set there.
+    target_weight, score: as last written to its status; None if they never were.
     policy:       the policy that selects it, as last written to its status; empty when none ever did.
     discovered:   whether Trimtab created it for a pod or broker, and no person has set anything since.
     conditions:   of its status.
@@ -59,8 +59,8 @@ class BrokerRecord:
 class PodRecord:
     """One pod. ready: its condition Ready is True; deleted: it is being terminated.
 
-    node: that it runs on, empty none yet. created: epoch seconds. since: epoch seconds of its latest change: creation,
-    deletion request, or becoming ready or not. NaN unknown.
+    node: that it runs on; empty at first. created: epoch seconds. since: epoch seconds of its latest change: creation,
+    deletion request, or becoming ready or not. NaN if unknown.
     """
 
     name: str

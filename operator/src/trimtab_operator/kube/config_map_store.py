@@ -84,7 +84,7 @@ class StoredFormat(Generic[T]):
     encode:     texts by key of a value, given the value that is stored already (None unknown). It may leave out keys
                 whose text is the same.
     decode:     the value of the texts. Raises ValueError for texts that `encode` did not make.
-    remedy:     what a person does about content that can't be read, in words.
+    remedy:     text that tells a person what to do about content that can't be read.
     inherit:    what a new policy takes over from a deleted one of its name; None: nothing.
     epoch:      epoch of the leader that made a value; None: the last writer wins.
     shorten:    a smaller value to store in place of one that is too large; None: there is none.
@@ -112,7 +112,7 @@ class StoredFormat(Generic[T]):
     def fit(self, value: T, texts: Mapping[str, Text]) -> tuple[T, dict[str, Any]]:
         """The value to store, which is `value` or a shortened one, and its `data` and `binaryData`.
 
-        texts: of `value`. The content is larger than `most_bytes` only where no shorter value is left.
+        texts: of `value`. The content exceeds `most_bytes` only if no shorter value exists.
         """
         content = _content(texts)
         while self.shorten is not None and size(content) > self.most_bytes:

@@ -116,7 +116,7 @@ def default_namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
-    """Namespace of each context by the context's name (empty none), and the name of the current context.
+    """Namespace of each context by the context's name (empty if none), and the name of the current context.
 
     Of several files the first that sets a value counts, as in kubectl. Raises `ConnectionSettingsError`.
     """

@@ -1,4 +1,4 @@
-"""`EventPoster`: posts Kubernetes Events, and counts repetitions instead of posting them. Kopf's Events don't."""
+"""`EventPoster`: posts Kubernetes Events, and counts repetitions instead of posting them, unlike Kopf."""
 
 from __future__ import annotations
 

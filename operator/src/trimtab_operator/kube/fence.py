@@ -55,7 +55,7 @@ class Fence:
         self._until = _CLOSED
 
     def check(self, what: str) -> None:
-        """Raise `FencedError` when the fence is closed. what: the write, in words."""
+        """Raise `FencedError` when the fence is closed. what: text that describes the write."""
         if not self.left:
             raise FencedError(f"{what} was not sent: this process does not lead")
 

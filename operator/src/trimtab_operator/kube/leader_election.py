@@ -64,7 +64,7 @@ class Candidacy:
     name:     of the Lease object, the same in all replicas.
     duration: seconds without a renewal after which others may take over.
     deadline: seconds after which a leader that could not renew stops its writes.
-    retry:    seconds between two attempts, at most. Each wait is shortened at random, so that replicas don't coincide.
+    retry:    maximum seconds between two attempts. Each wait is shortened at random, so that replicas don't coincide.
     """
 
     name: str = LEASE
@@ -90,7 +90,7 @@ class Elector:
     """Campaigns for the Lease, renews it and releases it, for one term. A process that lost it does not campaign again.
 
     api: has no fence, because the elector opens it, and little patience.
-    leader: identity of the last known holder, empty none. epoch: of our own term, 0 before it.
+    leader: identity of the last known holder; empty if none. epoch: of our own term, 0 before it.
     """
 
     api: Api

@@ -102,12 +102,12 @@ def owned_by(topic_namespace: str, uid: str) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "TopicNamespace", "name": topic_namespace, "uid": uid}
 
 
-def bundle_manifest(  # noqa: PLR0917  what a bundle is, in the order in which one says it
+def bundle_manifest(  # noqa: PLR0917  the parts of a bundle's identity, in the usual order
     name: str, topic_namespace: str, uid: str, lower: str, upper: str, spec: Raw, parent: str = ""
 ) -> dict[str, Any]:
     """The manifest of a Bundle with a range (``0x%08x``) of a TopicNamespace object, which controls it.
 
-    spec: further fields of its spec. parent: the Bundle that is being split into it, empty none.
+    spec: further fields of its spec. parent: the Bundle that is being split into it; empty if none.
     """
     meta: dict[str, Any] = {"name": name, "ownerReferences": [{**owned_by(topic_namespace, uid), "controller": True}]}
     if parent:

@@ -34,16 +34,16 @@ class BundleRecord:
     lower, upper:        ``0x%08x``.
     owner:               desired owner (spec); status_owner: observed owner (status). Names of Brokers, or empty.
     state:               Free, Assigning, Owned, Releasing or Splitting.
-    since:               epoch seconds at which status_owner or state last changed, NaN never.
+    since:               epoch seconds at which status_owner or state last changed, NaN if never.
     assigned_owner, reason, assigned_at: the owner that the operator last chose, why, and when (epoch seconds). Empty,
-                         empty and NaN when a person wrote the first desired owner. One that a person wrote over
-                         another is noted (`ADMIN`).
-    assigned_epoch:      epoch of the leader that chose or noted it; 0 when a person wrote the first desired owner.
+                         empty and NaN when a person wrote the first desired owner. When a person overwrites a desired
+                         owner, the operator sets the reason `ADMIN`.
+    assigned_epoch:      epoch of the leader that wrote the reason; 0 when a person wrote the first desired owner.
     policy:              the policy that chose it, empty when a person did.
     released:            whether a person asks to end its quarantine.
     made:                whether its TopicNamespace controls it; a Bundle that a person created has no controller.
-    split:               the BundleSplit that splits it now, empty none.
-    parent:              the Bundle that is being split into it, empty none.
+    split:               the BundleSplit that splits it now; empty if none.
+    parent:              the Bundle that is being split into it; empty if none.
     created:             creation time of the object, as Kubernetes writes it (RFC 3339, UTC); compares as text.
     """
 
@@ -136,7 +136,7 @@ FINISHED = frozenset({Phase.COMPLETED, Phase.FAILED})
 class SplitRecord:
     """One BundleSplit at one resourceVersion.
 
-    created, finished_at: epoch seconds, NaN never. conditions: of its status.
+    created, finished_at: epoch seconds, NaN if never. conditions: of its status.
     owned: whether another object owns it, and it is deleted with that object.
     """
 
@@ -185,9 +185,9 @@ class TopicNamespaceRecord:
 
     name:       of the object; full_name: ``tenant/name`` as Pulsar spells it.
     policy:     settings for its bundles.
-    bundles:    number of bundles that it was cut into, 0 while it was not.
+    bundles:    number of bundles created for it at first; 0 before that.
     conditions: of its status.
-    asked:      number of bundles that it starts with.
+    asked:      number of bundles that it is to start with.
     discovered: whether Trimtab created it for a namespace of Pulsar, which it follows.
     going:      whether it is being deleted.
     move_costs: of the latest moves of its bundles.

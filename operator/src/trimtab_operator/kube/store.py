@@ -136,7 +136,7 @@ class Store(Generic[T]):
         self.synced.set()
 
     async def _follow(self) -> None:
-        """Watch again and again, each time from where the last watch ended. Raises `GoneError` if it can't resume."""
+        """Watch repeatedly, each time from where the last watch ended. Raises `GoneError` if it can't resume."""
         failures, waits = 0, backoff(first=0.2, longest=5.0)
         while failures < RESUMES:
             before = self.counters.events + self.counters.bookmarks
@@ -193,19 +193,19 @@ class Store(Generic[T]):
         old = self._items.get(key)
         if old != new:
             self._items[key] = new
-            self._tell(old, new)
+            self._notify(old, new)
         return key
 
     def _drop(self, key: str) -> None:
         if (old := self._items.pop(key, None)) is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     def _key(self, raw: Mapping[str, Any]) -> str:
         meta = raw["metadata"]
         name: str = meta["name"]
         return name if self._namespace or "namespace" not in meta else f"{meta['namespace']}/{name}"
 
-    def _tell(self, old: T | None, new: T | None) -> None:
+    def _notify(self, old: T | None, new: T | None) -> None:
         for fn in self._subscribers:
             try:
                 fn(old, new)

@@ -97,7 +97,7 @@ def _items(page: str, at: int) -> Iterator[dict[str, Any]]:
             item, at = _DECODER.raw_decode(page, at + (page[at] == ","))
             yield item
     except (json.JSONDecodeError, IndexError) as error:
-        raise ApiUnavailableError(f"a page of a list is no JSON: {error}") from error
+        raise ApiUnavailableError(f"a page of a list is not JSON: {error}") from error
 
 
 class WatchEvent(NamedTuple):

@@ -69,13 +69,13 @@ class BrokerRefresh:
         self.due = self.cluster.clock() + settings.broker_interval
 
     def _dead(self, records: ClusterRecords) -> str:
-        """Brokers that died since the last refresh, in words; empty for none."""
+        """Text that names the brokers that died since the last refresh; empty for none."""
         ready = {broker.name for broker in records.brokers if broker.ready}
         died, self.alive = self.alive - ready, frozenset(ready)
         return f"{_named(died)} died" if died else ""
 
     def _crossed(self, load: ClusterLoad, settings: Settings) -> str:
-        """Brokers that crossed the overload line since the last refresh, in words; empty for none."""
+        """Text that names the brokers that became overloaded since the last refresh; empty for none."""
         busy = overloaded(load, settings)
         above, self.busy = busy - self.busy, busy
         return f"{_named(above)} crossed {settings.overload_line:.0%} of usage" if above else ""

@@ -44,7 +44,7 @@ class Confirmation:
     async def confirm(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:
         """One whole round. policy: as read (JSON). Raises `ApiError`."""
         await self.repair(run)
-        await self.drains.tell(run.settings)
+        await self.drains.publish(run.settings)
         run = await self._detect_interference(run, policy)
         return await self._attend(run, policy)
 
@@ -70,7 +70,7 @@ class Confirmation:
         state = await self.interference.attend(run, policy)
         if state is not run.state:
             run = replace(run, state=await self.memory.keep(state))
-        await self.interference.tell(run, policy)
+        await self.interference.publish(run, policy)
         return run
 
     async def _attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:

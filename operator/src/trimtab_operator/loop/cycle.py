@@ -69,7 +69,7 @@ class Applied:
 class CycleRunner:
     """Runs the cycles of one policy.
 
-    meanwhile: the confirmation round that goes on while the cluster is measured.
+    meanwhile: the confirmation round that runs while the cluster is measured.
     still_asks: whether the policy still has the settings of the cycle.
     """
 
@@ -114,7 +114,7 @@ class CycleRunner:
         await self._report(result, settings, self.memory.state or run.state)
 
     async def _observe(self, run: PolicyRun, watch: Stopwatch) -> Snapshot:
-        """The snapshot. Confirmation goes on meanwhile: no bundle waits for an owner because Prometheus is slow.
+        """The snapshot. Confirmation continues meanwhile: no bundle waits for an owner because Prometheus is slow.
 
         Raises `SourceUnavailableError`.
         """
@@ -136,7 +136,7 @@ class CycleRunner:
         with watch.phase("decide"):
             decided = await decide_plan(snapshot, run)
         if decided.dropped:
-            text = f"what was remembered is dropped, as no decision could be made with it: {decided.dropped}"
+            text = f"the strategy state is dropped, because no decision could be made with it: {decided.dropped}"
             await self.publisher.state_reset(text)
         return decided.decision
 
@@ -210,10 +210,10 @@ class CycleRunner:
         return result, proposal
 
     def _sizing(self, snapshot: Snapshot, run: PolicyRun) -> Sizing:
-        """Advice on the number of brokers, with this cycle counted. While pods restart it stays as it was."""
+        """Advice on the number of brokers, including this cycle. Unchanged while pods restart."""
         if (aim := run.settings.aim) is None:
             return UNASKED
         sizings, policy = self.cluster.policies.sizings, run.settings.name
         before = sizings.get(policy, Sizing())
-        sizings[policy] = before if snapshot.evacuation.pause is not None else before.after(snapshot.load, aim)
+        sizings[policy] = before if snapshot.drains.pause is not None else before.after(snapshot.load, aim)
         return sizings[policy]

@@ -47,9 +47,9 @@ _REFUSALS = frozenset(
 
 
 def refused_by_guard(plan: Plan) -> HeldBack | None:
-    """Why the guard refused the whole cycle: the first thing held back, if it has no subject. None: it did not.
+    """Why the guard refused the whole cycle: the first `HeldBack`, if it has no subject. None: it did not refuse.
 
-    What the guard holds back of single bundles, such as ones that were never measured, comes later and refuses nothing.
+    Entries for single bundles, such as those that were never measured, come later and do not refuse the cycle.
     """
     if not plan.empty:
         return None
@@ -72,16 +72,16 @@ class DrainsOnly:
     otherwise: Actuator
 
     async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:
-        """Write `owner` for a drain; else do as `otherwise`."""
+        """Write `owner` for a drain; else delegate to `otherwise`."""
         through = self.acting if reason in EVACUATIONS else self.otherwise
         return await through.set_owner(bundle, owner, reason)
 
     async def free(self, bundle: BundleRecord) -> WriteResult:
-        """Do as `otherwise`."""
+        """Delegate to `otherwise`."""
         return await self.otherwise.free(bundle)
 
     async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:
-        """Do as `otherwise`."""
+        """Delegate to `otherwise`."""
         return await self.otherwise.request_split(bundle, split)
 
 

@@ -148,7 +148,7 @@ class PolicyLoop:
         self.sources.close()
 
     async def _rest(self, stopped: Stopped) -> None:
-        """Wait until there is something to do, and a moment longer: a burst of changes should make one reconcile."""
+        """Wait until there is something to do, and a moment longer: a burst of changes should cause one reconcile."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
         until_due = self.schedule.due - self.cluster.clock()
         pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # due, but refused: no hurry
@@ -178,11 +178,11 @@ class PolicyLoop:
             log.warning("policy %s: the API server refused, trying again: %s", self.name, error)
             await self._report_failure(str(error))
         except Exception as error:
-            log.exception("policy %s: this reconcile failed, the next one starts afresh", self.name)
+            log.exception("policy %s: this reconcile failed, the next one starts from the objects again", self.name)
             await self._report_failure(f"{type(error).__name__}: {error}")
 
     async def _report_failure(self, text: str) -> None:
-        """Report in the status that a reconcile failed; when that fails too, the log has to do."""
+        """Report in the status that a reconcile failed. If that fails too, it is only logged."""
         try:
             await self._refuse(self.read(), HeldBack("", Reason.INTERNAL_ERROR, text))
         except ApiError as error:
@@ -228,7 +228,7 @@ class PolicyLoop:
         return settings, phase_of(replace(facts, discovering=bool(facts.no_brokers) and self._discovering(settings)))
 
     def _invalid(self, policy: Mapping[str, Any], text: str) -> tuple[Settings | None, PolicyPhase]:
-        """The same for a policy that can't be run; it keeps its brokers. Repairs go on with the last valid settings."""
+        """Settings and phase of an invalid policy. It keeps its brokers; repairs use the last valid settings."""
         cluster = self.cluster
         last = cluster.policies.settings.get(self.name)
         phase = phase_of(PolicyFacts(invalid=text, ran=last is not None))
@@ -264,7 +264,7 @@ class PolicyLoop:
             self._decide_at_once()
 
     async def _between_cycles(self, run: PolicyRun) -> None:
-        """Publish what landed, and refresh the brokers when that is due; a cycle follows at once if one died, say."""
+        """Publish what landed, and refresh the brokers when due. If one died, for example, a cycle starts at once."""
         cluster, refresh = self.cluster, self.cycles.refresh
         await self.confirmation.publisher.landings()
         if cluster.engine.is_set() and cluster.clock() >= refresh.due:

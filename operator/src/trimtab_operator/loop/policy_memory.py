@@ -27,7 +27,7 @@ CAPPED = BALANCING | EVACUATIONS
 class PolicyMemory:
     """Keeps the `PolicyState` of one policy. read: returns the policy object as it is now (JSON).
 
-    state: as it was kept last; None before the first `recall`. aside: approved moves that were written since the cycle
+    state: as last stored; None before the first `recall`. aside: approved moves that were written since the cycle
     that is running began.
     """
 
@@ -55,7 +55,7 @@ class PolicyMemory:
         return self.state or PolicyState()
 
     async def keep(self, state: PolicyState) -> PolicyState:
-        """Keep `state`, and store it. What it says was done, whether or not it can be stored."""
+        """Set `state`, then store it. It stays set if it can't be stored, because the moves in it were made."""
         self.state = state
         try:
             await self.store.save(state)

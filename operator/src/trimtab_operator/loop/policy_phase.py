@@ -151,7 +151,7 @@ def facts_of(
 
 def _with_gates(facts: PolicyFacts, cluster: ClusterState, settings: Settings, state: PolicyState) -> PolicyFacts:
     link, now = cluster.link, cluster.now()
-    contested = f"others undo what it moves: it {advises_until(state.competition)}"
+    contested = f"another client reverts its moves: it {advises_until(state.competition)}"
     return replace(
         facts,
         contested=contested if state.competition.retreating(now) else "",
@@ -162,12 +162,12 @@ def _with_gates(facts: PolicyFacts, cluster: ClusterState, settings: Settings, s
 
 
 def _overlap(cluster: ClusterState, policy: str) -> str:
-    """Why the policy may not run beside an older one."""
+    """Why the policy may not run next to an older one."""
     if (overlap := cluster.policies.shares.refused.get(policy)) is None:
         return ""
     shown = some(overlap.brokers) if overlap.brokers else "whatever brokers come"
     names = f"policies {overlap.older} and {policy} would both balance {shown}"
-    remedy = f"{overlap.older} is older and goes on; give them spec.brokers that don't overlap, or delete one"
+    remedy = f"{overlap.older} is older and continues; give them spec.brokers that don't overlap, or delete one"
     return f"{names}: {remedy}"
 
 

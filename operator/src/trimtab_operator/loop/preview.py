@@ -1,4 +1,4 @@
-"""Preview: what a policy measures and would do, without a write. Behind `trimtab plan` and `trimtab observe`.
+"""Preview: what a policy measures and would do, without a write. `trimtab plan` and `trimtab observe` use it.
 
 It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It differs in what it knows:
 Pulsar is not connected, so it knows no cross-check, and a process that starts now has no expected loads of splits.
@@ -49,7 +49,7 @@ async def preview(cluster: ClusterState, policy: str, instead: Mapping[str, Any]
     """Run one cycle of `policy` up to the gate.
 
     instead: a BalancingPolicy object (as JSON) that replaces the one of that name in the cluster, if there is one.
-    A policy that is paused, or names brokers that do not exist, is planned for all the same: `refusal` says so.
+    A policy that is paused, or names brokers that do not exist, still gets a plan: `refusal` says why it would not run.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """

@@ -61,7 +61,7 @@ class Schedule:
 
 
 _DAYS = LONGEST // 24 + 1
-"""Days before and after a moment on which a window that matters to it may have begun."""
+"""Days before and after a point in time on which a window that covers it may have begun."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Keyring:
         try:
             text = base64.b64decode(entries[where.key], validate=True).decode().strip()
         except (binascii.Error, UnicodeDecodeError):
-            raise SourceMisconfiguredError(f"{secret}, key {where.key}: its value is no text") from None
+            raise SourceMisconfiguredError(f"{secret}, key {where.key}: its value is not text") from None
         if not text:
             raise SourceMisconfiguredError(f"{secret}, key {where.key}: its value is empty")
         return text

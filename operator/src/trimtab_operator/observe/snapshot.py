@@ -50,12 +50,12 @@ class Snapshot:
     load: as measured, with constraints, traits, pending moves and expected loads of split children. Quarantined bundles
     are withheld from it, and brokers that Pulsar's own figures contradict are not trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
-    evacuation: bundles that must move whatever the load is. unwritten: as in `Observation`.
+    drains: bundles that must move whatever the load is. unwritten: as in `Observation`.
     """
 
     load: ClusterLoad
     records: dict[str, BundleRecord]
-    evacuation: Drains = NO_DRAINS
+    drains: Drains = NO_DRAINS
     unwritten: str | None = None
 
 
@@ -71,10 +71,10 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
     withheld = {full: Reason.QUARANTINED for full, record in known.items() if record.name in run.state.quarantine}
     if withheld:
         load = replace(load, withheld=withheld)
-    evacuation = records.departures.evacuation(load)
+    drains = records.departures.drains(load)
     if records.cross_check is not None:
         load = distrust(load, records.cross_check)
-    return Snapshot(load, known, evacuation, observation.unwritten)
+    return Snapshot(load, known, drains, observation.unwritten)
 
 
 async def unmeasured_snapshot(cluster: ClusterState, run: PolicyRun) -> Snapshot:
@@ -82,7 +82,7 @@ async def unmeasured_snapshot(cluster: ClusterState, run: PolicyRun) -> Snapshot
     records, at = cluster_records(cluster, run.settings), cluster.now()
     rows, bundles = await _rows(records, run)
     known = dict(zip(rows.bundles, bundles, strict=True))
-    return Snapshot(_completed(unmeasured(rows, at), records), known, records.departures.evacuation())
+    return Snapshot(_completed(unmeasured(rows, at), records), known, records.departures.drains())
 
 
 def _completed(load: ClusterLoad, records: ClusterRecords) -> ClusterLoad:

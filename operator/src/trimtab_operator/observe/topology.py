@@ -26,7 +26,7 @@ COUNTS_AS_MOVE = frozenset(
     {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED}
     | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
 )
-"""Assignments that start a bundle's cool-down. A child that left its parent's owner has moved. These are no moves: an
+"""Assignments that start a bundle's cool-down. A child that left its parent's owner has moved. These are not moves: an
 owner for an unassigned bundle, an owner that was found, a split, and a move for a restart. The next plan may need that
 bundle."""
 
@@ -58,7 +58,7 @@ class ClusterRecords:
 
 
 def last_unload(bundle: BundleRecord) -> float:
-    """Epoch seconds at which the bundle last moved from one owner to another, NaN never.
+    """Epoch seconds at which the bundle last moved from one owner to another, NaN if never.
 
     A decision of the operator carries its own time. An owner that differs from the operator's choice was written by a
     person or by Git. Such a move counts from its confirmation, recorded as `ADMIN` or not.

@@ -72,7 +72,7 @@ class Attended:
 
 @dataclass(slots=True)
 class Approver:
-    """Offers one policy's proposals, and obeys commands about them."""
+    """Offers one policy's proposals, and carries out commands about them."""
 
     context: ClusterState
     policy: str
@@ -179,7 +179,7 @@ class Approver:
         self.publisher.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
     async def _follow_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
-        """Begin when the mode becomes Approve, end when it is another: as by stop, and nothing waits any more."""
+        """Start when the mode becomes Approve. When it becomes another one, stop, and withdraw a waiting proposal."""
         if settings.mode is self._mode:
             return
         before, self._mode = self._mode, settings.mode
@@ -207,7 +207,7 @@ class Approver:
     # -- commands --
 
     async def _take_command(self, settings: Settings) -> bool:
-        """Take the command as it is on the API server now; whether it asks for a new plan at once."""
+        """Take the command that the API server has now. Returns whether it asks for a new plan at once."""
         policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
         asked, meta = Asked.of(policy), policy["metadata"]
         if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
@@ -225,7 +225,7 @@ class Approver:
         return why is None and COMMANDS[word] is Event.REFRESH
 
     async def _do(self, event: Event) -> str:
-        """Carry out a command that the table allows; returns the result in words."""
+        """Carry out a command that the table allows; returns a text with the result."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
             execution = Execution(standing.proposal, self.context.now())
@@ -265,7 +265,8 @@ class Approver:
             return written
         self._unreported |= bool(ended or written or news)
         if self._unreported and self.context.clock() >= self._report_at:
-            await self._store.save(self.standing)  # half a mebibyte for 10,000 moves, and each landing is a round
+            # not in every round: each landed move starts one, and this writes half a mebibyte for 10,000 moves
+            await self._store.save(self.standing)
             await self._report()
         return written
 

@@ -23,7 +23,7 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command. word: value of the annotation. pinned: id of the proposal that it is for, empty any."""
+    """A command. word: value of the annotation. pinned: id of the proposal that it is for; empty for any."""
 
     word: str
     pinned: str = ""
@@ -80,7 +80,7 @@ _QUOTED = 40
 
 
 def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> str | None:
-    """Why a command is refused; None when it is allowed. pinned: id of the proposal that it is for, empty any."""
+    """Why a command is refused; None when it is allowed. pinned: id of the proposal that it is for; empty for any."""
     event = COMMANDS.get(word)
     if event is None:
         return f"annotation {REBALANCE_ANNOTATION} is {word[:_QUOTED]!r}: write approve, refresh or stop"

@@ -96,13 +96,13 @@ def _bundle(move: Move, record: BundleRecord, scene: ValidationContext) -> Why |
     if record.state == BundleState.SPLITTING:
         return Reason.SPLITTING, "it is being split"
     if record.name in scene.quarantine and move.reason not in EVACUATIONS:
-        return Reason.QUARANTINED, "it came back from where it was moved to, and is left alone"
+        return Reason.QUARANTINED, "it returned after earlier moves, and is quarantined"
     return None
 
 
 def _namespace(move: Move, record: BundleRecord, scene: ValidationContext) -> Why | None:
     space = scene.context.stores.topic_namespaces.items.get(record.topic_namespace)
-    if space is None or move.destination == move.source:  # a split may do what a move may not: its children stay
+    if space is None or move.destination == move.source:  # a split whose children stay: these rules are for moves
         return None
     if not space.policy.unload:
         return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"
@@ -137,14 +137,14 @@ TRIES = 3
 
 @dataclass(slots=True)
 class Executor:
-    """Carries out one execution."""
+    """Carries out the execution of one proposal."""
 
     context: ClusterState
     execution: Execution
     conflicts: Counter[int] = field(default_factory=Counter)
 
     def follow(self) -> bool:
-        """Mark the pending moves that have ended; whether one has."""
+        """Mark the pending moves that have ended. Returns whether any has."""
         return self.execution.follow(self.context.stores.bundles.items)
 
     async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> int:
@@ -166,7 +166,7 @@ class Executor:
             written += done
             if done < len(possible):
                 break  # other clients are changing these bundles: try again in the next round
-            await asyncio.sleep(0)  # if all are refused nothing else yields, and there may be 10,000
+            await asyncio.sleep(0)  # let other tasks run: 10,000 refused moves in a row would block them
         return written
 
     async def _ask_for_splits(self, run: PolicyRun, scene: ValidationContext) -> int:
@@ -192,7 +192,7 @@ class Executor:
         return self.execution.proposal.moves
 
     def _sift(self, rows: list[int], scene: ValidationContext) -> list[int]:
-        """Those of `rows` to write; the others are marked as failed, or as written already."""
+        """Return the `rows` to write. The others are marked as failed, or as already written."""
         possible = list[int]()
         for row in rows:
             move, name = self._moves[row], self.execution.name(row)
@@ -208,7 +208,7 @@ class Executor:
         return possible
 
     def _under_way(self, move: Move, name: str) -> bool:
-        """Whether the destination already is the desired owner, by us before a restart or by another client."""
+        """Whether the destination is the desired owner already: written by us before a restart or by another client."""
         record = self._record(name)
         return record is not None and record.owner == move.destination
 

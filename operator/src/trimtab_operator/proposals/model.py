@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def duration(self) -> str:
-        """The duration in words, to append to a sentence; empty where nothing measures moves."""
+        """Text on the duration, to append to a sentence; empty where moves are not measured."""
         if self.seconds is None or self.worst is None:
             return "; for how long is not measured yet" if self.unmeasured else ""
         rest = f", of {counted(self.unmeasured, 'bundle')} not measured yet" if self.unmeasured else ""
@@ -260,9 +260,9 @@ def _shown_split(split: Split, name: str) -> dict[str, Any]:
 
 
 def _ranges(before: Percents, after: Percents) -> list[dict[str, Any]]:
-    """Of each resource that any broker is known to use, the percent of the broker that uses least and most of it.
+    """The lowest and the highest usage of a broker, in percent, for each resource with a known usage.
 
-    What is not asked for, as direct memory mostly, counts as not used at all.
+    A resource that is not measured, usually direct memory, has usage 0 and is left out.
     """
     ranges = []
     for column, resource in enumerate(RESOURCES):

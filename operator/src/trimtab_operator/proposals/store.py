@@ -60,7 +60,7 @@ def proposal_format(uid: str) -> StoredFormat[Standing]:
 
 
 def _encoded(standing: Standing, stored: Standing | None, uid: str) -> dict[str, Text]:
-    """The texts by key. The proposal's (a tenth of a second for 10,000 moves) only when another one is stored."""
+    """The texts by key. The proposal is encoded only if it is a new one: that takes 0.1 s for 10,000 moves."""
     kept, execution = standing.kept, standing.execution
     state = {"state": standing.state, "message": standing.message, "uid": uid}
     under_way = execution is not None and execution.proposal is kept

@@ -52,7 +52,7 @@ def discover(
 
     A Broker is named after its pod. A Broker without its pod stays and is not ready: its settings, such as
     `schedulable`, outlive a restart. Once forgotten it is deleted, if discovery made it and no person has set anything:
-    otherwise a cluster that was scaled down would seem to have lost brokers for ever. A Broker that names no pod was
+    otherwise a cluster that was scaled down would seem to have lost brokers forever. A Broker that names no pod was
     declared by a person, and is always ready.
     """
     by_name = {pod.name: pod for pod in pods}
@@ -98,7 +98,7 @@ def _manifest(pod: str) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": meta, "spec": {"pod": pod}}
 
 
-def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  it is the fact itself
+def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  the status has the same boolean
     return {"ready": ready} if ready else {"ready": False, "lastSeen": timestamp(now)}
 
 
@@ -113,7 +113,7 @@ class DrainReporter:
     context: ClusterState
     publisher: StatusPublisher
 
-    async def tell(self, settings: Settings) -> None:
+    async def publish(self, settings: Settings) -> None:
         """Write the conditions that have changed, and an Event for each broker that became empty. Raises `ApiError`."""
         departures = self.context.departures(settings.name)
         drained = departures.drained
@@ -173,13 +173,13 @@ _WHY: Mapping[Reason, str] = {
 
 
 def _hindrance(settings: Settings) -> tuple[str, str]:
-    """Why the policy does not move the rest by itself: a reason and a hint."""
+    """Why the policy does not move the remaining bundles: a reason and a hint."""
     if settings.paused:
         return str(Reason.PAUSED), f"policy {settings.name} is paused"
     if settings.mode is Mode.DRY_RUN:
         return str(Reason.DRY_RUN), f"policy {settings.name} is in mode DryRun: it only shows what would move"
     if settings.mode is Mode.APPROVE:
-        return str(Reason.NOT_APPROVED), f"policy {settings.name} is in mode Approve: its proposal waits for a person"
+        return str(Reason.NOT_APPROVED), f"policy {settings.name} is in mode Approve: its proposal waits for approval"
     return str(ConditionReason.DRAINING), ""
 
 

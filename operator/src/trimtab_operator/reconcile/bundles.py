@@ -29,7 +29,7 @@ ASSIGN_WITHIN = 5.0
 """Seconds that unassigned bundles wait until the cluster is measured. Then they get owners without its load."""
 
 MANY = 2_000
-"""Number of bundles from which repairs are computed in a thread: they take some 2 ms per thousand."""
+"""Number of bundles from which repairs are computed in a thread: they take about 2 ms per thousand."""
 
 RETRY_UNASSIGNED = 10.0
 """Seconds before the same unassigned bundles are tried again after no broker could take them."""

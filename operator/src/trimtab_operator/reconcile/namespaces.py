@@ -42,9 +42,9 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
 async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None:
     """Create the first bundles of a TopicNamespace object, and write its status.
 
-    Later only splits change the bundles, so a namespace is cut once. A cut that was interrupted continues with the
-    missing bundles. Where another object names the same namespace, its bundles are left alone. With a linked Pulsar
-    cluster there is nothing to do: it cuts its namespaces itself. Raises `ApiError` (Kopf then tries again).
+    This happens once for each namespace: later only splits change the bundles. After an interruption, the next call
+    creates the missing bundles. Bundles of another object that names the same namespace are not changed. With a linked
+    Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError` (Kopf then tries again).
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
     if context.link.linked or _settled(meta, status):
@@ -69,7 +69,7 @@ async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None
 
 
 def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Whether a TopicNamespace was cut before, or follows a namespace that Pulsar has or had."""
+    """Whether a TopicNamespace has its first bundles, or follows a namespace that Pulsar has or had."""
     ready = [c for c in status.get("conditions") or [] if c["type"] == TopicNamespaceCondition.READY]
     mirrored = any(c["reason"] in MIRRORED for c in ready) or (meta.get("labels") or {}).get(DISCOVERED) == "true"
     return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)

@@ -120,5 +120,5 @@ class BundleStatus(Status):
     since: Timestamp | None = None
     """When `owner` or `state` last changed."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation of the spec that was last made real. While it is below metadata.generation, the desired owner is
+    """Generation of the spec that was last carried out. While it is below metadata.generation, the desired owner is
     pending."""

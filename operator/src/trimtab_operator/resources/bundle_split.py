@@ -11,7 +11,7 @@ from trimtab_operator.resources.bundle import Hash32
 from trimtab_operator.resources.common import Conditions, Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 MOST_BOUNDARIES = 255
-"""Boundaries of one split, at most."""
+"""Maximum number of boundaries in one split."""
 
 
 class Algorithm(StrEnum):

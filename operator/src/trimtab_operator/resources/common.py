@@ -108,7 +108,7 @@ def cel(*rules: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
 
 
 LONGEST = 168
-"""Hours of a window, at most: one week."""
+"""Maximum length of a window in hours: one week."""
 
 
 _TOO_LONG = f"a window lasts at most {LONGEST}h"

@@ -1,7 +1,8 @@
-"""All conditions of all kinds: their types, the reasons that only they have, and what these mean.
+"""All status conditions: their types, the reasons that only conditions use, and what both mean.
 
-Writers take types and reasons from here, and the reference of reasons shows `CONDITIONS` and `REASONS`. A condition may
-also have a reason of the common vocabulary (`trimtab_strategies.model.Reason`), of `Readiness` or of `ProposalState`.
+All code that writes a condition takes its type and reason from here. The reference page of reasons is generated from
+`CONDITIONS` and `REASONS`. A condition may also use a reason from `trimtab_strategies.model.Reason`, `Readiness` or
+`ProposalState`.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class TopicNamespaceCondition(StrEnum):
 
 
 ConditionType = PolicyCondition | BrokerCondition | SplitCondition | TopicNamespaceCondition
-"""The only types that Trimtab writes. Bundles have none: there may be 60,000."""
+"""All condition types that Trimtab writes. Bundles have no conditions, because there may be 60,000 of them."""
 
 
 class ConditionReason(StrEnum):
-    """Reasons that only conditions have."""
+    """Reasons that only conditions use."""
 
     CYCLED = "Cycled"
     VALID = "Valid"
@@ -84,24 +85,24 @@ _R = ConditionReason
 
 REASONS: Mapping[ConditionReason, str] = {
     _R.CYCLED: "the last cycle ran",
-    _R.VALID: "the spec can be followed as written",
+    _R.VALID: "the spec is valid",
     _R.TRUSTED: "the metrics of all brokers are trusted",
     _R.ACTING: "plans are carried out, within limits",
-    _R.ELECTED: "an operator leads; the message names it and its epoch",
+    _R.ELECTED: "an operator is the leader; the message names it and its epoch",
     _R.TAKEN: "the command in the annotation was carried out",
     _R.REFUSED: "the command in the annotation was refused; the message says why",
-    _R.RIGHT_SIZED: "the brokers are used about as much as `spec.advice` asks for",
+    _R.RIGHT_SIZED: "the usage of the brokers is close to the target of `spec.advice`",
     _R.WRITTEN: "the last cycle was written to the history",
     _R.NOT_WRITTEN: "the last cycle could not be written to the history",
-    _R.SETTLED: "no bundle flaps",
-    _R.ALONE: "no one undoes the policy's moves",
+    _R.SETTLED: "no bundle is flapping",
+    _R.ALONE: "no other client reverts the policy's moves",
     _R.LINKED: "the Pulsar cluster answers",
-    _R.NOT_ASKED: "no request was sent to the Pulsar cluster yet",
+    _R.NOT_ASKED: "no request has been sent to the Pulsar cluster yet",
     _R.PULSAR_BALANCER_DISABLED: "Pulsar's own balancer is off on all brokers",
     _R.NOT_VERIFIED: "the configuration of a broker could not be read",
-    _R.DRAINING: "the policy is moving the rest away",
-    _R.ACCEPTED: "the split can be done, and has begun",
-    _R.COMPLETED: "the children have taken the bundle's place",
+    _R.DRAINING: "the policy is moving the remaining bundles away",
+    _R.ACCEPTED: "the split is possible, and has started",
+    _R.COMPLETED: "the children have replaced the bundle",
 }
 """What each reason means."""
 
@@ -110,7 +111,7 @@ REASONS: Mapping[ConditionReason, str] = {
 class ConditionMeaning:
     """What one condition means while it is True and while it is False.
 
-    reasons: those of `ConditionReason` that it may have.
+    reasons: the members of `ConditionReason` that it may have.
     """
 
     kind: str
@@ -128,98 +129,108 @@ _P = PolicyCondition
 
 
 CONDITIONS: tuple[ConditionMeaning, ...] = (
-    _policy(_P.READY, "the last cycle could be run", "it was refused; reason and message say why", _R.CYCLED),
+    _policy(_P.READY, "the last cycle ran", "the last cycle was refused; reason and message say why", _R.CYCLED),
     _policy(
         _P.VALID,
-        "it can be run as written",
-        "something in it can't be kept to; nothing is decided",
+        "the spec is valid",
+        "part of the spec is invalid; the policy makes no decisions",
         _R.VALID,
     ),
     _policy(
         _P.DATA_TRUSTED,
-        "every broker's metrics are trusted",
-        "some are not: those brokers neither give nor take",
+        "the metrics of all brokers are trusted",
+        "the metrics of some brokers are not trusted; no bundle moves from or to these brokers",
         _R.TRUSTED,
     ),
-    _policy(_P.BALANCED, "no broker is far enough from the others", "something should move, or can't"),
-    _policy(_P.ACTING, "plans are carried out", "they are only shown: mode, pause, window, brake", _R.ACTING),
-    _policy(_P.LED, "an operator leads; it names it and its epoch", "-", _R.ELECTED),
-    _policy(_P.PROPOSAL_READY, "mode `Approve`: a proposal waits for a person", "none waits"),
-    _policy(_P.REBALANCING, "an approved proposal is carried out", "none is under way"),
+    _policy(_P.BALANCED, "the shedder finds no broker to relieve", "a bundle should move, or should move but can't"),
+    _policy(
+        _P.ACTING,
+        "plans are carried out",
+        "plans are only shown, because of the mode, a pause, a window or a brake",
+        _R.ACTING,
+    ),
+    _policy(_P.LED, "an operator is the leader; the message names it and its epoch", "-", _R.ELECTED),
+    _policy(_P.PROPOSAL_READY, "mode `Approve`: a proposal waits for approval", "no proposal waits for approval"),
+    _policy(_P.REBALANCING, "an approved proposal is being carried out", "no proposal is being carried out"),
     _policy(
         _P.COMMAND_TAKEN,
-        "the last annotation, within the hour, was obeyed",
-        "it was refused; the message says why",
+        "the last command in an annotation was carried out, less than an hour ago",
+        "the last command was refused; the message says why",
         _R.TAKEN,
         _R.REFUSED,
     ),
     _policy(
         _P.RIGHT_SIZED,
         "the number of brokers fits the load",
-        "more or fewer would fit it better",
+        "more or fewer brokers would fit the load better",
         _R.RIGHT_SIZED,
     ),
     _policy(
         _P.HISTORY_WRITABLE,
-        "the last cycle is in the history",
-        "it is not; averages go on in memory",
+        "the last cycle was written to the history",
+        "the last cycle could not be written; averages continue in memory",
         _R.WRITTEN,
         _R.NOT_WRITTEN,
     ),
-    _policy(_P.FLAPPING, "bundles that came back again and again are left alone", "none is", _R.SETTLED),
+    _policy(
+        _P.FLAPPING,
+        "some bundles returned repeatedly after moves; they are quarantined",
+        "no bundle is flapping",
+        _R.SETTLED,
+    ),
     _policy(
         _P.COMPETING_BALANCER,
-        "another client undoes its moves: it only advises",
-        "no one does",
+        "another client reverts the policy's moves; the policy only shows plans",
+        "no other client reverts its moves",
         _R.ALONE,
     ),
     _policy(
         _P.LINKED,
         "actuator `Pulsar`: the cluster answers",
-        "it does not; nothing is moved",
+        "the cluster does not answer; no bundle moves",
         _R.LINKED,
         _R.NOT_ASKED,
     ),
     _policy(
         _P.PULSAR_BALANCER_DISABLED,
-        "actuator `Pulsar`: its own shedding and automatic split are off",
-        "one is on, or could not be read; nothing is moved",
+        "actuator `Pulsar`: Pulsar's own shedding and automatic split are off",
+        "one of the two is on, or could not be read; no bundle moves",
         _R.PULSAR_BALANCER_DISABLED,
         _R.NOT_VERIFIED,
     ),
     ConditionMeaning(
         "Broker",
         BrokerCondition.DRAINED,
-        "closed, and owns nothing any more",
-        "it still has bundles; the message says why",
+        "the broker takes no bundles, and owns none",
+        "the broker still owns bundles; the message says why",
         (_R.DRAINING,),
     ),
     ConditionMeaning(
         "BundleSplit",
         SplitCondition.ACCEPTED,
-        "it can be done",
-        "it can't: a person's mistake, or a cap",
+        "the split is possible",
+        "the split is not possible, because of a mistake in the request or a limit",
         (_R.ACCEPTED,),
     ),
     ConditionMeaning(
         "BundleSplit",
         SplitCondition.COMPLETE,
-        "its children have taken the bundle's place",
-        "it failed; the bundle is whole",
+        "the children have replaced the bundle",
+        "the split failed; the bundle is unchanged",
         (_R.COMPLETED,),
     ),
     ConditionMeaning(
         "TopicNamespace",
         TopicNamespaceCondition.READY,
-        "all of its bundles exist",
-        "they do not, or Pulsar no longer has it",
+        "all bundles of the namespace exist",
+        "some bundles do not exist, or Pulsar no longer has the namespace",
     ),
     ConditionMeaning(
         "TopicNamespace",
         TopicNamespaceCondition.VALID,
-        "its isolation can be kept to",
-        "it can't, until it is mended",
+        "its isolation can be met",
+        "its isolation can't be met until you correct it",
         (_R.VALID,),
     ),
 )
-"""All conditions, by kind."""
+"""All conditions, by kind of object."""

@@ -20,7 +20,7 @@ PAUSE_ANNOTATION = "trimtab.dev/paused"
 """On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
 
 SHOWN = 50
-"""Moves, splits and brokers in the status, at most. The ConfigMap ``trimtab-proposal-<policy>`` has all."""
+"""Maximum number of moves, splits and brokers in the status. The ConfigMap ``trimtab-proposal-<policy>`` has all."""
 
 
 class ProposalState(StrEnum):

@@ -190,7 +190,7 @@ def node_manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
 
 
 def rendered_rbac(namespace: str = NAMESPACE, *, nodes: bool = False, lease: str = LEASE) -> str:
-    """The text of `manifests`, with the reasons beside the verbs. nodes: with `node_manifests`. lease: its name."""
+    """The text of `manifests`, with the reason next to each verb. nodes: with `node_manifests`. lease: its name."""
     documents = [*manifests(namespace, lease), *(node_manifests(namespace) if nodes else ())]
     text = _HEAD + "---\n".join(map(to_yaml, documents))
     for permission in (*permissions(lease), *([NODES] if nodes else ())):

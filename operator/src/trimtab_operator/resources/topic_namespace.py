@@ -13,8 +13,9 @@ DEFAULT_BUNDLES = 4
 """Default number of bundles of a namespace, as in Pulsar."""
 
 MOST_BUNDLES = 16384
-"""Bundles of a new namespace, at most. Pulsar has no limit, but keeps the boundaries in one node of its metadata store,
-13 bytes each. If they exceed ZooKeeper's 1 MiB, the broker repeats the failing write until it is restarted."""
+"""Maximum number of bundles of a new namespace. Pulsar has no limit, but keeps the boundaries in one node of its
+metadata store, 13 bytes each. If they exceed ZooKeeper's 1 MiB, the broker repeats the failing write until it is
+restarted."""
 
 
 class Readiness(StrEnum):

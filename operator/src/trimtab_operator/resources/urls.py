@@ -142,7 +142,7 @@ SERVICES_ALONE = AllowedUrls.of(())
 
 
 def parse(url: str) -> Address:
-    """Parse `url`. Raises `RefusedUrlError` if it is no URL, or if two programs might parse it differently."""
+    """Parse `url`. Raises `RefusedUrlError` if it is not a URL, or if two programs might parse it differently."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -175,7 +175,7 @@ def _problem(parts: SplitResult, url: str, port: int | None) -> str:
 def canonical_host(text: str) -> str:
     """The canonical form of a host: lower case, without a final dot, addresses as the standard library writes them.
 
-    Raises `ValueError` if it is no host name, and for unusual forms of an address (``0x7f.1``, ``2130706433``), which
+    Raises `ValueError` if it isn't a host name, and for unusual forms of an address (``0x7f.1``, ``2130706433``), which
     some resolvers accept and which would bypass the allow-list.
     """
     if text.startswith("["):
@@ -193,5 +193,5 @@ def canonical_host(text: str) -> str:
         except AddressValueError:
             raise ValueError(f"host {text!r} is an odd spelling of an IPv4 address; write it as 10.0.0.1") from None
     if _NAME.fullmatch(host) is None or len(host) > 253:  # noqa: PLR2004  (the longest name that DNS carries)
-        raise ValueError(f"host {text!r} is no host name: use letters, digits, dashes and dots (xn-- for others)")
+        raise ValueError(f"host {text!r} is not a host name: use letters, digits, dashes and dots (xn-- for others)")
     return host

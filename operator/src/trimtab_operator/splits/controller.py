@@ -62,7 +62,7 @@ class BundleCounts:
         self._counts[space] += change
         self._news.add(space)
 
-    async def tell(self) -> None:
+    async def publish(self) -> None:
         """Write the numbers that have changed. A namespace that gets its first bundles writes its own number.
 
         Raises `ApiError`.
@@ -148,7 +148,7 @@ class SplitController:
         await at_most(AT_ONCE, self._safely, records)
         try:
             await self._tidy_up()
-            await self._counts.tell()
+            await self._counts.publish()
         except ApiError as error:
             log.warning("leftovers of splits: %s", error)
 

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 MOST_STEPS = 32
 """Steps in one round."""
 READ_AGAIN = (0.1, 0.2, 0.4, 0.8, 1.5)
-"""Seconds before each read of boundaries or owners after a cut. Measured: both are correct after some 100 ms."""
+"""Seconds before each read of boundaries or owners after a cut. Measured: both are correct after about 100 ms."""
 
 
 class _CannotSplitError(Exception):

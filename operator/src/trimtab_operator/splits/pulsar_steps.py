@@ -80,12 +80,12 @@ def gone(parent: Raw | None) -> bool:
 
 
 def within(boundaries: Sequence[int], lower: int, upper: int) -> tuple[int, ...]:
-    """The edges of a ring from `lower` to `upper`; empty when one of these is no edge."""
+    """The edges of a ring from `lower` to `upper`; empty when one of these is not an edge."""
     return tuple(b for b in boundaries if lower <= b <= upper) if {lower, upper} <= set(boundaries) else ()
 
 
 def next_step(order: SplitOrder, seen: PulsarSplitObservation, give_up: str = "") -> tuple[PulsarSplitStep, str]:
-    """The next step, and why the split has to wait or go back. give_up: why it should go back, empty: it should not."""
+    """The next step, and why the split has to wait or go back. give_up: why it should go back; empty: go forwards."""
     if not seen.edges:
         return _backwards(order, seen), f"Pulsar has no bundle of exactly the range of {order.bundle}"
     if not seen.cut:
@@ -103,7 +103,8 @@ def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tup
     if why := _overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
-        return PulsarSplitStep.CUT, ""  # a later request for its own broker is ended by no one else
+        # also with a pending desired owner that is the bundle's own broker: only this split can complete it
+        return PulsarSplitStep.CUT, ""
     return (
         (PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner")
         if owner_pending(seen.parent)

@@ -6,7 +6,7 @@ backwards   remove the children -> unlock the parent -> undone
 
 It is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
 children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
-is gone, a split only goes forwards. So a process that resumes a split after a crash does the rest, in either direction.
+is gone, a split only goes forwards. So a process that resumes a split after a crash can finish it in either direction.
 At any moment each hash belongs to exactly one served bundle: the parent, later one child.
 """
 
@@ -25,9 +25,9 @@ class SplitExecutor(Protocol):
     """Carries out the splits of policies and people."""
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """Do all steps of `order` that are possible now. Another call continues, also after a crash.
+        """Do all steps of `order` that are possible now. The next call continues from there, even after a crash.
 
-        give_up: why to go back if that is still possible; empty: go on. Raises `ApiError`.
+        give_up: why to go back if that is still possible; empty to go forwards. Raises `ApiError`.
         """
 
 
@@ -35,7 +35,7 @@ class SplitExecutor(Protocol):
 class SplitProgress:
     """How far a split is: done, undone (the parent is as before), or neither; text then says what it waits for.
 
-    reason: why it is undone, None without a reason of the vocabulary.
+    reason: why it is undone; None if no member of `Reason` applies.
     """
 
     done: bool = False
@@ -49,7 +49,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A bundle to create. lower, upper: ``0x%08x``. destination: its broker after the split, empty the parent's."""
+    """A bundle to create. lower, upper: ``0x%08x``. destination: its broker after the split; empty if the parent's."""
 
     bundle: str
     lower: str
@@ -100,7 +100,7 @@ class SplitObservation:
 
 
 def next_step(order: SplitOrder, seen: SplitObservation, give_up: str = "") -> tuple[SplitStep, str]:
-    """The next step, and why the split has to wait or go back. give_up: why it should go back, empty: it should not."""
+    """The next step, and why the split has to wait or go back. give_up: why it should go back; empty: go forwards."""
     if seen.parent is None:
         return _without_parent(order, seen)
     if seen.parent["metadata"].get("deletionTimestamp"):  # a finalizer holds it; the split can't go back
@@ -156,7 +156,7 @@ def overtaken(order: SplitOrder, parent: Raw, seen: SplitObservation) -> str:
     for child in (raw for raw in seen.children if raw is not None):
         name, elsewhere = child["metadata"]["name"], child["spec"].get("owner") or order.source
         if parent_of(child) != order.bundle:
-            return f"{name} exists already, and was not cut out of {order.bundle}"
+            return f"{name} exists already, and is not a child of {order.bundle}"
         if elsewhere != order.source:
             return f"{name} is to move to {elsewhere} before {order.bundle} is gone"
     return ""
@@ -181,17 +181,17 @@ def _taken(child: Raw, source: str) -> bool:
 
 
 def owner_of(bundle: Raw) -> str:
-    """The broker that serves a bundle, empty none."""
+    """The broker that serves a bundle; empty if none."""
     return (bundle.get("status") or {}).get("owner") or ""
 
 
 def split_of(bundle: Raw) -> str:
-    """The split that has locked a bundle, empty none."""
+    """The split that has locked a bundle; empty if none."""
     return (bundle.get("status") or {}).get("split") or ""
 
 
 def parent_of(bundle: Raw) -> str:
-    """The parent that is being split into a bundle, empty none."""
+    """The parent that is being split into a bundle; empty if none."""
     return (bundle["metadata"].get("annotations") or {}).get(PARENT) or ""
 
 

@@ -199,7 +199,7 @@ class ClusterState:
             event.set()
 
     def share_out(self) -> Shares:
-        """Work out again which policy has which brokers: policies, brokers and pods come, change and go."""
+        """Assign brokers to policies again, from the current policies, brokers and pods."""
         table = self.policies
         table.shares = share_out(table.claims.values(), self.stores.brokers.items, self.stores.pods.items)
         return table.shares
@@ -275,7 +275,7 @@ class ClusterState:
         return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
 
     def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
-        """Expect the children of `splits` to carry their part of the load of their parents, as `load` has it."""
+        """Record the expected load of the children of `splits`: their share of the parent's load in `load`."""
         clock = self.clock()
         for name in self.expected.keys() - still_expected(self.expected, clock).keys():
             del self.expected[name]

@@ -27,9 +27,9 @@ _VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
 class CycleResult:
     """What one cycle measured, decided and did.
 
-    started: epoch seconds. seconds: by phase. load, plan: None when there is none. namespace: the policy's, in
-    Kubernetes, where there is a plan. refusal: why the whole cycle was refused, or None. restraint: why the plan was
-    only shown, or None. written, split_requests: what became of each of the plan's moves, and splits, in order.
+    started: epoch seconds. seconds: by phase. load, plan: None when there is none. namespace: Kubernetes namespace of
+    the policy, set if there is a plan. refusal: why the whole cycle was refused, or None. restraint: why the plan was
+    only shown, or None. written, split_requests: results of the plan's moves and of its splits, in the plan's order.
     """
 
     started: float
@@ -53,7 +53,7 @@ class CycleResult:
     interval: float | None = None
     """Seconds from one cycle to the next; None: the policy could not be read."""
     hits: Mapping[str, float] = field(default_factory=dict)
-    """Hit counts, by kind: cycles in a row in which a condition held that must hold for several."""
+    """Hit counts by kind: number of cycles in a row in which a threshold was exceeded."""
     unwritten: str | None = None
     """Why the history could not be written; empty if it was written; None: there was nothing to write."""
 
@@ -102,7 +102,7 @@ class CycleResult:
 
     @property
     def obstacle(self) -> HeldBack | None:
-        """Why nothing moves: the shedder's verdict if it has one, else what is held back first; None: nothing is."""
+        """Why nothing moves: the shedder's verdict if it has one, else the first action held back; None if none is."""
         held_back = self.plan.held_back if self.plan else ()
         verdicts = (held for held in held_back if held.reason in _VERDICTS)
         return next(verdicts, held_back[0] if held_back else None)

@@ -70,7 +70,7 @@ class Departures:
         """Those that accept no bundles, whatever their spec says."""
         return self.ending | self.cordoned
 
-    def evacuation(self, load: ClusterLoad | None = None) -> Drains:
+    def drains(self, load: ClusterLoad | None = None) -> Drains:
         """Bundles that must move whatever the load is. load: as measured; None: unknown."""
         rollout, text = self.rollout, self.rollout.text
         if not text and load is not None and (names := _not_believed(load, rollout.young)):

@@ -44,7 +44,7 @@ MOST_NEWS = 10_000
 
 BALANCING = frozenset(
     {Reason.OVERLOADED, Reason.UNDERLOADED}
-    | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}  # a child that was cut out
+    | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}  # a child of a split
 )
 """Reasons of moves that balance. Its other moves (new owners of unassigned bundles, drains) follow what happens to
 brokers, and may go back and forth with them."""

@@ -112,7 +112,7 @@ class PendingMoves:
             self.open = {bundle: replace(pending, begun=None) for bundle, pending in self.open.items()}
 
     def end_turns(self, now: float) -> None:
-        """Moves do not wait any more: the time limit of those that wait starts now."""
+        """Moves no longer wait for their turn. The time limit of those that were waiting starts now."""
         if self._turns:
             self._turns = False
             for bundle in self.open:
@@ -124,7 +124,7 @@ class PendingMoves:
             self.open[bundle] = replace(pending, begun=now)
 
     def overdue(self, now: float, timeout: float, mine: Mine = _all, *, turns: bool = False) -> list[PendingMove]:
-        """Pending moves that take longer than `timeout` seconds; each is an outcome `TIMED_OUT` the first time.
+        """Pending moves that take longer than `timeout` seconds. Adds an outcome `TIMED_OUT` for each, once.
 
         turns: whether moves wait for their turn, even if `take_turns` was not called yet.
         """

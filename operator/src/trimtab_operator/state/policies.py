@@ -1,4 +1,4 @@
-"""Which policy has which brokers, and so which bundles, where several policies run side by side. Pure.
+"""Assigns brokers, and with them bundles, to policies when several policies run in one namespace. Pure: no I/O.
 
 Policies share no broker. Where two select the same one, the older policy continues and the younger one is refused: a
 second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
@@ -25,9 +25,9 @@ def selects(labels: Mapping[str, str], pod: PodRecord) -> bool:
 class Claim:
     """What a policy selects: Broker objects by name, or pods by label; all brokers if neither is given.
 
-    born: when the policy was created, as text that sorts by time.
-    idle: it can't be run as written, and never ran. It keeps its brokers all the same: a mistake in an older policy
-    must not give them to a younger one that was refused.
+    born: creation time of the policy, as text that sorts by time.
+    idle: the policy is invalid and has never run. It still keeps its brokers: a mistake in an older policy must not
+    give them to a younger one that was refused.
     """
 
     policy: str
@@ -102,9 +102,8 @@ class Shares:
 
 
 def _matches(patterns: Iterable[str], broker: str) -> bool:
-    found = (
-        compiled(pattern) for pattern in patterns
-    )  # the condition `Valid` of the namespace reports what is no pattern
+    # the condition `Valid` of the namespace reports invalid patterns
+    found = (compiled(pattern) for pattern in patterns)
     return any(pattern is not None and pattern.fullmatch(broker) for pattern in found)
 
 

@@ -42,7 +42,7 @@ FRESH = 20.0
 
 
 _ENOUGH = 3
-"""Brokers that must have been compared before the odd ones count for the others, too."""
+"""Brokers that must have been compared before a majority of odd ones makes all brokers untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class CrossCheck:
                 self.shown[name] = rate
 
     def fresh(self, clock: float) -> bool:
-        """Whether the last sample can be compared with statistics of now."""
+        """Whether the last sample is recent enough to compare with current statistics."""
         return clock - self.at <= FRESH
 
     def compare(self, broker: str, reported: float, clock: float) -> Compared | None:
@@ -133,9 +133,9 @@ class CrossCheck:
 
 
 def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
-    """`load` without trust in brokers whose figures have been wrong for long; in none, if most of those compared were.
+    """Mark brokers as untrusted if their figures have differed for long; all brokers, if most comparisons differ.
 
-    An untrusted broker neither gives nor takes bundles. With too few trusted ones nothing moves (`minTrustedBrokers`).
+    No bundle moves from or to an untrusted broker. With too few trusted brokers nothing moves (`minTrustedBrokers`).
     """
     wrong = {name: compared for name, compared in check.compared.items() if compared.wrong}
     if not wrong:
@@ -144,7 +144,7 @@ def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
     enough = min(_ENOUGH, len(load.brokers.names))
     if len(check.compared) >= enough and 2 * len(wrong) > len(check.compared):
         name, compared = next(iter(wrong.items()))
-        other = f"it may show another cluster: of {name}, {compared}"
+        other = f"it may show another cluster: for {name}, {compared}"
         texts = {broker: texts.get(broker, other) for broker in load.brokers.names}
     doubts = {name: Doubt(Reason.UNTRUSTED, text) for name, text in texts.items()}
     trusted = load.brokers.trusted & ~np.isin(load.brokers.names, list(doubts))
@@ -152,8 +152,8 @@ def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
     return replace(load, brokers=replace(load.brokers, trusted=trusted), quality=quality)
 
 
-NOT_ASKED = "the cluster was not asked yet"
-"""The problem at first."""
+NOT_ASKED = "no request has been sent to the cluster yet"
+"""Initial value of `PulsarLink.problem`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,25 +165,26 @@ class OwnBalancerState:
     """
 
     disabled: bool | None = None
-    text: str = "the brokers' configuration was not read yet"
+    text: str = "the brokers' configuration has not been read yet"
 
 
 @dataclass(slots=True)
 class PulsarLink:
-    """The connection to the Pulsar cluster. Without one `spec` is None, and brokers that watch objects move bundles.
+    """The connection to the Pulsar cluster.
 
-    spec: the cluster that the policy `policy` names; all other policies must name the same.
+    spec: the cluster that the policy `policy` names; all other policies must name the same one. None without a
+    connection: then the brokers watch the Bundle objects and move the bundles themselves.
     ids: by name of a Broker object, the id (``host:webPort``) of each active broker in Pulsar. None until Pulsar has
     answered: until then it is not known which brokers are alive.
     problem: why Pulsar can't be reached at the moment; empty when it can.
     own_balancer: whether Pulsar's own balancer is off.
     switched_off: whether Trimtab has switched off settings that a ConfigMap keeps, to restore them; None: unknown.
-    found: those settings, where this process wrote or read them: the ConfigMap may be deleted too early.
-    elsewhere: whether they belong to another cluster, where they must be restored first.
+    found: a copy of those settings, if this process wrote or read them: a user may delete the ConfigMap too early.
+    elsewhere: whether they belong to another cluster, and must be restored there first.
     steering: held while Pulsar's own balancer is checked or switched.
     suspects: namespaces (``tenant/name``) that may differ from their objects, and are read next.
     urls: by name of a Broker object, the URL of its statistics; only while a policy needs them.
-    credentials: for those URLs, as of now.
+    credentials: the current credentials for those URLs.
     cross_check: whether Prometheus shows the brokers that Pulsar has.
     """
 

@@ -26,12 +26,12 @@ from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
 
 OVERLOAD_LINE = 85.0
-"""Percent of usage, where the shedder has no `overloadThreshold` of its own; Pulsar's default."""
+"""Pulsar's default, in percent of usage, for shedders without an `overloadThreshold`."""
 BROKER_INTERVAL = 10.0
-"""Seconds, where the policy does not say, and has no shorter interval."""
+"""Default in seconds. A policy with a shorter interval uses that one."""
 
 FORGET_AFTER = 3600.0
-"""Seconds, of a broker without a policy."""
+"""Seconds, for a broker without a policy."""
 
 
 class InvalidPolicyError(ValueError):

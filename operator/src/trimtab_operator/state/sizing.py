@@ -1,9 +1,9 @@
 """Sizing advice: whether a cluster has about as many brokers as its load needs. Pure.
 
 The load is measured by the most used resource, over all brokers together: the sum of their usage against the sum of
-their limits, so a strong broker counts for more than a weak one. The advised number is that of average brokers which
-would have the target usage. One broker more or less does not matter, and a single hour is no reason to add or remove
-machines. So the usage is averaged, and only a verdict that holds for `patience` decisions in a row is reported.
+their limits, so a strong broker counts for more than a weak one. The advice is the number of average brokers that would
+run at the target usage. A difference of one broker does not matter, and a single hour is no reason to add or remove
+machines. So the usage is averaged, and a verdict is reported only when it holds for `patience` decisions in a row.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ HISTORY = 0.8
 """Ratio of the old average that one decision keeps."""
 
 SLACK = 0.1
-"""Ratio of the target by which it is missed before anything is reported: with 60 %, above 66 %, or below 54 % with one
-broker less."""
+"""Tolerance, as a ratio of the target. With a target of 60 %, usage above 66 % is reported, and usage that would stay
+below 54 % with one broker less."""
 
 FEWEST = 3
-"""Brokers below which the advice never goes: one must be able to fail, and one to restart."""
+"""Smallest number of brokers that is advised: one may fail while another restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,10 @@ class SizingTarget:
 class Sizing:
     """What is known of a cluster's size.
 
-    usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the last one.
-    brokers: the number that takes part. advised: the number it should have. verdict: the last one; None: right.
-    streak: decisions in a row with that verdict. sure: whether `patience` decisions agreed once. said: their verdict.
+    usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the most used one
+    in the last decision. brokers: number of brokers that are counted. advised: number of brokers it should have.
+    verdict: of the last decision; None: the size is right. streak: decisions in a row with that verdict. sure: whether
+    `patience` decisions in a row ever agreed. said: the last verdict on which they agreed.
     """
 
     usage: float = math.nan
@@ -58,7 +59,7 @@ class Sizing:
     said: Reason | None = None
 
     def after(self, load: ClusterLoad, aim: SizingTarget) -> Sizing:
-        """What is known after another decision on `load`; itself while less than half of the brokers are measured."""
+        """The sizing after another decision on `load`; unchanged if less than half of the brokers are measured."""
         part = load.brokers.ready & load.brokers.trusted & load.brokers.schedulable
         if not part.any() or part.sum() * 2 < len(part):
             return self
@@ -76,16 +77,16 @@ class Sizing:
     @property
     def condition(self) -> tuple[str, str, str]:
         """Status, reason and message of the condition."""
-        used = f"{self.resource} is used by {self.usage:.0%} over all {self.brokers} brokers"
+        used = f"average {self.resource} usage of all {self.brokers} brokers is {self.usage:.0%}"
         if self.said is None:
-            return "True", ConditionReason.RIGHT_SIZED, f"{used}, about as much as aimed at"
+            return "True", ConditionReason.RIGHT_SIZED, f"{used}, close to the target (spec.advice)"
         return "False", str(self.said), f"{used}: {self.advised} brokers would be about right (spec.advice)"
 
 
 def most_used(load: ClusterLoad, part: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[float, str]:
-    """Usage (ratio) of all limits together, and its name, of the most used resource that follows a bundle.
+    """Usage (ratio of the sum of the limits) and name of the most used resource, of those that move with a bundle.
 
-    part: (n,) the brokers that count. 0 where nothing is known.
+    part: (n,) the brokers that count. The usage is 0 if nothing is known.
     """
     usage, limit = load.brokers.usage[part][:, MOVING], load.brokers.limit[part][:, MOVING]
     known = np.isfinite(usage) & np.isfinite(limit) & (limit > 0)
@@ -113,9 +114,9 @@ UNASKED = Sizing(sure=True)
 
 
 def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now: float) -> list[dict[str, Any]]:
-    """`conditions` with the one on the cluster's size; unchanged while the advice is not sure.
+    """`conditions` with `RightSized`; unchanged while the advice is not sure.
 
-    The figures are those of its first report, so the status of an idle cluster does not change.
+    While the advice stays the same, so do the figures in the message: the status of an idle cluster does not change.
     """
     if sizing is UNASKED:
         return [condition for condition in conditions if condition["type"] != PolicyCondition.RIGHT_SIZED]

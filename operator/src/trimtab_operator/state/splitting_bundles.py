@@ -89,7 +89,7 @@ BELIEVED_FOR = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A child's part of its parent's load. short, long: (4,) as in `Bundles`; until: seconds of the cluster's clock."""
+    """A child's share of its parent's load. short, long: (4,) as in `Bundles`. until: seconds of the cluster clock."""
 
     short: FloatArray
     long: FloatArray
@@ -99,7 +99,7 @@ class Expected:
 
 
 def expected(splits: Sequence[Split], load: ClusterLoad, clock: float) -> dict[str, Expected]:
-    """By Pulsar's spelling of each child of `splits`, its part of what `load` shows of its parent."""
+    """Divide the load of each split bundle among its children: child (Pulsar's spelling) -> its expected load."""
     inside, found, bundles = Inside(load), dict[str, Expected](), load.bundles
     for split in splits:
         row = bundles.index[split.bundle]
@@ -117,12 +117,12 @@ def expected(splits: Sequence[Split], load: ClusterLoad, clock: float) -> dict[s
 
 
 def still_expected(known: Mapping[str, Expected], clock: float) -> dict[str, Expected]:
-    """The part of `known` that has not ended."""
+    """The entries of `known` that have not expired."""
     return {name: part for name, part in known.items() if part.until > clock}
 
 
 def with_expected(load: ClusterLoad, known: Mapping[str, Expected]) -> ClusterLoad:
-    """The load in which bundles that were never measured carry what is expected of them (`known`)."""
+    """`load`, with the expected load (`known`) for bundles that were never measured."""
     bundles = load.bundles
     rows = [(bundles.index[name], part) for name, part in known.items() if name in bundles.index]
     rows = [(row, part) for row, part in rows if not np.isfinite(bundles.short[row]).any()]

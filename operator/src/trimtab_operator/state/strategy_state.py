@@ -34,7 +34,7 @@ class StrategyNames(NamedTuple):
 
 
 NO_STRATEGIES = StrategyNames()
-"""Of unknown strategies."""
+"""Value while the strategies are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

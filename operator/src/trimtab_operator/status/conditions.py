@@ -75,7 +75,7 @@ def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation
 
 
 def pulsar_balancer_active(link: PulsarLink) -> str:
-    """Why nothing may move while Pulsar's own balancer may be on, in words; empty when moves are allowed."""
+    """Why nothing may move while Pulsar's own balancer may be on; empty when moves are allowed."""
     return "" if not link.linked or link.own_balancer.disabled else link.own_balancer.text
 
 
@@ -265,10 +265,10 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
-    """The brokers that the range of CPU leaves out, as their usage is not known; mostly empty."""
+    """Text that names the brokers with unknown CPU, which the range of CPU leaves out; usually empty."""
     known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
     names = [name for name, measured in zip(plan.brokers, known, strict=True) if not measured]
-    return f"; that of {some(names, _NAMED)} is unknown" if names else ""
+    return f"; CPU of {some(names, _NAMED)} is unknown" if names else ""
 
 
 def _acting(result: CycleResult) -> tuple[str, str, str]:
@@ -281,11 +281,11 @@ def _acting(result: CycleResult) -> tuple[str, str, str]:
 def _history(unwritten: str) -> tuple[str, str, str]:
     if not unwritten:
         return "True", ConditionReason.WRITTEN, "each cycle is written to the history"
-    goes_on = "averages go on in memory until the operator ends"
+    meanwhile = "averages continue in memory until the operator ends"
     return (
         "False",
         ConditionReason.NOT_WRITTEN,
-        f"{unwritten}; {goes_on}; free or mount the volume, or keep less (--keep, --keep-size)",
+        f"{unwritten}; {meanwhile}; free or mount the volume, or keep less (--keep, --keep-size)",
     )
 
 
@@ -298,7 +298,7 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
 
 
 _FORMER = frozenset({"OneHand", "Contested"})
-"""Types that older versions wrote: no one updates them, as they have other names now."""
+"""Condition types of older versions, which have other names now. They are removed, because nothing updates them."""
 
 
 def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:

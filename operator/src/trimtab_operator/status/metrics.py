@@ -27,7 +27,7 @@ TRUSTED = "Trusted"
 
 
 PROPOSAL_ENDS = ("Offered", "Approved", "Expired", "Superseded", "Refreshed", "Stopped")
-"""What may become of a proposal before it is carried out: values of the label `became`."""
+"""What can happen to a proposal before it is carried out: values of the label `became`."""
 
 _ENDINGS = (Reason.LANDED, Reason.TIMED_OUT, Reason.SUPERSEDED)
 
@@ -84,7 +84,7 @@ class PolicyMetrics:
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
         """Record the usage of the trusted brokers of `names`. The figures of the others may be anything, even 0.
 
-        usage: (n, 5) percent, NaN unknown. load: the snapshot of the usage, with the same rows.
+        usage: (n, 5) percent, NaN if unknown. load: the snapshot of the usage, with the same rows.
         """
         usage = trusted_only(usage, load)
         of_resources = (

@@ -40,7 +40,7 @@ from trimtab_strategies.usage import measured_percent
 log = logging.getLogger(__name__)
 
 _NAMED = 5
-"""Bundles that Events of one kind name. The rest is a number."""
+"""Maximum number of bundles that Events of one kind name. The other bundles are only counted."""
 
 _TRIES = 4
 """Attempts to write the policy's status while the policy is being edited."""
@@ -109,9 +109,9 @@ class StatusPublisher:
             await self.event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
 
     async def status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
-        """Write the merge-patch that `make` makes of the policy's status as it is now. Raises `ApiError`.
+        """Write the merge-patch that `make` computes from the current status of the policy. Raises `ApiError`.
 
-        Returns the conditions that deserve an Event.
+        Returns the conditions to post an Event for.
         """
         for tries_left in reversed(range(_TRIES)):
             try:
@@ -161,7 +161,7 @@ class StatusPublisher:
         await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
     async def failures(self, failures: Sequence[tuple[str, str]]) -> None:
-        """Post one Event for each (reason, text); of more than `_NAMED` with one reason, only their number."""
+        """Post an Event for each of the first `_NAMED` failures. Then post the number of the others, by reason."""
         for reason, text in failures[:_NAMED]:
             await self.event("Warning", reason, text)
         for reason, count in Counter(reason for reason, _ in failures[_NAMED:]).items():
@@ -179,7 +179,7 @@ class StatusPublisher:
         await self._broker_statuses(load.brokers.names, trusted_only(usage, load))
 
     async def counts(self) -> None:
-        """Write the number of bundles of each broker whose status has another number. Raises `ApiError`."""
+        """Update the number of bundles in the status of each broker, where it has changed. Raises `ApiError`."""
         for name, record in self.context.brokers_of(self.policy).items():
             if (count := len(self.context.served.get(name, ()))) != record.bundles:
                 await self._patch_broker(name, {"status": {"bundles": count}})
@@ -187,7 +187,7 @@ class StatusPublisher:
     async def _broker_statuses(
         self, names: Sequence[str], usage: FloatArray, weights: Mapping[str, BrokerWeight] | None = None
     ) -> None:
-        """Write the status of `names`. usage: (n, 5) percent, NaN unknown. weights: by name, None: not computed."""
+        """Write the status of `names`. usage: (n, 5) percent, NaN if unknown. weights: by name, None: not computed."""
         for row, name in enumerate(names):
             if (record := self.context.stores.brokers.items.get(name)) is None:
                 continue
@@ -286,7 +286,7 @@ class StatusPublisher:
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:
-    """Whether load or count differs from the status by a point or more: an idle cluster writes nothing."""
+    """Whether load or count differs from the status by a point or more. For an idle cluster nothing is written."""
     return count != record.bundles or any(_differs(record.load.get(key), load[key]) for key in load)
 
 

@@ -11,7 +11,7 @@ from trimtab_operator.telemetry import AddressInUseError
 from trimtab_operator.telemetry.metrics import CONTENT_TYPE, Metrics
 
 Readiness = Callable[[], tuple[bool, str]]
-"""Whether the process is ready, and in words why or why not."""
+"""Whether the process is ready, and a text that says why."""
 
 
 @asynccontextmanager

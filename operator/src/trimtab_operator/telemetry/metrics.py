@@ -165,7 +165,7 @@ class Metrics:
         self.splits = self._counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
         self.external_moves = self._counter(
             "external_moves_total",
-            "Changes the policy did not make: External (not requested), Reverted, Overwritten (twice).",
+            "Changes the policy did not make: External (not requested), Reverted, Overwritten (repeatedly).",
             *("policy", "kind"),
         )
         self.quarantined = self._gauge(

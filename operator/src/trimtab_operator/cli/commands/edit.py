@@ -18,7 +18,7 @@ from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 
 _PAUSE_DESCRIPTION = """\
 Pause a policy until `trimtab resume`: it plans nothing, splits nothing, and starts no further move of an approved
-proposal. Bundles of lost brokers still get owners, and moves by hand still happen. The command sets the annotation
+proposal. Bundles of lost brokers still get owners, and manual moves still happen. The command sets the annotation
 trimtab.dev/paused. It does not change spec.paused, which Git may manage.
 
 example:
@@ -35,7 +35,7 @@ def register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     asked(arguments, lambda api: annotate(api, arguments, "true"))
     policy, namespace = arguments.policy, arguments.namespace
     text = f"{policy} is paused; continue with: trimtab resume {policy} -n {namespace}"
@@ -69,7 +69,7 @@ def register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     policy = arguments.policy
     stays = asked(arguments, lambda api: annotate(api, arguments, None))
     why = f"{policy} stays paused: spec.paused is true; set it to false in the policy's manifest"
@@ -99,7 +99,7 @@ def register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def run_drain(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     owned = asked(arguments, lambda api: _set(api, arguments))
     name = arguments.broker
     text = f"{name} is schedulable again"
@@ -148,7 +148,7 @@ def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def run_move(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     return asked(arguments, lambda api: _move(api, arguments))
 
 
@@ -217,7 +217,7 @@ def _check(broker: dict[str, Any], *, force: bool) -> None:
 
 
 _SPLIT_DESCRIPTION = """\
-Divide a bundle: a BundleSplit object is made, which the operator carries out; `kubectl get bspl -w` shows how. The
+Split a bundle: creates a BundleSplit object, which the operator carries out; `kubectl get bspl -w` shows how. The
 children exist and are owned before the parent goes. A split can't be undone.
 
 Without --at the bundle is cut in the middle of its range; --by names another of Pulsar's algorithms.
@@ -242,7 +242,7 @@ def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
 
 
 def run_split(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     made = asked(arguments, lambda api: _split(api, arguments))
     name = made["metadata"]["name"]
     text = f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}"

@@ -128,7 +128,7 @@ _WINDOWS = {"export": _exporting, "import": _importing}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     try:
         return int(arguments.carry_out(arguments))
     except (DamagedError, ExchangeError, NoHistoryError) as error:

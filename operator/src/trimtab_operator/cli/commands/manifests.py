@@ -35,7 +35,7 @@ def register_crds(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def run_crds(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code."""
+    """Run the verb and return the exit code."""
     if arguments.write is not None:
         return _write_crds(arguments.write)
     if arguments.check is not None:
@@ -106,7 +106,7 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def run_rbac(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     text = rendered_rbac(arguments.namespace, nodes=arguments.watch_nodes, lease=arguments.lease_name)
     try:
         if arguments.write is not None:

@@ -56,7 +56,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     url = arguments.prometheus_url or _PROMETHEUS
     _check_url("--admin-url", arguments.admin_url)
     _check_url("--prometheus-url", url)
@@ -75,11 +75,11 @@ def _check_url(option: str, url: str) -> None:
         parse(url)
     except RefusedUrlError as error:
         without_user = url.rpartition("@")[2]
-        raise CommandError(f"{option} {without_user}: {error}; write it as {_PROMETHEUS}, say") from error
+        raise CommandError(f"{option} {without_user}: {error}; write it like {_PROMETHEUS}") from error
 
 
 def unfinished(arguments: argparse.Namespace) -> list[str]:
-    """What is missing in the policy, as the operator does not run on this machine, in words."""
+    """Notes on fields that a user must still set, because the operator does not run on this machine."""
     given = {"pulsar.adminUrl": arguments.admin_url, "source.prometheus.url": arguments.prometheus_url}
     notes = [
         f"spec.{path} ({url}) points to this machine: name a Service that the operator can reach"

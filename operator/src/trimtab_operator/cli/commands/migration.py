@@ -144,7 +144,7 @@ class _ConfigReader:
     def minutes(self, key: str, default: str) -> str:
         """A duration in whole minutes, as a policy writes it."""
         text = self.runtime.get(key, "")
-        if not re.fullmatch(r"[0-9]+", text) or len(text) > 6:  # noqa: PLR2004  a policy takes some 15 digits
+        if not re.fullmatch(r"[0-9]+", text) or len(text) > 6:  # noqa: PLR2004  a policy takes up to 15 digits
             self.notes.append(f"{key} = {text or '(nothing)'} is not a number of minutes: {default} is used")
             return default
         if int(text) == 0:
@@ -203,7 +203,7 @@ def _off(runtime: Mapping[str, str]) -> list[str]:
 
 
 def _minima(shedder: Mapping[str, Any]) -> list[str]:
-    """Notes on minima that a small cluster does not reach: those at Pulsar's default, or above."""
+    """Notes on minima that a small cluster never reaches, if they are at Pulsar's default or above."""
     name = shedder["type"]
     tuned, fields = shedder.get(member(name), {}), SHEDDERS[name].params.model_fields
     notes = []
@@ -259,8 +259,8 @@ def differing(runtimes: Mapping[str, Mapping[str, str]]) -> list[str]:
         for broker, runtime in sorted(runtimes.items()):
             by_value.setdefault(runtime.get(key, "(nothing)"), []).append(broker)
         if len(by_value) > 1:
-            told = "; ".join(f"{value} at {', '.join(brokers)}" for value, brokers in by_value.items())
-            notes.append(f"brokers differ in {key}: {told}")
+            values = "; ".join(f"{value} at {', '.join(brokers)}" for value, brokers in by_value.items())
+            notes.append(f"brokers differ in {key}: {values}")
     return notes
 
 

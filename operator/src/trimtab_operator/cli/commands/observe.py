@@ -42,7 +42,7 @@ _POINTS = 600
 """Points of a plot over time: about one for each pixel."""
 
 _INSIDE = 3
-"""Bundles with the most messages, and with the most bytes, whose topics are measured with --url."""
+"""With --url, topics are measured for this many bundles with the most messages, and as many with the most bytes."""
 
 _NO_BUNDLES = (
     "brokers report no bundles, as under Pulsar's extensible load manager; only a policy's resources have the ranges "
@@ -88,7 +88,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output_options(parser)
     live = parser.add_argument_group("live")
     add_cluster_flags(
-        live, told="Kubernetes namespace of the brokers (default with --policy: the namespace of the context)"
+        live, help_text="Kubernetes namespace of the brokers (default with --policy: the namespace of the context)"
     )
     live.add_argument(
         "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
@@ -127,12 +127,12 @@ def _positive(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     _check_options(arguments)
     try:
         if arguments.plot:
             return _plot(arguments)
-        asyncio.run(_look(arguments))
+        asyncio.run(_print_load(arguments))
     except ApiError as error:
         raise CommandError(said(error)) from error
     except (
@@ -173,11 +173,11 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise CommandError(f"{arguments.plot} must end in .svg")
 
 
-async def _look(arguments: argparse.Namespace) -> None:
+async def _print_load(arguments: argparse.Namespace) -> None:
     screen = console(arguments.color)
     source = _from_history if arguments.history else _from_metrics if arguments.url else _from_policy
-    async with aclosing(source(arguments)) as looks:
-        async for shown in looks:
+    async with aclosing(source(arguments)) as snapshots:
+        async for shown in snapshots:
             if arguments.watch and arguments.output == "table":
                 screen.clear()
             show(screen, shown, arguments.output, arguments.top, lines=bool(arguments.watch))
@@ -186,12 +186,12 @@ async def _look(arguments: argparse.Namespace) -> None:
             await asyncio.sleep(arguments.watch)
 
 
-async def _again_and_again(look: Callable[[], Awaitable[Shown]], pause: float | None) -> AsyncGenerator[Shown]:
-    """Repeat `look`. The first failure is raised; later ones are printed, and retried after `pause` seconds."""
+async def _again_and_again(read: Callable[[], Awaitable[Shown]], pause: float | None) -> AsyncGenerator[Shown]:
+    """Repeat `read`. The first failure is raised; later ones are printed, and retried after `pause` seconds."""
     seen = False
     while True:
         try:
-            shown = await look()
+            shown = await read()
         except (ApiError, DamagedError, NoHistoryError, SourceUnavailableError) as error:
             if not seen or not pause:
                 raise
@@ -223,11 +223,11 @@ def _until(arguments: argparse.Namespace, past: HistoryReader) -> float:
 
 
 async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
-    async def look() -> Shown:
+    async def read() -> Shown:
         past = _past(arguments)
         return Shown(past.policy, past.load(_until(arguments, past)), time.time())
 
-    async for shown in _again_and_again(look, arguments.watch):
+    async for shown in _again_and_again(read, arguments.watch):
         yield shown
 
 
@@ -237,13 +237,13 @@ async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     async with _engine(arguments) as sources:
         source = sources.open("observe/metrics", settings)
 
-        async def look() -> Shown:
+        async def read() -> Shown:
             now = time.time()
             topology = await asyncio.to_thread(topology_from_metrics, settings, now)
             observation = await asyncio.wrap_future(source.observe(topology, now))
             return Shown(arguments.url, _with_note(observation.load), time.time())
 
-        async for shown in _again_and_again(look, arguments.watch):
+        async for shown in _again_and_again(read, arguments.watch):
             yield shown
 
 
@@ -256,11 +256,11 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
             context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
             async with following(context):
 
-                async def look() -> Shown:
+                async def read() -> Shown:
                     load = await measured_load(context, arguments.policy)
                     return Shown(f"{arguments.namespace}/{arguments.policy}", load, time.time())
 
-                async for shown in _again_and_again(look, arguments.watch):
+                async for shown in _again_and_again(read, arguments.watch):
                     yield shown
 
 
@@ -287,6 +287,6 @@ def _plot(arguments: argparse.Namespace) -> int:
         raise CommandError(f"can't write {arguments.plot}: {error.strerror}") from error
     span = f"{written(course.times[0])} to {written(course.times[-1])} UTC"
     print(f"wrote {arguments.plot}: {counted(len(course.times), 'cycle')} of {past.policy}, {span}")
-    for told in course.damaged:
-        print(f"left out: {told}")
+    for gap in course.damaged:
+        print(f"left out: {gap}")
     return FINE

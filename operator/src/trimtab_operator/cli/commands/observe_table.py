@@ -30,7 +30,7 @@ _HOT = 80.0
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Load to show. of: policy or URL. now: the present time (epoch seconds)."""
+    """Load to show. of: policy or URL. now: the current time (epoch seconds)."""
 
     of: str
     load: ClusterLoad

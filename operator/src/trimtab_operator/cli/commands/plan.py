@@ -32,7 +32,7 @@ from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
 
 _FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
-"""Conditions on what only the operator checks, in the order in which to fix them."""
+"""Conditions that only the operator checks, in the order in which a user should fix them."""
 
 
 def unasked(settings: Settings, status: Mapping[str, Any], namespace: str) -> list[str]:
@@ -86,27 +86,27 @@ def _name(document: Document) -> str:
 
 def _checked(document: Document) -> dict[str, Any]:
     if wrong := list(refusals(document.data)):
-        told = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
-        raise CommandError(some(told, 3, "; "))
+        errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
+        raise CommandError(some(errors, 3, "; "))
     checked: dict[str, Any] = without_nulls(document.data)
     return checked
 
 
 async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Stand:
-    """`given` in place of the policy with its name in the cluster, or as a new one. Raises `ApiError`."""
+    """`given` as a replacement of the policy with its name in the cluster, or as a new policy. Raises `ApiError`."""
     meta = given["metadata"]
     try:
         there = await api.get(POLICIES, namespace, meta["name"])
         live, status = there["metadata"], there.get("status") or {}
-        told = f"planned with the file, in place of the policy {meta['name']} in namespace {namespace}"
+        note = f"planned with the file, in place of the policy {meta['name']} in namespace {namespace}"
     except NotFoundError as error:
         if error.reason != "NotFound":  # no such kind: the cluster would have no bundles
             raise
         live, status = {"uid": _NEW_UID, "creationTimestamp": _NOT_YET_CREATED}, {}
-        told = f"planned with the file; namespace {namespace} has no policy {meta['name']} yet"
+        note = f"planned with the file; namespace {namespace} has no policy {meta['name']} yet"
     kept = {key: live[key] for key in ("uid", "creationTimestamp", "generation") if key in live}
     notes = {"annotations": {**(live.get("annotations") or {}), **(meta.get("annotations") or {})}}
-    return Stand({**given, "metadata": {**meta, **kept, **notes, "namespace": namespace}, "status": status}, told)
+    return Stand({**given, "metadata": {**meta, **kept, **notes, "namespace": namespace}, "status": status}, note)
 
 
 _NAMED = 10
@@ -120,7 +120,7 @@ _ASKED = (
 
 
 _DESCRIPTION = """\
-Show what the next cycle of a policy would do, and why it would do nothing else. The command writes nothing.
+Show what the next cycle of a policy would do, and why it would not do more. The command writes nothing.
 
 -f reads the policy from a file (- for standard input). It replaces the policy with its name in the cluster, or is a new
 one: so you see the effect of a change before you merge it. All other policies are read from the cluster.
@@ -172,7 +172,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     try:
         stand, foreseen = asyncio.run(_foresee(arguments))
     except ApiError as error:

@@ -30,10 +30,10 @@ from trimtab_strategies.model import (
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The policy to plan for, as a BalancingPolicy object. told: a note on its origin, if it comes from a file."""
+    """The policy to plan for, as a BalancingPolicy object. note: a note on its origin, if it comes from a file."""
 
     manifest: Mapping[str, Any]
-    told: str = ""
+    note: str = ""
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -61,8 +61,8 @@ def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", note
         print_data({**as_data(stand.name, foreseen), "notes": list(notes)}, output)
         return
     screen = console(color)
-    if stand.told:
-        screen.print(Text(stand.told, style="dim"))
+    if stand.note:
+        screen.print(Text(stand.note, style="dim"))
     print_tables(screen, stand.name, foreseen)
     for note in notes:
         screen.print(Text(spoken(note), style="yellow"))

@@ -85,7 +85,7 @@ def answered(status: Mapping[str, Any]) -> tuple[bool, str]:
 
 _APPROVE_DESCRIPTION = """\
 Approve the proposal that a policy in mode Approve shows. The command sends the proposal's id, so that the operator
-refuses it if another proposal has replaced the one you saw. Without --proposal it approves the present one. The
+refuses it if another proposal has replaced the one you saw. Without --proposal it approves the current one. The
 operator validates every move again just before it writes it.
 
 --wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, or the
@@ -100,13 +100,13 @@ examples:
 def register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_command(subparsers, "approve", _APPROVE_DESCRIPTION)
-    parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the present one)")
+    parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the current one)")
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
     parser.set_defaults(run=run_approve)
 
 
 def run_approve(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     return carry_out(arguments, lambda api: _approve(api, arguments))
 
 
@@ -120,22 +120,22 @@ async def _approve(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
 
 
 async def _waiting(api: Api, arguments: argparse.Namespace) -> str | None:
-    """Id of the present proposal."""
+    """Id of the current proposal."""
     policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
     found: str | None = ((policy.get("status") or {}).get("proposal") or {}).get("id")
     return found
 
 
 async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
-    told = ""
+    shown = ""
     while True:
         policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
         status = policy.get("status") or {}
         progress = _progress(status)
         if progress.get("proposal") != proposal:
             return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
-        if (line := in_words(progress)) != told:
-            told = line
+        if (line := in_words(progress)) != shown:
+            shown = line
             print(line, file=sys.stderr, flush=True)
         if progress.get("finishedAt"):
             done = progress["landed"] == progress["total"]
@@ -181,7 +181,7 @@ def register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def run_refresh(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     return carry_out(arguments, lambda api: give(api, arguments, "refresh"))
 
 
@@ -202,5 +202,5 @@ def register_stop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def run_stop(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     return carry_out(arguments, lambda api: give(api, arguments, "stop"))

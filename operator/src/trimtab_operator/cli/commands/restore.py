@@ -43,10 +43,10 @@ from trimtab_operator.resources.urls import AllowedUrls
 DEPLOYMENTS = ResourceRef("apps", "v1", "deployments", "Deployment")
 
 
-_LOOK_EVERY = 0.5
+_READ_EVERY = 0.5
 
 _TERMS = 4
-"""Lease durations within which an operator that should end has ended: a minute; a pod gets half a minute."""
+"""Time limit for an operator to end, in Lease durations: one minute in all. A pod gets half a minute to end."""
 
 
 def add_stop_options(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def add_stop_options(parser: argparse.ArgumentParser) -> None:
 async def stop_operator(api: Api, namespace: str, deployment: str, lease: str, say: Callable[[str], None]) -> bool:
     """Scale `deployment` to zero and wait until no operator leads; False: one continues. Raises `ApiError`.
 
-    A leader that ends in good order releases its Lease; any other loses it when the Lease expires.
+    A leader that ends normally releases its Lease. Any other loses it when the Lease expires.
     """
     try:
         await api.patch(DEPLOYMENTS, namespace, deployment, {"spec": {"replicas": 0}}, subresource="scale")
@@ -80,7 +80,7 @@ async def stop_operator(api: Api, namespace: str, deployment: str, lease: str, s
 
 
 async def _remaining_holder(api: Api, namespace: str, name: str) -> str:
-    """Wait until no one holds the Lease; not empty: the holder that still renews it after the time to end."""
+    """Wait until no one holds the Lease. Returns the holder that still renews it after the time limit, else empty."""
     seen, runs_out, patience = "", 0.0, math.inf
     while True:
         try:
@@ -96,7 +96,7 @@ async def _remaining_holder(api: Api, namespace: str, name: str) -> str:
             runs_out, patience = now + lasts, min(patience, now + _TERMS * lasts)
         if not holder or now >= runs_out:
             return ""
-        await asyncio.sleep(_LOOK_EVERY)
+        await asyncio.sleep(_READ_EVERY)
 
 
 _FINALIZER = f"{GROUP}/finalizer"
@@ -137,7 +137,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     urls = allowed_urls(arguments)
     return asked(arguments, lambda api: restore(api, arguments, urls))
 

@@ -107,21 +107,21 @@ def _port(text: str) -> int:
 
 def add_lease_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of leader election."""
-    group = parser.add_argument_group("replicas", "Of several replicas, one leads by a Lease; the others stand by.")
+    group = parser.add_argument_group("replicas", "The replica that holds the Lease leads. The others stand by.")
     group.add_argument("--lease-name", default=LEASE, metavar="NAME", help="name of the Lease (%(default)s)")
     group.add_argument(
         "--identity", metavar="NAME", help="unique identity of this replica (default: host name and a random word)"
     )
     for flag, default, text in (
-        ("--lease-duration", DURATION, "seconds after the last renewal when others take over"),
-        ("--renew-deadline", DEADLINE, "seconds after which a leader that can't renew its Lease ends"),
-        ("--retry-period", RETRY, "most seconds between two attempts to renew or take the Lease"),
+        ("--lease-duration", DURATION, "seconds after the last renewal until another replica takes over"),
+        ("--renew-deadline", DEADLINE, "seconds after which a leader that can't renew its Lease exits"),
+        ("--retry-period", RETRY, "maximum seconds between two attempts to renew or take the Lease"),
     ):
         group.add_argument(flag, type=float, default=default, metavar="SECONDS", help=f"{text} (%(default)g)")
 
 
 def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Add the option of `allowed_urls`. what: the URLs, in words."""
+    """Add the option of `allowed_urls`. what: text that says what the URLs are."""
     parser.add_argument(
         FLAG,
         action="append",
@@ -133,7 +133,7 @@ def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> AllowedUrls:
-    """The given list. strangers: see `AllowedUrls`. Raises `CommandError`."""
+    """The allow-list of the command line. strangers: see `AllowedUrls`. Raises `CommandError`."""
     try:
         return AllowedUrls.of(arguments.allow_url, strangers=strangers)
     except BadPatternError as error:
@@ -141,7 +141,7 @@ def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> A
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     _log_to_stderr(verbose=arguments.verbose)
     try:
         asyncio.run(_run(arguments, _retention(arguments)))
@@ -220,8 +220,9 @@ def _log_to_stderr(*, verbose: bool) -> None:
 
 _WARM_DESCRIPTION = """\
 Write Spark's classes to an archive that its JVM maps into memory, instead of loading and verifying each class at every
-start. This saves some 40 % of the work of a start. The archive takes 155 MB, and as long as a start plus some 10 s to
-make. Its folder is $TRIMTAB_CACHE, else $XDG_CACHE_HOME/trimtab, else ~/.cache/trimtab. You can delete it at any time.
+start. This saves about 40 % of the CPU time of a start. The archive takes 155 MB. Making it takes about 10 s longer
+than a start. Its folder is $TRIMTAB_CACHE, else $XDG_CACHE_HOME/trimtab, else ~/.cache/trimtab. You can delete it at
+any time.
 
 The archive fits the versions of Java and Spark that made it: run this again after an upgrade. An archive that fits is
 kept. Trimtab uses only a file that belongs to the user or to root and that no one else can write. A Spark Connect
@@ -244,7 +245,7 @@ def register_warm(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def run_warm(arguments: argparse.Namespace) -> int:  # noqa: ARG001  (there are none)
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     logging.basicConfig(level=logging.WARNING, format="trimtab: %(message)s")
     begin = time.monotonic()
     try:

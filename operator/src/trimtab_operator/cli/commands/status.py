@@ -50,7 +50,7 @@ PAUSE = 1.0
 """Seconds between two reads of the policies; bundles are watched."""
 
 _SHOWN = 15
-"""Most pending moves in a table."""
+"""Maximum number of pending moves in a table."""
 
 
 Read = Callable[[Api, argparse.Namespace], Awaitable[list[dict[str, Any]]]]
@@ -58,7 +58,7 @@ Read = Callable[[Api, argparse.Namespace], Awaitable[list[dict[str, Any]]]]
 
 @dataclass(frozen=True, slots=True)
 class PendingMoveRow:
-    """A pending move of a bundle. since: epoch seconds at which it was assigned, NaN unknown."""
+    """A pending move of a bundle. since: epoch seconds at which it was assigned, NaN if unknown."""
 
     bundle: str
     source: str
@@ -99,7 +99,7 @@ async def watch(api: Api, arguments: argparse.Namespace, read: Read) -> int:
 
 
 def view_for(arguments: argparse.Namespace) -> View:
-    """A table in place on a terminal; line by line in a file, a pipe or for a program."""
+    """On a terminal, a table that is updated in place. Otherwise, a line for each change."""
     if arguments.output in {TABLE, "wide"} and sys.stdout.isatty():
         return InPlace(arguments.color, everywhere=not arguments.namespace, wide=arguments.output == "wide")
     return LineByLine(arguments.output)
@@ -133,8 +133,8 @@ class InPlace:
         parts += unready(policies, everywhere=self._everywhere)
         if pending_moves:
             parts.append(fitted(self._screen, _flight_grid(pending_moves, now))[0])
-        told = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {_on_their_way(pending_moves)}; Ctrl-C ends"
-        self._live.update(Group(*parts, Text(told, style="dim")), refresh=True)
+        line = f"{time.strftime('%H:%M:%S', time.localtime(now))}  {_on_their_way(pending_moves)}; Ctrl-C ends"
+        self._live.update(Group(*parts, Text(line, style="dim")), refresh=True)
 
     def close(self) -> None:
         """Stop updating; the last table stays."""
@@ -266,7 +266,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.watch:
         with suppress(KeyboardInterrupt):
             return asked(arguments, lambda api: watch(api, arguments, policies))

@@ -142,7 +142,7 @@ def _print_condition(screen: Console, kind: str, status: Text, text: str) -> Non
 
 
 def _lines(screen: Console, text: str, margin: int) -> list[str]:
-    """`text` wrapped beside a margin; names and commands stay whole."""
+    """`text` wrapped and indented. Names and commands are not broken."""
     return textwrap.wrap(text, max(40, screen.width - margin), break_long_words=False, break_on_hyphens=False) or [""]
 
 

@@ -130,7 +130,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     checking = Checking(_context(arguments))
     files = manifest_files(arguments.files)
     for name in files:
@@ -191,7 +191,7 @@ def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
 
 
 def _github(found: Sequence[Finding], _arguments: argparse.Namespace) -> None:
-    """As workflow commands, which GitHub shows beside the line."""
+    """Print workflow commands, which GitHub shows next to the line."""
     for f in found:
         head = f"::{f.level} file={_property(f.file)},line={f.line},title={_property(f'trimtab {f.rule}')}::"
         print(head + _escaped(f"{f.subject}: {f.field} {f.text}".replace("  ", " ")))

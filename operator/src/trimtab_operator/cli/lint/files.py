@@ -22,7 +22,7 @@ from trimtab_pipeline.bodies import json_of
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _MOST_NODES = 200_000
-"""Most values in a document: a few YAML aliases could make billions."""
+"""Maximum number of values in a document: a few YAML aliases could make billions."""
 
 At = tuple[str | int, ...]
 """The place of a value: keys and positions, from the top of its document."""

@@ -93,7 +93,7 @@ def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
 
 
 def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Which brokers two selectors share, in words; empty if they share none, or that is unknown."""
+    """Text that names the brokers two selectors share; empty if they share none, or that is unknown."""
     first, second = BrokerSelector.model_validate(dict(one)), BrokerSelector.model_validate(dict(other))
     if not any((first.names, first.pod_labels)) or not any((second.names, second.pod_labels)):
         return "brokers of any name, as"
@@ -121,8 +121,8 @@ def _patterns(space: Checked) -> Iterator[Finding]:
     isolation = space.spec.get("isolation") or {}
     for part in ("primary", "secondary"):
         for k, pattern in enumerate(isolation.get(part) or ()):
-            if told := problem(pattern):
-                text = f"pattern {pattern!r} {told}; until then it matches no broker"
+            if why := problem(pattern):
+                text = f"pattern {pattern!r} {why}; until then it matches no broker"
                 yield space.found(Level.ERROR, "pattern", ("spec", "isolation", part, k), text)
 
 
@@ -274,12 +274,12 @@ def _addresses(policy: Written) -> Iterator[Found]:
         try:
             policy.context.urls.admit(url, policy.namespace or "default", secrets=secret)
         except RefusedUrlError as error:
-            told = f"{error}; if the operator allows it, give lint the same {FLAG}"
-            yield _warn("url-not-allowed", at, told)
+            text = f"{error}; if the operator allows it, give lint the same {FLAG}"
+            yield _warn("url-not-allowed", at, text)
         if secret and url.startswith("http://"):
-            told = f"is {url}, and credentials are sent there unencrypted: use https"
+            text = f"is {url}, and credentials are sent there unencrypted: use https"
             near = re.match(_SERVICE, url) is not None
-            yield (_note if near else _warn)("credentials-in-clear", at, told)
+            yield (_note if near else _warn)("credentials-in-clear", at, text)
 
 
 def _windows(policy: Written) -> Iterator[Found]:

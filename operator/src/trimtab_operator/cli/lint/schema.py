@@ -30,7 +30,7 @@ _METADATA = frozenset(
     | {"managedFields", "selfLink"}
 )
 _SHOWN = 80
-"""Most characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 @cache
@@ -107,9 +107,9 @@ def _metadata(meta: Any) -> Iterator[Found]:
 
 def _walk(value: Any, schema: Schema, at: At) -> Iterator[Found]:
     """Errors in `value`, whose place is `at`."""
-    told = _wrong_type(value, schema)
-    if told:
-        yield _error(at, "type", told)
+    wrong = _wrong_type(value, schema)
+    if wrong:
+        yield _error(at, "type", wrong)
         return
     for word, check in _CHECKS.items():
         if word in schema and (text := check(value, schema)):

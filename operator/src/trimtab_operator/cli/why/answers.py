@@ -19,7 +19,7 @@ _ALIKE = 0.05
 """Percentage points that make no difference to a reader."""
 
 _SPOKEN = dict(zip(RESOURCES, ("CPU", "memory", "direct memory", "network in", "network out"), strict=True))
-"""Resources in words."""
+"""Names of the resources in sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def compared(record: DecisionRecord, view: BrokerView) -> float | None:
 
 
 def distance(record: DecisionRecord, view: BrokerView) -> str:
-    """A broker's distance to the shedder's threshold, in words; empty without a single threshold."""
+    """Text on a broker's distance to the shedder's threshold; empty without a single threshold."""
     value = compared(record, view)
     if record.line is None or value is None:
         return ""

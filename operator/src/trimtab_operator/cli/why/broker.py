@@ -29,7 +29,7 @@ from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, Mov
 from trimtab_strategies.model import RESOURCES, Reason, counted
 
 _SHOWN = 10
-"""Most bundles or moves in an answer."""
+"""Maximum number of bundles or moves in an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class BrokerStory:
         return lines
 
     def _names_of_another(self) -> dict[str, str]:
-        """As `_names`, with a bundle that this broker could get: the largest of the most used other broker."""
+        """Like `_names`, with an example of a bundle to get: the largest one of the most used other broker."""
         record = self.newest
         views = [view for view in record.brokers if view.name != self.name] if record is not None else []
         by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))

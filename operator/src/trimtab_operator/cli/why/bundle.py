@@ -56,18 +56,18 @@ class BundleStory:
 
     def explain(self) -> Answer | None:
         """Its last known move, else why it stays; None if nothing was recorded."""
-        if (hand := self.facts.by_hand) is not None:
-            return self._by_hand(hand)
+        if (manual := self.facts.by_hand) is not None:
+            return self._by_hand(manual)
         for record in reversed(self.records):
-            if (found := self._told_by(record)) is not None:
+            if (found := self._recorded_in(record)) is not None:
                 return found
         return self.why_not()
 
-    def _by_hand(self, hand: ByHand) -> Answer:
-        return by_hand_answer(self.name, self.owner, hand, self.facts, self.records, costs=self._costs())
+    def _by_hand(self, manual: ByHand) -> Answer:
+        return by_hand_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
 
-    def _told_by(self, record: DecisionRecord) -> Answer | None:
-        """What a decision did with it, or a person before that, if the bundle is still there."""
+    def _recorded_in(self, record: DecisionRecord) -> Answer | None:
+        """What a decision did with it, or a manual move before that decision, if the bundle is still there."""
         if (move := record.move_of(self.name)) is not None:
             gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
             return self._elsewhere(record, move) if gone else self._moved(record, move)
@@ -134,9 +134,9 @@ class BundleStory:
 
     def _asked_by(self) -> str:
         """Who requested a move that has not landed, and whether it can; empty if the operator did."""
-        if (hand := self.facts.by_hand) is None:
+        if (manual := self.facts.by_hand) is None:
             return ""
-        return f", asked for{_by(hand)}" + ("" if hand.exists else f"; there is no broker {hand.destination}")
+        return f", asked for{_by(manual)}" + ("" if manual.exists else f"; there is no broker {manual.destination}")
 
     def _stays(self, record: DecisionRecord | None) -> tuple[Reason, str, list[Hold]] | None:
         """The main reason, its figures, and what else holds it."""
@@ -161,10 +161,10 @@ class BundleStory:
             return reason, self._cap(record, reason)
         if reason is Reason.NOT_CHOSEN and leave:
             return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved instead"
-        told = stay.detail if stay is not None else ""
+        detail = stay.detail if stay is not None else ""
         if reason is Reason.BELOW_MINIMUM:  # the figures are about the minimum
-            return reason, told or view.gives.detail
-        return reason, told or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
+            return reason, detail or view.gives.detail
+        return reason, detail or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
 
     def _left_behind(self, record: DecisionRecord) -> Hold:
         """Why a bundle has not left a broker that is being drained."""
@@ -333,6 +333,6 @@ class BundleStory:
         }
 
 
-def _by(hand: ByHand | None) -> str:
+def _by(manual: ByHand | None) -> str:
     """`` by a person (kubectl-patch)``; empty if the operator moved it."""
-    return "" if hand is None else f" by {hand.who}".rstrip(",")
+    return "" if manual is None else f" by {manual.who}".rstrip(",")

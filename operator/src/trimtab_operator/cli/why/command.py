@@ -1,4 +1,4 @@
-"""`trimtab explain` (why a bundle or broker is as it is) and `trimtab why-not`."""
+"""`trimtab explain` (why a bundle moved or stays, why a broker gives or gets bundles) and `trimtab why-not`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Explain why a bundle moved or stays, or why a broker gives bundles away, keeps t
 answer. Then come the figures that were compared, and steps to change the outcome.
 
 The answer comes from the last decisions of the policy, which the operator keeps in the ConfigMap
-trimtab-decisions-POLICY, and from the present objects. With --history it comes only from the operator's history, which
+trimtab-decisions-POLICY, and from the current objects. With --history it comes only from the operator's history, which
 holds every decision. Exit code 1: nothing was decided yet.
 
 examples:
@@ -41,13 +41,13 @@ def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.history is not None:
         found = recalled(arguments.history, arguments.policy, arguments.kind, arguments.name, arguments.at)
     else:
         check_live(arguments)
         found = asked(arguments, lambda api: _found_explain(api, arguments))
-    return tell(story(found).explain(), found, arguments.output)
+    return print_answer(story(found).explain(), found, arguments.output)
 
 
 async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFound:
@@ -76,7 +76,7 @@ def check_live(arguments: argparse.Namespace) -> None:
         raise CommandError("--at and --policy need --history DIR")
 
 
-def tell(answer: Answer | None, found: RecordsFound, output: str) -> int:
+def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int:
     """Print an answer; the exit code."""
     if answer is None:
         print(spoken(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}"), file=sys.stderr)
@@ -114,13 +114,13 @@ def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def run_why_not(arguments: argparse.Namespace) -> int:
-    """Carry out the verb; returns the exit code. Raises `CommandError`."""
+    """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.history is not None:
         found = recalled(arguments.history, arguments.policy, "", arguments.name, arguments.at)
     else:
         check_live(arguments)
         found = asked(arguments, lambda api: _found_why_not(api, arguments))
-    return tell(story(found).why_not(arguments.to), found, arguments.output)
+    return print_answer(story(found).why_not(arguments.to), found, arguments.output)
 
 
 async def _found_why_not(api: Api, arguments: argparse.Namespace) -> RecordsFound:

@@ -33,7 +33,7 @@ def by_hand(
 
 
 def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
-    """Whether a person wrote the present owner, after the bundle was created."""
+    """Whether a person wrote the current owner, after the bundle was created."""
     if bundle.reason == Reason.ADMIN and bundle.assigned_owner == bundle.owner:
         return True  # the operator has recorded it so
     if bundle.assigned_owner == bundle.owner:
@@ -42,7 +42,7 @@ def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, move
 
 
 def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, landed: bool) -> str:
-    """The broker that a bundle left for its present owner, empty if unknown."""
+    """The broker that a bundle left for its current owner, empty if unknown."""
     if not landed:
         return bundle.status_owner if bundle.status_owner != bundle.owner else ""
     before = next((found for record in reversed(records) if (found := _was_on(bundle, record))), "")
@@ -50,7 +50,7 @@ def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, lande
 
 
 def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
-    """The broker of a bundle in a record, before its present owner; empty if unknown."""
+    """The broker of a bundle in a record, before its current owner; empty if unknown."""
     if (move := record.move_of(bundle.name)) is not None and move.begun:
         return move.destination if move.outcome in {None, Reason.LANDED} else move.source
     if (manual := record.by_hand_of(bundle.name)) is not None:
@@ -60,7 +60,7 @@ def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
 
 
 def answer(
-    name: str, owner: str, hand: ByHand, facts: Facts, records: Sequence[DecisionRecord], *, costs: Sequence[str]
+    name: str, owner: str, manual: ByHand, facts: Facts, records: Sequence[DecisionRecord], *, costs: Sequence[str]
 ) -> Answer:
     """Who moved the bundle `name`, from where, when, and until when it stays on `owner`.
 
@@ -69,35 +69,35 @@ def answer(
     record = records[-1] if records else None
     lines = [*decided(record, facts, records)] if record is not None else []
     lines += figures(record, facts, owner) if record is not None and owner else []
-    text = f"{name} {_done(hand)}; {_now(owner, hand)}{_stays(hand, facts) if hand.landed else ''}"
-    return Answer(name, sentence(text), Reason.ADMIN, (*lines, *costs), _steps(name, owner, hand, facts), record)
+    text = f"{name} {_done(manual)}; {_now(owner, manual)}{_stays(manual, facts) if manual.landed else ''}"
+    return Answer(name, sentence(text), Reason.ADMIN, (*lines, *costs), _steps(name, owner, manual, facts), record)
 
 
-def _done(hand: ByHand) -> str:
+def _done(manual: ByHand) -> str:
     """``was moved by a person (kubectl-patch) from a to b at 2026-11-21 15:00:00 UTC``."""
-    at = hand.asked if math.isfinite(hand.asked) else hand.since
+    at = manual.asked if math.isfinite(manual.asked) else manual.since
     when = f" at {moment(at)}" if math.isfinite(at) else ""
-    start = f"from {hand.source} " if hand.source else ""
-    done = "was moved" if hand.landed else "was requested to move"
-    return f"{done} by {hand.who} {start}to {hand.destination}{when}"
+    start = f"from {manual.source} " if manual.source else ""
+    done = "was moved" if manual.landed else "was requested to move"
+    return f"{done} by {manual.who} {start}to {manual.destination}{when}"
 
 
-def _now(owner: str, hand: ByHand) -> str:
+def _now(owner: str, manual: ByHand) -> str:
     where = f"it is on {owner} now" if owner else "no broker serves it now"
-    if hand.landed:
+    if manual.landed:
         return where
     return (
-        f"{where}, as there is no broker {hand.destination}"
-        if not hand.exists
+        f"{where}, as there is no broker {manual.destination}"
+        if not manual.exists
         else f"{where}, as the move has not landed"
     )
 
 
-def _stays(hand: ByHand, facts: Facts) -> str:
+def _stays(manual: ByHand, facts: Facts) -> str:
     """Until when balancing does not move it; empty if unknown."""
     if facts.bundle is not None and facts.bundle.pinned:
         return ", pinned; balancing does not move it until the pin is removed"
-    end = hand.since + facts.cool_down
+    end = manual.since + facts.cool_down
     if math.isnan(end):
         return ""
     rule = f"limits.coolDown is {length(facts.cool_down)}"
@@ -106,13 +106,13 @@ def _stays(hand: ByHand, facts: Facts) -> str:
     return f"; balancing does not move it {until(end, facts.now)} ({rule})"
 
 
-def _steps(name: str, owner: str, hand: ByHand, facts: Facts) -> tuple[str, ...]:
+def _steps(name: str, owner: str, manual: ByHand, facts: Facts) -> tuple[str, ...]:
     space, pinned = f"-n {facts.namespace}", facts.bundle is not None and facts.bundle.pinned
-    if not hand.landed:
+    if not manual.landed:
         missing = f"choose a broker that exists: trimtab move {name} BROKER {space}"
         stay = f"let it stay: trimtab move {name} {owner or 'BROKER'} {space}"
-        return (stay,) if hand.exists else (missing, stay)
-    back = (f"move it back: trimtab move {name} {hand.source} {space}",) if hand.source else ()
+        return (stay,) if manual.exists else (missing, stay)
+    back = (f"move it back: trimtab move {name} {manual.source} {space}",) if manual.source else ()
     patch = f"""--type merge -p '{{"spec": {{"pinned": {"false" if pinned else "true"}}}}}'"""
     what = "let balancing move it" if pinned else "keep it there"
     return (*back, f"{what}: kubectl patch bundle {name} {space} {patch}")

@@ -37,7 +37,7 @@ Object = Mapping[str, Any]
 class RecordsFound:
     """The facts about a bundle or broker (`name`), the broker it is on, and the decisions of its policy, oldest first.
 
-    next_cycle: when the next decision is due, in words. of_bundle: whether `name` is a bundle.
+    next_cycle: text that says when the next decision is due. of_bundle: whether `name` is a bundle.
     """
 
     name: str
@@ -72,7 +72,7 @@ async def is_broker(api: Api, namespace: str, name: str) -> bool:
             continue
         return answer
     names = [*await names_of(api, BROKERS, namespace), *await names_of(api, BUNDLES, namespace)]
-    raise CommandError(f"{name} is no Broker and no Bundle in namespace {namespace}; {near(name, names)}")
+    raise CommandError(f"{name} is neither a Broker nor a Bundle in namespace {namespace}; {near(name, names)}")
 
 
 async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object | None) -> RecordsFound:
@@ -106,15 +106,15 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
 async def _policy(
     api: Api, namespace: str, policies: Sequence[Object], brokers: Sequence[Object], broker: str
 ) -> tuple[Object, tuple[DecisionRecord, ...]]:
-    """The policy of `broker`, and its decisions: by the broker's status, else by the decisions."""
+    """The policy of `broker`, and its decisions. The broker's status names the policy, else the decisions do."""
     by_name = {policy["metadata"]["name"]: policy for policy in policies}
-    told = {b["metadata"]["name"]: (b.get("status") or {}).get("policy", "") for b in brokers}.get(broker, "")
-    first = [told] if told in by_name else []
+    named = {b["metadata"]["name"]: (b.get("status") or {}).get("policy", "") for b in brokers}.get(broker, "")
+    first = [named] if named in by_name else []
     oldest = sorted(by_name, key=lambda n: (str(by_name[n]["metadata"].get("creationTimestamp")), n))
     names = list(dict.fromkeys([*first, *oldest]))
     kept = {name: await _records(api, namespace, by_name[name]) for name in names}
     knows = (name for name in names if kept[name] and kept[name][-1].broker(broker) is not None)
-    chosen = told if first else next(knows, names[0])
+    chosen = named if first else next(knows, names[0])
     return by_name[chosen], kept[chosen]
 
 
@@ -164,7 +164,7 @@ def _usage(brokers: Sequence[Object]) -> dict[str, float]:
 
 
 def next_cycle(policy: Object) -> str:
-    """When the next decision of a policy is due, in words."""
+    """Text that says when the next decision of a policy is due."""
     name, interval = policy["metadata"]["name"], policy["spec"].get("interval", "60s")
     if (last := _last(policy)) is None:
         return (

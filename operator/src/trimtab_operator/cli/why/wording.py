@@ -33,7 +33,7 @@ def _set(**spec: Any) -> str:
     return f"kubectl patch bpol {{policy}} -n {{namespace}} --type merge -p '{text}'"
 
 
-_MOVE = "move it by hand: trimtab move {bundle} {to} -n {namespace}"
+_MOVE = "move it manually: trimtab move {bundle} {to} -n {namespace}"
 _LIMITS = "set the limit in the policy"
 _OBSERVE = "look at the measured load: trimtab observe --policy {policy} -n {namespace}"
 _LOG = "read the operator's log, and report it"
@@ -115,10 +115,10 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "fewer than two brokers take part", ("see the brokers: kubectl get brokers -n {namespace}",)
     ),
     Reason.NO_CANDIDATE: Sentence(
-        "its new broker would be busier than the present one is now", ("add a broker", _SPLIT, _MOVE)
+        "its new broker would be busier than the current one is now", ("add a broker", _SPLIT, _MOVE)
     ),
     Reason.NOT_CHOSEN: Sentence("the strategy preferred another one", (_MOVE, _PLACEMENT)),
-    Reason.SAME_BROKER: Sentence("the placement chose the present broker", (_MOVE, _PLACEMENT)),
+    Reason.SAME_BROKER: Sentence("the placement chose the current broker", (_MOVE, _PLACEMENT)),
     Reason.BELOW_MINIMUM: Sentence("too little traffic would move to be worth it", (_SHEDDER, _MOVE)),
     # why nothing moved: data
     Reason.NO_LOAD_DATA: Sentence("a metric of it was never measured", (_OBSERVE,)),
@@ -138,7 +138,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     # why nothing moved: the guard
     Reason.PAUSED: Sentence(
         "the policy is paused",
-        ("go on: trimtab resume {policy} -n {namespace}", f"if Git pauses it: {_set(paused=False)}"),
+        ("resume it: trimtab resume {policy} -n {namespace}", f"if Git pauses it: {_set(paused=False)}"),
     ),
     Reason.DRY_RUN: Sentence(
         "the policy only shows what it would do (spec.mode is DryRun)",

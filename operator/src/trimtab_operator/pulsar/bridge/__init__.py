@@ -1,1 +1,1 @@
-"""Keeps the resources and a real Pulsar cluster in step, in both directions. Runs only in the process that leads."""
+"""Synchronizes the resources and a real Pulsar cluster, in both directions. Runs only in the process that leads."""

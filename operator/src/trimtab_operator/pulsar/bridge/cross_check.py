@@ -17,7 +17,7 @@ COMPARE_INTERVAL = 15.0
 """Seconds between two rounds. A round compares the next broker, and some that differed before."""
 
 DIFFERING_PER_ROUND = 3
-"""Brokers that differed before which each round compares again, at most."""
+"""Maximum number of brokers that differed before and are compared again in each round."""
 
 PUBLISH_INTERVAL = 5.0
 """Seconds between two checks whether a policy reads brokers' statistics."""

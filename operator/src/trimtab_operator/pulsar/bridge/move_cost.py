@@ -27,7 +27,7 @@ from trimtab_operator.state.cluster import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class ReconnectTimes:
-    """Seconds from the unload request until the last publisher, and the last client, reconnected; None for no such."""
+    """Seconds from the unload request until the last publisher, and the last client, reconnected; None without one."""
 
     publishers: float | None
     clients: float | None

@@ -163,8 +163,8 @@ class BundleUnload:
     async def _unload(self, request: UnloadRequest, owner: str, before: int) -> None:
         """Make `owner` unload the bundle. before: number of unloads so far. Raises `PulsarError`.
 
-        A failure without a meaning of its own may come from a concurrent unload or a lost answer. The owner that is
-        read next shows the result.
+        A `PulsarUnavailableError` is only logged and counted: it may come from a concurrent unload or a lost answer.
+        The next read of the owner shows the result.
         """
         self._unloads[request.record.name] = (request.record.generation, before + 1)
         try:
@@ -195,7 +195,7 @@ class BundleUnload:
     async def _move_away(self, request: UnloadRequest, owner: str) -> UnloadRequest:
         """Unload the bundle from `owner` to the other broker with the fewest bundles. Raises `PulsarError`.
 
-        The desired owner is the last choice: it may be dead and still listed.
+        The desired owner is chosen only if there is no other broker: it may be dead, although Pulsar still lists it.
         """
         served = Counter(record.status_owner for record in self.context.stores.bundles.items.values())
         ids = self.context.link.ids or {}
@@ -207,7 +207,7 @@ class BundleUnload:
         had = broker_name(owner, ids) or owner
         if await self.ownership.wait_for_owner(detour) != detour.destination:
             raise PulsarUnavailableError(f"{had} does not release the bundle to {name} either")
-        text = f"{had} took it back before it had released it; moved to {name}"
+        text = f"{had} became its owner again before the release had ended; moved to {name}"
         await self._give_up(request, UnloadResult.RETURNED, text)
         return await self._write(request, {"owner": name, "state": str(BundleState.OWNED)})
 
@@ -215,7 +215,7 @@ class BundleUnload:
         """The destination is inactive: move a bundle with closed topics away, and report the rest."""
         now = self.context.stores.bundles.items.get(request.record.name)
         if now is not None and now.name in self._unanswered:
-            request = request.with_record(now)  # its state may be `Releasing` since
+            request = request.with_record(now)  # the current record: its state may be `Releasing` now
             if await self._stuck(request, owner := await (await self.ownership.reader()).owner(request)):
                 request = await self._move_away(request, owner)
         return await self.report_inactive(request.record)

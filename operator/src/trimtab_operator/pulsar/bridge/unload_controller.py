@@ -1,9 +1,9 @@
 """`UnloadController`: makes desired owners real on a Pulsar cluster by unloading bundles.
 
 For each Bundle with a pending desired owner, the controller reads the owner. If that is not the destination, it unloads
-the bundle to there. It then reads the owner back, because the answer to an unload says only that the old owner released
-the bundle. At last it writes the owner to the Bundle's status. All state is in the objects and in Pulsar, so a new
-leader continues.
+the bundle with that destination. It then reads the owner again, because the answer to an unload says only that the old
+owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in the objects and in
+Pulsar, so a new leader can continue.
 
 `Backoff`: the pause after a failed attempt doubles, because each unload disconnects clients.
 """
@@ -38,7 +38,7 @@ DISCOVERY_GRACE = 10.0
 """Seconds that the cluster sync has to confirm the owner of a bundle whose object it has just created."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
-"""Seconds of pause after the first failure, and at most."""
+"""Pause after the first failure, and maximum pause, in seconds."""
 
 FORGET_AFTER = 3600.0
 """Seconds after which a failure no longer counts."""
@@ -160,8 +160,8 @@ def _just_discovered(record: BundleRecord) -> bool:
 def _priority(record: BundleRecord) -> tuple[bool, float, str]:
     """Sort key: by the time of assignment. A desired owner that a user wrote has no such time, and comes first.
 
-    A bundle that is to stay with the broker that was releasing it precedes all others. Its topics may be closed there,
-    and its clients without service.
+    First come bundles whose desired owner is the broker that was releasing them. Their topics may be closed there, and
+    their clients without service.
     """
     closed = record.state == BundleState.RELEASING and record.owner == record.status_owner
     return (not closed, 0.0 if math.isnan(record.assigned_at) else record.assigned_at, record.name)

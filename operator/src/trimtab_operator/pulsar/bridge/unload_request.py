@@ -12,7 +12,7 @@ from trimtab_operator.kube.records import BundleRecord
 _LAST = 0xFFFFFFFF
 
 MOST_NAMES = 50_000
-"""Names tried to find a topic of a bundle. They take some 40 ms and find one in namespaces of thousands of bundles."""
+"""Names tried to find a topic of a bundle. They take about 40 ms and find one in namespaces of thousands of bundles."""
 
 
 class UnloadResult(StrEnum):

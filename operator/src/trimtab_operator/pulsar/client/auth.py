@@ -55,14 +55,14 @@ def _present(context: ssl.SSLContext, credentials: Credentials) -> None:
         try:
             context.load_cert_chain(file.name, password="")  # without it OpenSSL would ask at the terminal
         except ssl.SSLError as error:
-            raise CredentialsError(f"certificate and key are no pair in PEM form ({error.reason})") from None
+            raise CredentialsError(f"certificate and key are not a pair in PEM form ({error.reason})") from None
 
 
 log = logging.getLogger(__name__)
 
 
 RENEW_BEFORE = 60.0
-"""Seconds before expiry at which a token is renewed, but not before four fifths of its lifetime."""
+"""Seconds before expiry at which a token is renewed, but never before four fifths of its lifetime have passed."""
 
 
 DEFAULT_LIFETIME = 300.0
@@ -74,15 +74,15 @@ RETRY_AFTER = 5.0
 
 
 LONGEST_RETRY = 300.0
-"""Seconds, at most. Each refused token in a row doubles the pause; an accepted one resets it."""
+"""Maximum of that pause in seconds. Each refused token in a row doubles the pause; an accepted one resets it."""
 
 
 ISSUER_TIMEOUT = 10.0
-"""Seconds for a token, with discovery."""
+"""Time limit for getting a token, discovery included, in seconds."""
 
 
 LARGEST = 2**20
-"""Bytes of one answer, at most."""
+"""Maximum size of one answer, in bytes."""
 
 
 _OK, _FAILED = 200, 500
@@ -164,7 +164,7 @@ class ClientCredentials:
         if self._valid() is None:
             await self._wait_for_renewal()
         if (token := self._valid()) is None:
-            raise self._problem or PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no token yet")
+            raise self._problem or PulsarUnavailableError(f"issuer {self.client.issuer_url} has given no token yet")
         return token.headers()
 
     async def proof(self) -> Credentials:
@@ -173,7 +173,7 @@ class ClientCredentials:
         return replace(self.credentials, bearer_token=token)
 
     async def refused(self, headers: Mapping[str, str]) -> bool:
-        """Whether there is another token than the refused one in `headers`. Renews it if that may help."""
+        """Whether there is a newer token than the refused one in `headers`. Renews the token if that may help."""
         if (token := self._token) is not None and headers == token.headers():
             self._was_refused = True
             if self.clock() - token.begins >= self._retry_after:
@@ -245,7 +245,7 @@ class ClientCredentials:
         issuer, endpoint = str(found.get("issuer") or ""), str(found.get("token_endpoint") or "")
         if _normalized(issuer) not in {_normalized(url), _normalized(self._admitted(url))}:
             raise PulsarRefusedError(
-                f"{label} calls itself {self.hide(issuer)[:_LONGEST] or 'nothing'}: issuerUrl must be the same"
+                f"{label} names itself {self.hide(issuer)[:_LONGEST] or 'nothing'}: issuerUrl must be the same"
             )
         if not endpoint:
             raise PulsarRefusedError(f"{label} names no token_endpoint: check what issuerUrl leads to")
@@ -253,7 +253,9 @@ class ClientCredentials:
         try:
             plain = urlsplit(issuer).scheme == "https" != urlsplit(endpoint).scheme
         except ValueError:
-            raise PulsarRefusedError(f"{label}: token_endpoint {shown} is no URL: correct it at the issuer") from None
+            raise PulsarRefusedError(
+                f"{label}: token_endpoint {shown} is not a URL: correct it at the issuer"
+            ) from None
         if plain:
             raise PulsarRefusedError(f"{label}: token_endpoint {shown} must be https, too: correct it at the issuer")
         return endpoint
@@ -380,7 +382,7 @@ class Bearer:
 
 
 def _text(value: Any) -> str:
-    """`value` if it is a text that is not empty. Raises `TypeError`."""
+    """Return `value` if it is a non-empty string. Raises `TypeError`."""
     if not isinstance(value, str) or not value:
         raise TypeError(type(value))
     return value

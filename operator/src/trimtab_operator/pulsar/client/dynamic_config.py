@@ -16,7 +16,7 @@ from trimtab_pipeline.bodies import json_of
 from trimtab_strategies.model import some
 
 ENABLED = "loadBalancerEnabled"
-"""If it is off, nothing is shed, also if `SHEDDING` is on."""
+"""If it is off, nothing is shed, even if `SHEDDING` is on."""
 
 SHEDDING = "loadBalancerSheddingEnabled"
 """The leader unloads bundles automatically."""
@@ -94,7 +94,7 @@ class FoundSettings:
         return replace(self, written=frozenset(switch for switch in self.overrides if overrides.get(switch) == OFF))
 
     def undone_again(self, now: float) -> Self:
-        """Add that another client switched one on again `now`. Forgets times older than an hour."""
+        """Record that another client switched one on again `now`. Forget times older than an hour."""
         return replace(self, undone=(*self.undone_lately(now), now))
 
     def undone_lately(self, now: float) -> tuple[float, ...]:

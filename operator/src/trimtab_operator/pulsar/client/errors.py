@@ -74,7 +74,7 @@ _CALLER, _ROLE = 401, 403
 
 
 def remedy(problem: str, auth: PulsarAuth | None) -> str:
-    """What to do about `problem`, the text of a `PulsarError`; empty if it is no authentication problem."""
+    """What to do about `problem`, the text of a `PulsarError`; empty if it is not an authentication problem."""
     if _UNTRUSTED in problem:
         return _of_certificate(problem, auth)
     found = _STATUS.match(problem)
@@ -82,7 +82,7 @@ def remedy(problem: str, auth: PulsarAuth | None) -> str:
     if _ISSUER.match(problem):
         return _of_client(auth) if found else ""
     if status == _ROLE or (status == _CALLER and _FORBIDDEN.search(said)):
-        return f"brokers know this role, but it is no superuser: {_field(auth)} needs one of superUserRoles"
+        return f"brokers know this role, but it is not a superuser: {_field(auth)} needs one of superUserRoles"
     return _of_caller(auth) if status == _CALLER else ""
 
 
@@ -165,7 +165,7 @@ def reason_of(body: str) -> str:
 
 
 def refusal(call: str, status: int, body: str, request: str) -> PulsarError:
-    """Make the error for an answer. request: the request in words, for the message."""
+    """Make the error for an answer. request: text that names the request in the message."""
     reason = reason_of(body)
     kind = _kind(call, status, f"{reason} {body}")
     return kind(f"{request}: {status} {reason}".rstrip(), status=status)
@@ -180,7 +180,7 @@ def _kind(call: str, status: int, text: str) -> type[PulsarError]:
 
 
 def _of_call(call: str, status: int, text: str) -> type[PulsarError] | None:
-    """The type that a status and a text have for this call only."""
+    """The type of an answer whose status and text have a special meaning for this call."""
     if call in _CREATIONS:
         return ExistsError if status == _CONFLICT else None
     if call in _OF_BUNDLES and status == _PRECONDITION and _STALE.search(text):

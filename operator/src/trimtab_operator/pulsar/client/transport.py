@@ -60,7 +60,7 @@ LARGE = 1_000_000
 
 
 LARGEST = 64 * 2**20
-"""Bytes of one answer, at most. The largest one lists a broker's topics: 10,000 take some 30 MB."""
+"""Maximum size of one answer, in bytes. The largest one lists a broker's topics: 10,000 take about 30 MB."""
 
 
 _PORTS = {"http": 80, "https": 443}
@@ -210,12 +210,14 @@ class Transport:
         raise PulsarUnavailableError(f"{self._label(request)}: more than {HOPS} redirects")
 
     def _joined(self, request: Request, url: str, location: str) -> str:
-        """The target of a redirect of `url`. Raises `PulsarUnavailableError` if it is no URL."""
+        """The target of a redirect of `url`. Raises `PulsarUnavailableError` if it is not a URL."""
         try:
             return urlsplit(urljoin(url, location)).geturl()
         except ValueError:
             shown = self.identity.hide(location)[:200]
-            raise PulsarUnavailableError(f"{self._label(request)}: redirected to {shown!r}, which is no URL") from None
+            raise PulsarUnavailableError(
+                f"{self._label(request)}: redirected to {shown!r}, which is not a URL"
+            ) from None
 
     async def _once(self, request: Request, headers: Mapping[str, str], url: str) -> tuple[int, str, str]:
         kind, route = {} if request.body is None else {"Content-Type": "application/json"}, route_to(url)

@@ -44,7 +44,7 @@ def route_to(url: str) -> ProxyRoute:
         named = URL(found)
         proxy = named.with_user(None)
     except (ValueError, LocationParseError):  # the error text may contain a password
-        raise PulsarRefusedError("a proxy of the environment is no URL: correct HTTP_PROXY or HTTPS_PROXY") from None
+        raise PulsarRefusedError("a proxy of the environment is not a URL: correct HTTP_PROXY or HTTPS_PROXY") from None
     if proxy.scheme not in {"http", "https"}:
         raise PulsarRefusedError(f"proxy {proxy} of the environment must be http or https: correct it, or set NO_PROXY")
     if named.user is None:

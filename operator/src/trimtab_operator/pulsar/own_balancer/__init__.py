@@ -1,1 +1,1 @@
-"""Pulsar's own balancer: switched off while a policy acts, put back afterwards."""
+"""Pulsar's own balancer: switched off while a policy acts, and restored afterwards."""

@@ -2,8 +2,8 @@
 
 It reads the runtime configuration of each broker: files may differ between brokers, and a dynamic value does not show
 whether a broker applied it. Where the policy allows it, switches that are on are switched off for the whole cluster.
-Their settings are stored first, and put back once no policy moves bundles. When another client switches them on again,
-they are switched off again. After the third time within an hour, Trimtab only advises until an hour has passed.
+Their settings are stored first, and restored once no policy moves bundles. When another client switches them on again,
+they are switched off again. After the third time within an hour, Trimtab only shows plans until an hour has passed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 CHECK_EVERY = 15.0
 """Seconds between two reads of all brokers. Changed policies are noticed within a second."""
 TRIES, TRY_AFTER = 3, 1.0
-"""Reads, and seconds before each, until all brokers must have switched off. Measured: less than 1 s."""
+"""Number of reads after a change, and seconds before each. Brokers were measured to apply a change within 1 s."""
 ENOUGH = 3
-"""Times within an hour that another client may switch it on again before Trimtab gives in."""
+"""Times within an hour that another client may switch it on again before Trimtab only shows plans."""
 AT_ONCE = 8
 """Brokers asked at the same time."""
 
@@ -53,9 +53,10 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Runtime configuration of the brokers. on: the switches that are on, by broker. unread: why not, by broker.
+    """Runtime configuration of the brokers.
 
-    brokers: ids of all brokers. unloading: those that unload the children of their own splits.
+    brokers: ids of all brokers. on: broker -> the switches that are on. unread: broker -> why its configuration could
+    not be read. unloading: brokers that unload the children of their own splits.
     """
 
     brokers: frozenset[str] = frozenset()
@@ -88,7 +89,7 @@ class Readings:
 
 @dataclass(slots=True)
 class OwnBalancerController:
-    """Controls the own balancer of the cluster behind `admin`, for the policies of `context`."""
+    """Controls Pulsar's own balancer in the cluster behind `admin`, for the policies of `context`."""
 
     context: ClusterState
     admin: Admin
@@ -100,7 +101,7 @@ class OwnBalancerController:
         self._store = found_settings_store(self.context.api, self.context.namespace)
 
     async def run(self) -> None:
-        """Check again and again until cancelled. Errors are reported, and tried again."""
+        """Check repeatedly until cancelled. Errors are reported, and tried again."""
         while True:
             wanted = self._wanted()
             await self._check_safely()
@@ -160,7 +161,7 @@ class OwnBalancerController:
         return found
 
     async def _refreshed(self, found: FoundSettings, readings: Readings) -> FoundSettings:
-        """The stored settings, to be put back by way of the policies' current `spec.pulsar`, once that has worked."""
+        """The stored settings, with the current `spec.pulsar` for restoring them, once that has reached a broker."""
         spec, read = self._spec, readings.brokers - readings.unread.keys()
         if spec is None or not read:
             return found
@@ -172,16 +173,16 @@ class OwnBalancerController:
         return self._spec is None or found.of(self._spec, readings.brokers)
 
     def _wait_for(self, found: FoundSettings, readings: Readings) -> None:
-        """Leave this cluster as it is until `BalancerRelease` has put back the settings of another cluster."""
+        """Leave this cluster as it is until `BalancerRelease` has restored the settings of another cluster."""
         link = self.context.link
         self._note(found)
         if readings.brokers:
             link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
-        hand = readings.own_balancer_state("nothing is switched off before that is done")
-        self._publish(replace(hand, text=f"{_restore_first(found)}; {hand.text}"))
+        state = readings.own_balancer_state("nothing is switched off before that is done")
+        self._publish(replace(state, text=f"{_restore_first(found)}; {state.text}"))
 
     def _note(self, found: FoundSettings | None) -> None:
-        """Record whether settings are stored that must be put back."""
+        """Record whether settings are stored that must be restored."""
         self.context.link.keep(found)
         self.context.metrics.own_balancing_off.set(bool(self.context.link.switched_off))
 
@@ -210,7 +211,10 @@ class OwnBalancerController:
     async def _switch_off(
         self, found: FoundSettings | None, readings: Readings
     ) -> tuple[FoundSettings | None, Readings, str]:
-        """Switch off what is on; returns the stored settings, the readings after it, and what to do about the rest."""
+        """Switch off the switches that are on.
+
+        Returns the stored settings, the readings after the change, and the remedy for switches that are still on.
+        """
         overrides, spec, now = await self.admin.overrides(), self._spec, self.context.now()
         kept = found or (FoundSettings(spec, brokers=readings.brokers) if spec is not None else None)
         todo = [switch for switch in readings.switches if overrides.get(switch) != OFF]
@@ -233,10 +237,10 @@ class OwnBalancerController:
             kept = kept.having_written({**overrides, **dict.fromkeys(todo, OFF)})
             await self._store.save(kept)
             await self._event("Normal", "SwitchedOff", f"{' and '.join(todo)} switched off ({described(readings.on)})")
-        return kept, await self._settled(readings), "switched off, and not yet off there"
+        return kept, await self._settled(readings), "switched off, but the broker has not applied it yet"
 
     async def _settled(self, readings: Readings) -> Readings:
-        """The readings once all brokers have followed, or after the last try."""
+        """The readings once all brokers have applied the change, or after the last try."""
         for _ in range(TRIES):
             if not readings.on:
                 break
@@ -247,13 +251,13 @@ class OwnBalancerController:
     async def _give_back(self, found: FoundSettings) -> None:
         done = await restore_settings(self.admin, found)
         await self._store.delete()
-        log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
+        log.info("Pulsar's own balancing is restored: %s", "; ".join(done))
         await self._event("Normal", "PulsarBalancerRestored", "; ".join(done))
 
     async def _report_undone(self, switches: list[str], times: int) -> None:
         self.context.metrics.own_balancing_undone.inc()
         what = f"{' and '.join(switches)} switched on again by another client, {counted(times, 'time')} within an hour"
-        then = "Trimtab gives in, and only advises" if times >= ENOUGH else "switched off again"
+        then = "Trimtab leaves them on, and only shows plans" if times >= ENOUGH else "switched off again"
         await self._event("Warning", str(Reason.PULSAR_BALANCER_ACTIVE), f"{what}: {then}")
 
     def _publish(self, state: OwnBalancerState) -> None:
@@ -278,7 +282,7 @@ class OwnBalancerController:
 
 
 def _restore_first(found: FoundSettings) -> str:
-    what = f"what was switched off in the cluster at {found.pulsar.admin_url} is put back there first"
+    what = f"the settings of the cluster at {found.pulsar.admin_url} must be restored first"
     remedy = f"if it no longer answers there, run trimtab restore --admin-url, or delete ConfigMap {PULSAR_FOUND}"
     return f"{what} ({remedy})"
 
@@ -286,4 +290,4 @@ def _restore_first(found: FoundSettings) -> str:
 def _given_in(found: FoundSettings, now: float) -> str:
     times = counted(len(found.undone_lately(now)), "time")
     who = "find the client that does it (another operator, a script, a Helm value), or set ownBalancing: Verify"
-    return f"it was switched on again {times} within an hour, and Trimtab does not fight: {who}"
+    return f"it was switched on again {times} within an hour, so Trimtab only shows plans: {who}"

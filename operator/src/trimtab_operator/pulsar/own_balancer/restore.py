@@ -39,7 +39,7 @@ _KEY = "found.json"
 def found_settings_store(api: Api, namespace: str) -> ConfigMapStore[FoundSettings]:
     """The store of the settings found in the Pulsar cluster of a Kubernetes namespace.
 
-    If it is empty, there is nothing to put back.
+    If it is empty, there is nothing to restore.
     """
     return ConfigMapStore(api, namespace, PULSAR_FOUND, _FORMAT)
 
@@ -54,7 +54,7 @@ def _decoded(texts: Mapping[str, str]) -> FoundSettings:
 _FORMAT: StoredFormat[FoundSettings] = StoredFormat(
     encode=lambda found, _: {_KEY: found.to_json()},
     decode=_decoded,
-    remedy="set the switches by hand, and delete the ConfigMap (docs/migrate.md)",
+    remedy="set the switches manually, and delete the ConfigMap (docs/migrate.md)",
 )
 
 
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 CHECK_EVERY = 1.0
-"""Seconds between two checks whether settings must be put back."""
+"""Seconds between two checks whether settings must be restored."""
 
 TRY_AGAIN = 10.0
 """Seconds until the next attempt after a failed one."""
@@ -72,7 +72,7 @@ RELEASE_WITHIN, CHECK_AGAIN = 60.0, 0.1
 
 
 REFUSALS = (PulsarError, ApiError, RefusedUrlError, SourceMisconfiguredError, UnreadableContentError)
-"""Errors that can prevent settings from being put back."""
+"""Errors that can prevent settings from being restored."""
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ async def needed(context: ClusterState) -> bool:
 
 @dataclass(slots=True)
 class BalancerRelease:
-    """Puts settings back while no Pulsar cluster is linked, or another one is.
+    """Restores settings while no Pulsar cluster is linked, or another one is.
 
     fence: called before each write to Pulsar.
     """
@@ -129,17 +129,17 @@ class BalancerRelease:
     fence: Callable[[str], None]
 
     async def run(self) -> None:
-        """Check again and again until cancelled. Errors are logged, and tried again."""
+        """Check repeatedly until cancelled. Errors are logged, and tried again."""
         while True:
             try:
                 await self.check()
             except REFUSALS as error:
-                log.warning("Pulsar's own balancing is not put back yet (or use trimtab restore): %s", error)
+                log.warning("Pulsar's own balancing is not restored yet (or use trimtab restore): %s", error)
                 await asyncio.sleep(TRY_AGAIN)
             await asyncio.sleep(CHECK_EVERY)
 
     async def check(self) -> None:
-        """Put back the settings if no policy needs the balancer off. Raises the errors in `REFUSALS`."""
+        """Restore the settings if no policy needs the balancer off. Raises the errors in `REFUSALS`."""
         link = self.context.link
         if (link.linked and not link.elsewhere) or link.switched_off is False:
             return
@@ -157,7 +157,7 @@ class BalancerRelease:
         await store.delete()
         context.link.keep(None)
         context.metrics.own_balancing_off.set(0)
-        log.info("Pulsar's own balancing is put back: %s", "; ".join(done))
+        log.info("Pulsar's own balancing is restored: %s", "; ".join(done))
 
 
 def has_it_off(policy: Mapping[str, Any]) -> bool:
@@ -169,12 +169,12 @@ def has_it_off(policy: Mapping[str, Any]) -> bool:
 
 
 async def release_balancer(context: ClusterState, within: float = RELEASE_WITHIN) -> bool:
-    """Wait until the settings are put back, or another policy needs the balancer off; False: not within the time."""
+    """Wait until the settings are restored, or another policy needs the balancer off; False: not within the time."""
     end = context.clock() + within
     while context.link.switched_off and not may_switch_off(context):
         if context.clock() >= end:
             log.warning("Pulsar's own balancing is still switched off: trimtab restore puts it back")
-            context.link.found = None  # left to the ConfigMap, if that is there
+            context.link.found = None  # the settings stay in the ConfigMap, if it exists
             return False
         await asyncio.sleep(CHECK_AGAIN)
     return True

@@ -1,1 +1,1 @@
-"""Keeps Broker, TopicNamespace and Bundle objects in step with what a Pulsar cluster reports."""
+"""Synchronizes Broker, TopicNamespace and Bundle objects with what a Pulsar cluster reports."""

@@ -96,7 +96,7 @@ def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
 
 
 def _min_available(policy: Mapping[str, Any]) -> int:
-    """`min_limit` of Pulsar's fail-over policy, which is a text there; 1 if it is no number."""
+    """`min_limit` of Pulsar's fail-over policy, which is a string there; 1 if it is not a number."""
     asked = str(((policy.get("auto_failover_policy") or {}).get("parameters") or {}).get("min_limit", "1"))
     return min(int(asked), MOST_AVAILABLE) if asked.isdecimal() else 1
 
@@ -142,7 +142,7 @@ class NamespaceSync:
         return await self._present(found, bundles, owned)
 
     async def _read(self, namespace: str) -> PulsarNamespace:
-        for _ in range(2):  # the anti-affinity group takes a request of its own
+        for _ in range(2):  # the anti-affinity group takes a separate request
             await self.budget.wait()
         policies = await self.admin.policies(namespace)
         edges = tuple(int(edge, 16) for edge in policies["bundles"]["boundaries"])

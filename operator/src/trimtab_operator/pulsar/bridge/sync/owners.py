@@ -50,10 +50,10 @@ class OwnershipVerifier:
     _round: int = 0
 
     async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Mapping[str, str]) -> dict[str, str]:
-        """Broker id, empty for unowned, of each bundle that this round has a finding for.
+        """The owner of each bundle that this round found: bundle -> broker id, empty for unowned.
 
-        reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. A
-        bundle with an object has a finding if it was read in this round, or if it is unowned by its status, was never
+        reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. The
+        result has a bundle with an object if it was read in this round, or if it is unowned by its status, was never
         read, and one report lists it. All others may have changed since they were read.
         """
         self._round += 1
@@ -93,7 +93,7 @@ class OwnershipVerifier:
 
 
 def _by_bundle(reports: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    """Ids of the brokers whose reports list it, by bundle."""
+    """bundle -> ids of the brokers whose reports list it."""
     found: dict[str, frozenset[str]] = {}
     for broker, listed in reports.items():
         for bundle in listed:
@@ -172,7 +172,7 @@ class OwnerSync:
     async def _ask(
         self, ids: Mapping[str, str], ask: Callable[[str], Awaitable[frozenset[str]]]
     ) -> dict[str, frozenset[str]]:
-        """The answer of each broker, in the order of the answers, so that the latest one counts."""
+        """broker -> its answer, in the order of arrival: if two brokers list a bundle, the later answer counts."""
         answers: dict[str, frozenset[str]] = {}
         failed: dict[str, str] = {}
 
