@@ -36,7 +36,7 @@ Ask = Callable[[ShardTask], pa.Table]
 
 
 class Workshop(Protocol):
-    """The place where the tasks of a cycle run; if it is remote, broker refreshes run there too."""
+    """Runs the tasks of cycles; if it is remote, it runs broker refreshes too."""
 
     @property
     def cores(self) -> int:
@@ -48,7 +48,7 @@ class Workshop(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more jobs."""
+        """Whether it is closed and rejects jobs."""
 
     def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
         """The outcome of `job`.

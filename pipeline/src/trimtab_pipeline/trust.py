@@ -1,6 +1,6 @@
 """Trust in samples: the closed list of why samples are not used, and a verdict on each broker.
 
-A broker is trusted when its part of the source answered, its newest samples are recent and not of the future, each
+A broker is trusted when its part of the source answered, its newest samples are recent and not from the future, each
 resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor leave
 too much of the window of a rate uncovered. Only the first problem is reported.
 """
@@ -32,15 +32,15 @@ class Drop(StrEnum):
 
     NAN = "NaN"  # samples that are not a number
     INFINITE = "Infinite"  # samples
-    NEGATIVE = "Negative"  # samples of what can't be less than nothing
+    NEGATIVE = "Negative"  # negative samples of a quantity that can't be negative
     ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
-    NO_LIMIT = "NoLimit"  # resources of brokers that have usage and no limit to measure it by
+    NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
     DUPLICATE = "Duplicate"  # series, rows of bundles, or brokers on one pod, that are there more than once
     UNKNOWN = "Unknown"  # bundles or topics that no resource knows
     GAP = "Gap"  # brokers with too few samples for a rate
     RESET = "Reset"  # brokers whose counters were reset too often
-    CLOCK_SKEW = "ClockSkew"  # brokers with samples of the future
-    DISAPPEARED = "Disappeared"  # brokers that were measured before, and are not any more
+    CLOCK_SKEW = "ClockSkew"  # brokers with samples from the future
+    DISAPPEARED = "Disappeared"  # brokers that are no longer measured
     OUT_DATED = "OutDated"  # brokers and bundles whose newest sample is too old
 
 
@@ -143,7 +143,7 @@ def _absent(doubts: Doubts, evidence: Evidence, topology: Topology, settings: Pr
 
 
 def _oddly_sampled(doubts: Doubts, evidence: Evidence, settings: PrometheusSettings) -> None:
-    """Doubt brokers whose samples are of the future, too few, or reset all the time; note duplicates."""
+    """Doubt brokers whose samples are from the future, too few, or reset all the time; note duplicates."""
     trust = settings.trust
     samples, resets, copies, ahead = (evidence.checks[name] for name in CHECKS)
     doubts.add(

@@ -1,9 +1,9 @@
 """Regular expressions matched in time linear in the text: all possible matches are followed in parallel.
 
-A backtracking engine, such as Python's or Java's, tries one way after the other, and their number can double with each
-letter. Here a pattern is a graph of steps, and each letter leads from the set of reached steps to the next set
-(Thompson's construction). One letter costs at most one visit to each step, whatever the pattern is. Transitions are
-cached, so similar names cost little more than one look-up per letter.
+A backtracking engine, such as Python's or Java's, tries the possible matches one by one, and their number can double
+with each letter. Here a pattern is a graph of steps, and each letter leads from the set of reached steps to the next
+set (Thompson's construction). For any pattern, one letter costs at most one visit to each step. Transitions are cached,
+so similar names cost little more than one look-up per letter.
 
 Tests between letters (``^``, ``\\b``, look-arounds) are evaluated first, for all places of the text: a look-behind in
 one pass from the left, a look-ahead in one pass of the reversed pattern from the right.
@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 KEPT = 1024
-"""Transitions that each graph caches; one more empties the cache."""
+"""The most transitions that a graph caches. When the cache is full, it is emptied."""
 
 _NONE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One letter, as the pattern `among` matches it."""
+    """One letter that the pattern `among` matches."""
 
     among: re.Pattern[str]
 

@@ -54,7 +54,7 @@ class SplitLimits(StrategyParams):
     """MiB/s, in and out, of a bundle.
     Pulsar: loadBalancerNamespaceBundleMaxBandwidthMbytes"""
     max_bundles: Annotated[int, Field(ge=1, le=2**31 - 1)] = 128
-    """Bundles of a namespace: at that many none of its bundles is split.
+    """The most bundles of a namespace: when it has that many, none of them is split.
     Pulsar: loadBalancerNamespaceMaximumBundles"""
 
     @property
@@ -71,7 +71,7 @@ class PulsarSplitParams(SplitLimits):
     """Algorithm that chooses the boundary.
     Pulsar: defaultNamespaceBundleSplitAlgorithm"""
     flow_difference: Annotated[float, Field(ge=0, le=1000)] = 10
-    """Percent above the limits that a bundle must reach to be divided by `flow_or_qps_equally_divide`.
+    """Percent above the limits that a bundle must reach to be split by `flow_or_qps_equally_divide`.
     Pulsar: flowOrQpsDifferenceThresholdPercentage"""
     compatibility: Compatibility = Compatibility.JAVA
     """`java` keeps the known defects of the original, `corrected` fixes them."""

@@ -23,7 +23,7 @@ _WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow or red
 
 
 class Show(Protocol):
-    """Shows one snapshot after the other."""
+    """Shows snapshots of the cluster, each one in place of the last."""
 
     def running(self) -> AbstractContextManager[Any]:
         """A context manager around all calls of `update`."""
@@ -96,7 +96,7 @@ def render(snapshot: DemoSnapshot, title: str, width: int) -> Group:
 
 
 def broker_table(snapshot: DemoSnapshot, width: int) -> Table:
-    """One row per broker. In a narrow terminal bars shrink or go, then names fold; numbers stay whole."""
+    """One row per broker. In a narrow terminal bars shrink or disappear, then names wrap; numbers are never cut."""
     bars = _bar_width(snapshot, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("broker", overflow="fold")

@@ -111,7 +111,7 @@ class Ownership:
             group.create_task(self._keep_looking())
 
     async def hear(self, *, deaf: bool) -> None:
-        """Set deafness. When it ends, missed changes are carried out."""
+        """Set `deaf`. When it becomes false, handle the missed changes."""
         self.deaf = deaf
         if not deaf:
             await self._settle(*self._seen[WISHED], *self._seen[HELD], *self._serves)
