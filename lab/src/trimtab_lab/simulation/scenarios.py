@@ -137,7 +137,7 @@ SCENARIOS: tuple[SimulationScenario, ...] = (
         "Skewed load", "Ten equal brokers are between 20 and 95 %; traffic varies by up to 30 %.", skewed
     ),
     SimulationScenario("Two brokers", "One broker is at 90 %, the other at 10 %.", over_unloading),
-    SimulationScenario("Two hot ones among six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
+    SimulationScenario("Two hot brokers of six", "Brokers are at 40, 40, 40, 40, 69 and 70 %.", over_placement),
     SimulationScenario(
         "A new broker", "Nine brokers are at about 60 %; a tenth has just joined and has no bundles.", new_broker
     ),
