@@ -180,7 +180,7 @@ def test_a_token_and_an_authority_from_secrets(play: Play, tmp_path: Path) -> No
 
         secured.put("authority", secret=False, ca_crt=right)
         await secured.says(
-            "401 Authentication required", "spec.pulsar.auth.token (Secret pulsar, key token)", "valid now"
+            "401 Authentication required", "spec.pulsar.auth.token (Secret pulsar, key token)", "valid one"
         )
 
         secured.put("pulsar", token=secured.tls.keys.token("somebody"))
