@@ -22,7 +22,7 @@ import yaml
 
 from policy_scene import Play, played
 from scheduling import SharedClusterScheduling, part_of
-from tiers import QUICK, SMOKE_TOO, python_only, tier_of
+from tiers import E2E, QUICK, SMOKE_TOO, python_only, tier_of
 from trimtab_pipeline.spark_settings import JavaMissingError, require_java
 from trimtab_testbed.programs import find
 from trimtab_testbed.programs.build import MissingToolError
@@ -30,6 +30,8 @@ from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 
 CRDS = Path(__file__).parents[1] / "crds"
+PULSAR = Path(__file__).parent / "e2e"
+"""The folder of the tests on real Pulsar brokers."""
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1"
 """Restricts Java to its first compiler: a test's JVM runs for seconds, and starts at half the cost."""
@@ -65,7 +67,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         needs = {marker.name for marker in item.iter_markers()} | set(getattr(item, "fixturenames", ()))
-        item.add_marker(tier_of(needs))
+        item.add_marker(E2E if PULSAR in item.path.parents else tier_of(needs))
     if smoke_lacks(config):
         smoke = [item for item in items if item.get_closest_marker("smoke")]
         items[:] = [item for item in items if item not in smoke]

@@ -42,6 +42,13 @@ def test_make_test_runs_the_quick_tier_and_the_smoke_tests() -> None:
     assert f'-m "{SMOKE_TOO}"' in MAKEFILE
 
 
+@pytest.mark.parametrize(("selected", "folder"), [(SMOKE_TOO, "e2e"), ("not e2e", "e2e"), ("e2e", "strategies")])
+def test_real_pulsar_brokers_are_for_one_tier_alone(selected: str, folder: str) -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", selected]
+    found = subprocess.run([*command, ROOT / "tests" / folder], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert found.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, found.stdout
+
+
 def test_ci_runs_every_tier() -> None:
     stages = re.findall(r"make ([\w-]+)", (ROOT / ".ci" / "run").read_text())
     assert set(TARGETS.values()) <= set(stages)

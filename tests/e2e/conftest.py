@@ -46,7 +46,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder, so that none of them runs real brokers in `make test`.
+    """Give all tests of this folder their time limit and their order.
 
     First come all tests of one load manager, then all of the other, then the rest. Settling comes first of each: it
     measures moves to brokers that have served nothing yet, which cost more. The board comes last: it shows what all
@@ -54,7 +54,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(TIMEOUT))
     items.sort(key=_turn)
 
