@@ -42,7 +42,7 @@ def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: SmallCluster)
     stage.apply_policy(mode="Auto")
 
     stage.wait_condition("Balanced", "False", "Overloaded")
-    until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=60)
+    until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=150)
 
     assert stage.settled()
     moved = [b for name, b in stage.world.bundles().items() if b["spec"]["owner"] != stage.first_owners[name]]

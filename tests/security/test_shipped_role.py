@@ -63,7 +63,7 @@ def release_a_secret(stage: SmallCluster) -> None:
 def level(stage: SmallCluster) -> None:
     """Brokers are found, measured, and their bundles moved."""
     stage.wait_condition("Balanced", "False", "Overloaded")
-    until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=60)
+    until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=150)
 
 
 def cut_a_namespace(stage: SmallCluster) -> None:
