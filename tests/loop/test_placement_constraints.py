@@ -261,7 +261,7 @@ def test_a_broker_that_is_primary_and_secondary_is_reported_until_that_is_mended
 @pytest.mark.parametrize(
     ("primary", "words"),
     [
-        ("a(", ["'a('", "no regular expression", "correct it"]),
+        ("a(", ["'a('", "is not a regular expression", "correct it"]),
         ("a-[0-9]", ["matches no broker", "'a-[0-9]'", "name hosts that exist"]),
     ],
     ids=["malformed", "nobody"],

@@ -23,6 +23,8 @@ APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FIELD_MANAGER = "trimtab-testbed"
+_PATIENCE = 10.0
+"""Seconds a request is repeated while the server is too busy or sets up its storage (429)."""
 
 
 class KubeApiError(RuntimeError):
@@ -116,15 +118,26 @@ class KubeRest:
         if conditions.get("Established") != "True":
             return False
         spec = crd["spec"]
-        try:  # shortly after Established it may still answer 404, or 429 while its storage is set up
+        try:  # shortly after Established it may still answer 404
             self.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1")
         except KubeApiError as error:
-            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS):
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return False
         return True
 
     def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """Send the request again while the server answers 429, as client-go does: it has not carried it out."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._send_once(method, path, body, content_type)
+            except KubeApiError as error:
+                if error.status != HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    def _send_once(self, method: str, path: str, body: Any, content_type: str) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
         connection = self._connection()
