@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.queries import BUNDLES, TOPICS, Table, brokers, render, render_series, topics_in
-from trimtab_pipeline.topic_to_bundle import HashRanges
+from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, Table, brokers, render, render_series, topics_in
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 
 SHARDS = 2
 START = 1_750_000_000.0

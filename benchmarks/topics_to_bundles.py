@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.queries import TOPICS
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.samples import Samples, parse_vector
-from trimtab_pipeline.shard_reader import read_shard
-from trimtab_pipeline.topic_to_bundle import HashRanges
+from trimtab_pipeline.prometheus.queries import TOPICS
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.samples import Samples, parse_vector
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 
 SHARDS, PODS, NAMESPACES, BUNDLES_EACH = 2, 100, 1_000, 60

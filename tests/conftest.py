@@ -23,7 +23,7 @@ import yaml
 from policy_scene import Play, played
 from scheduling import SharedClusterScheduling, part_of
 from tiers import E2E, QUICK, SMOKE_TOO, python_only, tier_of
-from trimtab_pipeline.spark_settings import JavaMissingError, require_java
+from trimtab_pipeline.spark.settings import JavaMissingError, require_java
 from trimtab_testbed.programs import find
 from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.programs.find import KubeBinaries

@@ -36,7 +36,7 @@ from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Interruption, MoveCosts
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.api import DecisionEntry
-from trimtab_pipeline.decisions import DecisionHistories
+from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.servers.kube import ControlPlane

@@ -11,7 +11,7 @@ import yaml
 from kept_histories import AT, keep
 from trimtab_operator.cli import main
 from trimtab_operator.cli.common import length, size
-from trimtab_pipeline.history_reader import HistoryReader
+from trimtab_pipeline.history.reader import HistoryReader
 
 Captured = pytest.CaptureFixture[str]
 

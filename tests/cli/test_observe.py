@@ -24,7 +24,7 @@ from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.history_reader import Course, HistoryReader
+from trimtab_pipeline.history.reader import Course, HistoryReader
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Topics
 from trimtab_strategies.testing import cluster

@@ -19,7 +19,7 @@ from trimtab_operator.decision_log.store import DECISIONS, KEPT, decision_store
 from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.api import LoadSource
-from trimtab_pipeline.decisions import DecisionHistories, decisions
+from trimtab_pipeline.history.decisions import DecisionHistories, decisions
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles

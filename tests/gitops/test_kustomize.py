@@ -11,7 +11,7 @@ import yaml
 from trimtab_operator.cli import main
 from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.resources.crd import manifests as crds
-from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

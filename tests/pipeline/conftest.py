@@ -8,7 +8,7 @@ import pytest
 
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from trimtab_pipeline.api import LoadSource, PrometheusSettings
-from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_pipeline.sources.spark import SparkLoadSources
 
 
 @pytest.fixture(scope="session")

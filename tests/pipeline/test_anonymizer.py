@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from trimtab_pipeline.anonymizer import Renaming, kept_key
+from trimtab_pipeline.history.anonymizer import Renaming, kept_key
 
 HASHED = Renaming(b"key")
 

@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from raw_server import OK, RawServer
-from trimtab_pipeline import read_request, statistics
 from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsSettings
-from trimtab_pipeline.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
-from trimtab_pipeline.prometheus import (
+from trimtab_pipeline.prometheus import broker_statistics as statistics, read_request
+from trimtab_pipeline.prometheus.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
+from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
+from trimtab_pipeline.prometheus.client import (
     PrometheusClient,
     PrometheusError,
     PrometheusFormatError,
     PrometheusStatusError,
     PrometheusUnreachableError,
 )
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.samples import MalformedBodyError, parse_vector
-from trimtab_pipeline.statistics import ask_brokers
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.samples import MalformedBodyError, parse_vector
 
 DEEP = b"[" * 100_000
 VECTOR = b'{"status":"success","data":{"resultType":"vector","result":[%s]%s}}'

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_pipeline import class_archive
-from trimtab_pipeline.class_archive import archive_for, forget_older, trusted, using
-from trimtab_pipeline.spark_settings import SparkSettings, java_version, require_java
+from trimtab_pipeline.spark import class_archive
+from trimtab_pipeline.spark.class_archive import archive_for, forget_older, trusted, using
+from trimtab_pipeline.spark.settings import SparkSettings, java_version, require_java
 
 JAVA = """\
 openjdk version "17.0.15" 2025-04-15
@@ -94,10 +94,10 @@ def test_the_cache_lies_where_other_programs_keep_theirs(monkeypatch: pytest.Mon
 _WRITE_AND_USE = """
 from pathlib import Path
 from pyspark import SparkContext
-from trimtab_pipeline.class_archive import cache_folder
+from trimtab_pipeline.spark.class_archive import cache_folder
 from trimtab_pipeline.factory import archive_classes
-from trimtab_pipeline.session import Engine
-from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.spark.session import Engine
+from trimtab_pipeline.spark.settings import SparkSettings
 
 made, new = archive_classes()
 assert new

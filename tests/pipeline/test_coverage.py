@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from raw_samples import Kept, believed
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.coverage import counter, gauge
+from trimtab_pipeline.transform.rates import counter, gauge
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Doubt, Reason
 
 T = 1_750_000_000.0

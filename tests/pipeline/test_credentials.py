@@ -10,7 +10,7 @@ import pytest
 
 from guarded_server import Asked, GuardedServer, vector
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
-from trimtab_pipeline.prometheus import PrometheusClient, PrometheusStatusError, PrometheusUnreachableError
+from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusStatusError, PrometheusUnreachableError
 from trimtab_testbed.servers.certificates import Authority
 
 TOKEN, PASSWORD = "tok-5f3a9c", "pass-wörd-77"

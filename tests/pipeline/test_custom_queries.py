@@ -16,11 +16,11 @@ from guarded_server import Asked, GuardedServer
 from page_server import PageServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
-from trimtab_pipeline.coverage import rated
-from trimtab_pipeline.prometheus import PrometheusClient
-from trimtab_pipeline.queries import SIGNALS, Series, UnknownSignalError, tables
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.shard_reader import read_shard
+from trimtab_pipeline.prometheus.client import PrometheusClient
+from trimtab_pipeline.prometheus.queries import SIGNALS, Series, UnknownSignalError, tables
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.rates import rated
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 PAGE = """\

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab_pipeline.api import DecisionEntry, KeepsDecisions, Retention
-from trimtab_pipeline.decisions import FOLDER, DecisionHistories, decision_history, decisions
-from trimtab_pipeline.housekeeping import Housekeeping
+from trimtab_pipeline.history.decisions import FOLDER, DecisionHistories, decision_history, decisions
+from trimtab_pipeline.history.housekeeping import Housekeeping
 
 POLICY = "messaging/main"
 AT = 1_750_000_000.0

@@ -8,8 +8,8 @@ import pytest
 
 from guarded_server import Asked, GuardedServer, vector
 from trimtab_pipeline.api import Credentials, PrometheusSettings
-from trimtab_pipeline.prometheus import PrometheusClient, PrometheusStatusError
-from trimtab_pipeline.samples import parse_vector
+from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusStatusError
+from trimtab_pipeline.prometheus.samples import parse_vector
 
 SERIES = '{"metric":{"pod":"a"},"value":[1,"2"]}'
 THANOS_WARNING = "fetch series for {cluster: c} : rpc error: code = Unavailable desc = connection refused"

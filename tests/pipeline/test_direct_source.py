@@ -12,9 +12,9 @@ import pytest
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.direct_source import DirectLoadSources
 from trimtab_pipeline.factory import direct_sources
-from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_pipeline.sources.direct import DirectLoadSources
+from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import ClusterLoad
 
 FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, keep, merge
-from trimtab_pipeline.anonymizer import Renaming
-from trimtab_pipeline.exchange import ExchangeError, export, import_window
-from trimtab_pipeline.history import History
-from trimtab_pipeline.history_reader import HistoryReader
-from trimtab_pipeline.history_writer import TABLES
+from trimtab_pipeline.history.anonymizer import Renaming
+from trimtab_pipeline.history.exchange import ExchangeError, export, import_window
+from trimtab_pipeline.history.reader import HistoryReader
+from trimtab_pipeline.history.store import History
+from trimtab_pipeline.history.writer import TABLES
 
 POLICY = "prod/one"
 EVER = (-math.inf, math.inf)

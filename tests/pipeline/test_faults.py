@@ -19,7 +19,7 @@ import pytest
 from faulty_proxy import Fault
 from faulty_source import BUNDLES, CORES, HOT, MAX_AGE, RATE, WORLD, FaultySource, faulty_source, moves
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
 
 pytestmark = [pytest.mark.spark, pytest.mark.prometheus]

@@ -11,8 +11,8 @@ import pytest
 
 from kept_histories import AT, LOAD, keep
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history_reader import HistoryReader
-from trimtab_pipeline.history_writer import TABLES, HistoryTidier, HistoryWriter
+from trimtab_pipeline.history.reader import HistoryReader
+from trimtab_pipeline.history.writer import TABLES, HistoryTidier, HistoryWriter
 
 POLICY, HORIZON = "prod/one", 1e6
 WRITTEN = ("quality", "picture", "brokers", "bundles")
@@ -25,8 +25,8 @@ from dataclasses import replace
 sys.path.insert(0, sys.argv[2])
 from kept_histories import AT, LOAD, tables
 from pipeline_clusters import topology
-from trimtab_pipeline.align import Measurement
-from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
+from trimtab_pipeline.transform.snapshot import Measurement
+from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.api import Retention
 
 folder, fatal = Path(sys.argv[1]), sys.argv[3]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trimtab_pipeline.history import History
-from trimtab_pipeline.history_files import read_state
+from trimtab_pipeline.history.files import read_state
+from trimtab_pipeline.history.store import History
 
 SCHEMA = pa.schema([("bundle", pa.string()), ("seen", pa.float64())])
 AT = 1_750_000_000.0

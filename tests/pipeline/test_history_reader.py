@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kept_histories import AT, LOAD, keep, merge
-from trimtab_pipeline.history_reader import Gap, HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.history.reader import Gap, HistoryReader, NoHistoryError, policies
 from trimtab_strategies.model import CPU
 
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline_clusters import topology
-from trimtab_pipeline.align import Measurement
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.history_files import read_state
-from trimtab_pipeline.history_writer import TABLES, HistoryTidier, HistoryWriter
-from trimtab_pipeline.housekeeping import Housekeeping
-from trimtab_pipeline.snapshot_tables import broker_table, load_of, quality_table
+from trimtab_pipeline.history.files import read_state
+from trimtab_pipeline.history.housekeeping import Housekeeping
+from trimtab_pipeline.history.snapshot_tables import broker_table, load_of, quality_table
+from trimtab_pipeline.history.writer import TABLES, HistoryTidier, HistoryWriter
+from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.transform.snapshot import Measurement
 from trimtab_strategies.model import Brokers, ClusterLoad, DataQuality
 
 HOUR = 3600.0

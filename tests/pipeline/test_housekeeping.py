@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history import History
-from trimtab_pipeline.history_files import listed, read_cycles
-from trimtab_pipeline.housekeeping import Housekeeping
+from trimtab_pipeline.history.files import listed, read_cycles
+from trimtab_pipeline.history.housekeeping import Housekeeping
+from trimtab_pipeline.history.store import History
 
 SCHEMA = pa.schema([("bundle", pa.string()), ("seen", pa.float64())])
 HOUR = 3600.0

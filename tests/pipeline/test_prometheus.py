@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults
-from trimtab_pipeline.prometheus import (
+from trimtab_pipeline.prometheus.client import (
     PrometheusClient,
     PrometheusFormatError,
     PrometheusStatusError,

@@ -20,11 +20,11 @@ import pytest
 from exposition_reader import samples_of
 from page_server import PageServer
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.prometheus import PrometheusClient
-from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, render, render_series
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.shard_reader import read_shard
-from trimtab_pipeline.topic_to_bundle import HashRanges
+from trimtab_pipeline.prometheus.client import PrometheusClient
+from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, brokers, render, render_series
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus

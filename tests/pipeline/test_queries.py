@@ -7,7 +7,7 @@ import re
 import pytest
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.queries import (
+from trimtab_pipeline.prometheus.queries import (
     BUNDLES,
     RESOURCE_PRESETS,
     Series,

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from trimtab_pipeline import samples
-from trimtab_pipeline.samples import MalformedBodyError, parse_vector
+from trimtab_pipeline.prometheus import samples
+from trimtab_pipeline.prometheus.samples import MalformedBodyError, parse_vector
 
 
 def body(*series: tuple[dict[str, str], str], **more: object) -> bytes:

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trimtab_pipeline.session import PREFIX, Scratch
+from trimtab_pipeline.spark.session import PREFIX, Scratch
 
 _VICTIM = """
 import sys, time
 from pathlib import Path
-from trimtab_pipeline.session import Scratch
+from trimtab_pipeline.spark.session import Scratch
 
 scratch = Scratch(Path(sys.argv[1]))
 print(scratch.folder, flush=True)

@@ -13,10 +13,10 @@ from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, SourceUnavailableError
-from trimtab_pipeline.cycle import ByTime
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.spark_source import SparkLoadSources
-from trimtab_pipeline.tasks import ShardTask, spread
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.spark.tasks import ShardTask, spread
+from trimtab_pipeline.transform.averages import ByTime
 
 pytestmark = pytest.mark.spark
 

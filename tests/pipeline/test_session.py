@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
-from trimtab_pipeline.outcomes import as_source_error
-from trimtab_pipeline.session import Scratch, interrupt_abandoned
-from trimtab_pipeline.spark_settings import JavaMissingError, SparkSettings, require_java, usable_cores
+from trimtab_pipeline.spark.outcomes import as_source_error
+from trimtab_pipeline.spark.session import Scratch, interrupt_abandoned
+from trimtab_pipeline.spark.settings import JavaMissingError, SparkSettings, require_java, usable_cores
 
 
 def java_that_says(folder: Path, text: str) -> None:

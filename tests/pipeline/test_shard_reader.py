@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from trimtab_pipeline.prometheus import PrometheusStatusError
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.shard_reader import SCHEMA, pivot, read_shard
+from trimtab_pipeline.prometheus.client import PrometheusStatusError
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.prometheus.shard_reader import SCHEMA, pivot, read_shard
 
 REQUEST = ReadRequest(
     "http://x", 100.0, 5.0, (ShardRequest({"cpu": "CPU", "rate_in": "TOTAL"}, {"rate_in": "IN", "topics": "TOPICS"}),)

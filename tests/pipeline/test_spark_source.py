@@ -19,7 +19,7 @@ import pytest
 from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
 from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN, with_sample
 

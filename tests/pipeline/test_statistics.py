@@ -15,12 +15,12 @@ from admin_server import AdminServer, topic_statistics
 from fake_prometheus import FakePrometheus
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
-from trimtab_pipeline.direct_source import DirectLoadSources
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.shard_reader import read_shard
-from trimtab_pipeline.spark_source import SparkLoadSources
-from trimtab_pipeline.statistics import ask_brokers
-from trimtab_pipeline.topic_to_bundle import HashRanges
+from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.sources.direct import DirectLoadSources
+from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
 

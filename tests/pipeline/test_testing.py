@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pipeline_clusters import topology
-from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.testing import StaticSource, StaticSources
+from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import CPU, ClusterLoad
 
 SETTINGS = PrometheusSettings("http://x", "pulsar")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pipeline_clusters import topology
-from trimtab_pipeline.queries import TOPICS, topics_in
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.shard_reader import read_shard
-from trimtab_pipeline.topic_to_bundle import HashRanges, Summing, namespaces_of
-from trimtab_pipeline.topics import full_names, hottest
+from trimtab_pipeline.prometheus.queries import TOPICS, topics_in
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges, Summing, namespaces_of
+from trimtab_pipeline.transform.topics import full_names, hottest
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
 
 NAMES = (*bundle_names("t/b", default_boundaries(3)), *bundle_names("t/a", default_boundaries(4)))

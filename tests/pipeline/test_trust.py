@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline_clusters import topology
-from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings, Trust
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.queries import CHECKS, tables
+from trimtab_pipeline.prometheus.queries import CHECKS, tables
+from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import RATE_IN, ClusterLoad, Reason
 
 NOW = 1_750_000_000.0

@@ -12,7 +12,7 @@ import pytest
 
 from guarded_server import GuardedServer
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.prometheus import PrometheusClient, PrometheusError
+from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusError
 
 TOKEN = "canary-7d1f-0b44-92ae-c51b-e8d6"
 PASSWORD = 'canary"pass\\word<&>\u00fc%+/=-3fe1'

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.connections import tls_context
-from trimtab_pipeline.session import Scratch
-from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.prometheus.connections import tls_context
+from trimtab_pipeline.spark.session import Scratch
+from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_testbed.servers.certificates import Authority
 
 TOKEN = "canary-9c31aa=="
@@ -94,7 +94,7 @@ def test_the_token_of_a_connect_server_is_not_reported() -> None:
     from pyspark.errors import PySparkException  # noqa: PLC0415  (a second, for this test alone)
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (as above)
 
-    from trimtab_pipeline.outcomes import as_source_error, described  # noqa: PLC0415  (as above)
+    from trimtab_pipeline.spark.outcomes import as_source_error, described  # noqa: PLC0415  (as above)
 
     with pytest.raises(PySparkException, match="canary") as caught:
         DefaultChannelBuilder(f"sc://spark:15002/;token={TOKEN};x=y")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.queries import BUNDLES, TOPICS, brokers, of_newest, render, topics_in
+from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, brokers, of_newest, render, topics_in
 from trimtab_testbed.servers.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.prometheus

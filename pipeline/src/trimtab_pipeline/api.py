@@ -200,12 +200,12 @@ class PrometheusSettings:
     namespace_label: label of the Kubernetes namespace on the brokers' own metrics. Name it here if the scrape
                 configuration uses another label (Pulsar has its own label ``namespace``).
     averages:   ``time``: exponential, by the time between samples. ``samples``: Pulsar's, which count samples, one per
-                cycle (see `trimtab_pipeline.cycle`).
+                cycle (see `trimtab_pipeline.transform.averages`).
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages by time.
     bundle_metrics: source of the bundles' load. ``bundle``: their own metrics. ``topic``: the sum of their topics'
                 metrics, as the extensible load manager exports no others. ``auto``: their own where they exist.
                 ``statistics``: the sum of their topics, read from the brokers' admin REST.
-    queries:    (signal, PromQL) for signals that the preset's query does not fit (`trimtab_pipeline.queries.SIGNALS`).
+    queries:    (signal, PromQL) for signals that the preset's query does not fit (`prometheus.queries.SIGNALS`).
                 Series carry exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
     hot_bundles: number of bundles with the most messages, and with the most bytes, whose topics are reported; 0 none.
     credentials: for the requests.

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
-from trimtab_pipeline.class_archive import archive_for, forget_older, trusted
+from trimtab_pipeline.spark.class_archive import archive_for, forget_older, trusted
 
 ARCHIVE_DEADLINE = 900.0
 """Seconds for Spark to become warm before it writes the archive; a build does this once, on a busy machine."""
@@ -28,7 +28,7 @@ def spark_sources(
     retention:   how much of each policy's history is kept.
     Raises `SourceUnavailableError` when Spark is to be embedded and there is no Java 17 or later.
     """
-    from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
+    from trimtab_pipeline.sources.spark import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
 
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
 
@@ -38,7 +38,7 @@ def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
 
     For occasional measurements; see `spark_sources` for the arguments.
     """
-    from trimtab_pipeline.direct_source import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
+    from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
 
     return DirectLoadSources(history_dir, deadline=deadline)
 
@@ -51,7 +51,7 @@ def archive_classes() -> tuple[Path, bool]:
     Raises `JavaMissingError` without Java, `SourceUnavailableError` when Spark does not start or writes no archive,
     `OSError` when the cache folder can't be written.
     """
-    from trimtab_pipeline.spark_settings import java_version, require_java  # noqa: PLC0415  (as above)
+    from trimtab_pipeline.spark.settings import java_version, require_java  # noqa: PLC0415  (as above)
 
     archive = archive_for(java_version(require_java()))
     if trusted(archive):
@@ -69,7 +69,7 @@ def archive_classes() -> tuple[Path, bool]:
 
 
 def _write(archive: Path, history: Path) -> None:
-    from trimtab_pipeline.spark_source import SparkLoadSources  # noqa: PLC0415  (as above)
+    from trimtab_pipeline.sources.spark import SparkLoadSources  # noqa: PLC0415  (as above)
 
     sources = SparkLoadSources(history, deadline=ARCHIVE_DEADLINE, archive=archive)
     try:

@@ -14,7 +14,7 @@ from faulty_proxy import FaultyProxy
 from metrics_exporter import Exporter
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.spark_source import SparkLoadSources
+from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Move

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_clusters import topology
-from trimtab_pipeline.align import Measurement, align
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.cycle import BUNDLE_STATE
-from trimtab_pipeline.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.shard_reader import read_shard
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.averages import BUNDLE_STATE
+from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 

@@ -14,8 +14,8 @@ from threading import Lock
 import pyarrow as pa
 
 from trimtab_pipeline.api import DecisionEntry
-from trimtab_pipeline.history import History
-from trimtab_pipeline.history_files import ForeignFileError, cycle_times, listed, pinned, read_cycle
+from trimtab_pipeline.history.files import ForeignFileError, cycle_times, listed, pinned, read_cycle
+from trimtab_pipeline.history.store import History
 
 FOLDER = "decisions"
 """Folder of the table in a policy's folder."""

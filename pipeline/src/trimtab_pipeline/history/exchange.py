@@ -20,9 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from trimtab_pipeline.anonymizer import Renaming
-from trimtab_pipeline.bodies import joined, json_of
-from trimtab_pipeline.history_files import (
+from trimtab_pipeline.history.anonymizer import Renaming
+from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
     HistoryFile,
@@ -32,7 +31,8 @@ from trimtab_pipeline.history_files import (
     put,
     read_cycle,
 )
-from trimtab_pipeline.history_reader import SCHEMAS, HistoryReader
+from trimtab_pipeline.history.reader import SCHEMAS, HistoryReader
+from trimtab_pipeline.prometheus.bodies import joined, json_of
 
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/1"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab_pipeline.bodies import json_of
+from trimtab_pipeline.prometheus.bodies import json_of
 
 HOUR = 3600.0
 """Seconds that an hour's file spans."""

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history import History
-from trimtab_pipeline.history_files import (
+from trimtab_pipeline.history.files import (
     ForeignFileError,
     HistoryFile,
     cycle_times,
@@ -23,6 +22,7 @@ from trimtab_pipeline.history_files import (
     put,
     read_cycle,
 )
+from trimtab_pipeline.history.store import History
 
 Stopping = Callable[[], bool]
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.history_files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
-from trimtab_pipeline.history_writer import TABLES
-from trimtab_pipeline.snapshot_tables import load_of
+from trimtab_pipeline.history.files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
+from trimtab_pipeline.history.snapshot_tables import load_of
+from trimtab_pipeline.history.writer import TABLES
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 

@@ -1,6 +1,6 @@
 """A `ClusterLoad` as tables of the history, and back.
 
-The state (`trimtab_pipeline.cycle`) holds the measured values. These tables hold the trusted ones: the brokers as the
+The state (`transform.averages`) holds the measured values. These tables hold the trusted ones: the brokers as the
 strategies got them, and the data's quality. Together with the bundles of the state they form the whole snapshot.
 """
 
@@ -13,8 +13,8 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from trimtab_pipeline.cycle import LONG, SHORT
-from trimtab_pipeline.queries import TRAFFIC
+from trimtab_pipeline.prometheus.queries import TRAFFIC
+from trimtab_pipeline.transform.averages import LONG, SHORT
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 

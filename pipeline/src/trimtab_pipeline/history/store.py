@@ -4,7 +4,7 @@ A file is complete or absent (written aside, then renamed), carries the version 
 Any other file under a history's name is renamed to ``_*.bad`` with a warning and never read again (other tools skip
 such names too): an unreadable state costs past averages, not the cycle. State that can't be written can be held in
 memory until a newer file exists: a volume that is full or gone costs files, not averages.
-`trimtab_pipeline.housekeeping` merges and removes old files, but never the state, so a cycle opens one file of each
+`history.housekeeping` merges and removes old files, but never the state, so a cycle opens one file of each
 table.
 """
 
@@ -16,7 +16,7 @@ from threading import RLock
 
 import pyarrow as pa
 
-from trimtab_pipeline.history_files import (
+from trimtab_pipeline.history.files import (
     ForeignFileError,
     HistoryFile,
     State,

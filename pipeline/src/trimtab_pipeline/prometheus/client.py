@@ -24,9 +24,9 @@ import requests
 from prometheus_api_client import PrometheusConnect
 
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_pipeline.bodies import TooLargeError, joined, json_of
-from trimtab_pipeline.connections import CORRECT_URL, LONG, StrictSession, cause_of, no_url
-from trimtab_pipeline.samples import MalformedBodyError, Samples, head, parse_vector
+from trimtab_pipeline.prometheus.bodies import TooLargeError, joined, json_of
+from trimtab_pipeline.prometheus.connections import CORRECT_URL, LONG, StrictSession, cause_of, no_url
+from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, head, parse_vector
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated

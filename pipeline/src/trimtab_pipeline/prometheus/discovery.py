@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
-from trimtab_pipeline.prometheus import PrometheusClient, PrometheusError
-from trimtab_pipeline.queries import quoted
-from trimtab_pipeline.topic_to_bundle import is_bundle
+from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusError
+from trimtab_pipeline.prometheus.queries import quoted
+from trimtab_pipeline.transform.topic_to_bundle import is_bundle
 
 _BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
 _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"

@@ -6,7 +6,7 @@ old and new container only the one with the newest sample counts: cAdvisor sets 
 not notice that a series ended, and returns its last sample for five minutes. The same rule serves servers that hold the
 series of two replicas, one of which may have died minutes ago. For bundles and topics it would take three times as
 long, so `of_newest` adds it only where duplicates are known. Usage is read as raw samples (`Series`), from which
-`trimtab_pipeline.coverage` computes values and their coverage, as PromQL's `rate()` does not distinguish an idle broker
+`transform.rates` computes values and their coverage, as PromQL's `rate()` does not distinguish an idle broker
 from one without samples. Queries are `string.Template` texts with these selectors:
 
     $container  cAdvisor and kube-state-metrics rows of the broker's container
@@ -26,7 +26,7 @@ from string import Template
 from types import MappingProxyType
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.coverage import RANGE
+from trimtab_pipeline.transform.rates import RANGE
 
 TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
 """Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab_pipeline.api import Credentials, PrometheusSettings
-from trimtab_pipeline.prometheus import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
-from trimtab_pipeline.queries import TOPICS, Series, render, render_series, tables
+from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
+from trimtab_pipeline.prometheus.queries import TOPICS, Series, render, render_series, tables
 
 
 @dataclass(frozen=True, slots=True)

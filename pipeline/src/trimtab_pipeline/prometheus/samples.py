@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.bodies import TooDeepError, json_of
+from trimtab_pipeline.prometheus.bodies import TooDeepError, json_of
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _SUCCESS = b'{"status":"success"'

@@ -15,12 +15,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import Credentials
-from trimtab_pipeline.outcomes import as_source_error, promised, settle
-from trimtab_pipeline.prometheus import PrometheusClient, PrometheusUnreachableError
-from trimtab_pipeline.read_request import ReadRequest
-from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.shard_reader import read_shard
-from trimtab_pipeline.tasks import one_list
+from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusUnreachableError
+from trimtab_pipeline.prometheus.read_request import ReadRequest
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
+from trimtab_pipeline.spark.tasks import one_list
 
 T = TypeVar("T")
 Unwanted = Callable[[], bool]

@@ -15,11 +15,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings
-from trimtab_pipeline.broker_refresh import aside
-from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
-from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_pipeline.tasks import ANSWER, ShardTask, answer
+from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
+from trimtab_pipeline.sources.broker_refresh import aside
+from trimtab_pipeline.sources.policy import Ask, PolicySource, policy_folder
+from trimtab_pipeline.spark.settings import SparkSettings
+from trimtab_pipeline.spark.tasks import ANSWER, ShardTask, answer
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, PrometheusSettings, Retention
-from trimtab_pipeline.decisions import DecisionHistories
-from trimtab_pipeline.history_writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.policy_source import Ask, PolicySource, policy_folder
-from trimtab_pipeline.session import Engine
-from trimtab_pipeline.spark_settings import SparkSettings
-from trimtab_pipeline.tasks import DRY_URL, spread
+from trimtab_pipeline.history.decisions import DecisionHistories
+from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
+from trimtab_pipeline.sources.policy import Ask, PolicySource, policy_folder
+from trimtab_pipeline.spark.session import Engine
+from trimtab_pipeline.spark.settings import SparkSettings
+from trimtab_pipeline.spark.tasks import DRY_URL, spread
 
 T = TypeVar("T")
 _DRY_CYCLES = 2

@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.outcomes import described, without_token
-from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.spark.outcomes import described, without_token
+from trimtab_pipeline.spark.settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
 _UNKNOWN_THERE = {

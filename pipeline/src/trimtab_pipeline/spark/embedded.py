@@ -26,7 +26,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.spark_settings import SparkSettings, require_java
+from trimtab_pipeline.spark.settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
 _DYING = 5.0  # seconds that a JVM without sockets has to end
@@ -46,7 +46,7 @@ class EmbeddedSpark:
         """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile."""
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        with as_file(files("trimtab_pipeline") / "log4j2.properties") as packaged:
+        with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
         options = self._settings.jvm_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))

@@ -24,10 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.outcomes import as_source_error, described, promised, settle
-from trimtab_pipeline.spark_connect import ConnectedSpark
-from trimtab_pipeline.spark_embedded import EmbeddedSpark
-from trimtab_pipeline.spark_settings import SparkSettings
+from trimtab_pipeline.spark.connect import ConnectedSpark
+from trimtab_pipeline.spark.embedded import EmbeddedSpark
+from trimtab_pipeline.spark.outcomes import as_source_error, described, promised, settle
+from trimtab_pipeline.spark.settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
 PREFIX = "trimtab-spark-"

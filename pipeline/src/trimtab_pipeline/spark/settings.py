@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.class_archive import archive_for, using, writing
-from trimtab_pipeline.outcomes import without_token
+from trimtab_pipeline.spark.class_archive import archive_for, using, writing
+from trimtab_pipeline.spark.outcomes import without_token
 
 _MIN_JAVA = 17
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
@@ -34,7 +34,7 @@ class SparkSettings:
     master: ``local[N]``, ``local[*]`` (all cores this process may use, see `usable_cores`), or ``sc://host:port`` of a
     Connect server.
     memory: heap of the embedded JVM; its resident size is about 450 MB more.
-    archive: file that the embedded JVM writes its classes to when it ends (`trimtab_pipeline.class_archive`).
+    archive: file that the embedded JVM writes its classes to when it ends (`trimtab_pipeline.spark.class_archive`).
     Raises `ValueError` for a master or a memory that Spark would refuse at its start.
     """
 

@@ -27,14 +27,14 @@ from trimtab_pipeline.api import (
     SourceUnavailableError,
     StatisticsSettings,
 )
-from trimtab_pipeline.cycle import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
-from trimtab_pipeline.history_files import State
-from trimtab_pipeline.read_request import ReadRequest
-from trimtab_pipeline.samples import Samples
-from trimtab_pipeline.shard_reader import read_shard
-from trimtab_pipeline.statistics import ask_brokers
-from trimtab_pipeline.topic_to_bundle import HashRanges
-from trimtab_pipeline.topics import INSIDE
+from trimtab_pipeline.history.files import State
+from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
+from trimtab_pipeline.prometheus.read_request import ReadRequest
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
+from trimtab_pipeline.transform.topics import INSIDE
 
 DRY_URL = "dry:"
 """A URL that stands for made-up samples, so a session can be warmed up without a server."""
@@ -50,7 +50,7 @@ ANSWER = pa.schema(
     ]
 )
 """Columns of an answer. A row is a bundle's next state or, last of each task, a report
-(`trimtab_pipeline.shard_reader`) with the shard's brokers and the topics of its hottest bundles."""
+(`trimtab_pipeline.prometheus.shard_reader`) with the shard's brokers and the topics of its hottest bundles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.history_files import State, read_state
-from trimtab_pipeline.queries import CHECKS, RESOURCES, SAMPLED, TIMES, TRAFFIC
+from trimtab_pipeline.history.files import State, read_state
+from trimtab_pipeline.prometheus.queries import CHECKS, RESOURCES, SAMPLED, TIMES, TRAFFIC
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 

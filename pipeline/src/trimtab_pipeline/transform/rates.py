@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_pipeline.samples import Samples
+from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_strategies.model.cluster_load import FloatArray
 
 ENOUGH = 0.75

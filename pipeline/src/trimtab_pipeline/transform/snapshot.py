@@ -1,6 +1,6 @@
 """From measured tables to a `ClusterLoad`: rows of the topology, and which of the data is trusted.
 
-Trust is decided only here: per broker by `trimtab_pipeline.trust`, per bundle by the age of its newest sample.
+Trust is decided only here: per broker by `transform.trust`, per bundle by the age of its newest sample.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.cycle import LONG, SHORT
-from trimtab_pipeline.queries import CHECKS, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, TIMES, TRAFFIC, USAGE
-from trimtab_pipeline.snapshot_tables import unless
-from trimtab_pipeline.topics import INSIDE, hottest
-from trimtab_pipeline.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
+from trimtab_pipeline.history.snapshot_tables import unless
+from trimtab_pipeline.prometheus.queries import (
+    CHECKS,
+    SAMPLED_COVER,
+    SAMPLED_INTERVAL,
+    SAMPLED_TIME,
+    TIMES,
+    TRAFFIC,
+    USAGE,
+)
+from trimtab_pipeline.transform.averages import LONG, SHORT
+from trimtab_pipeline.transform.topics import INSIDE, hottest
+from trimtab_pipeline.transform.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
@@ -35,7 +43,7 @@ class Measurement:
     """The measured tables of a cycle.
 
     brokers, bundles: tables of `BROKER_STATE` and `BUNDLE_STATE`.
-    reports: of each shard, as `trimtab_pipeline.shard_reader` describes them. shards: the pods of each.
+    reports: of each shard, as `trimtab_pipeline.prometheus.shard_reader` describes them. shards: the pods of each.
     duplicates: rows of bundles that two pods reported. inside: topics of hot bundles, columns `INSIDE`.
     """
 

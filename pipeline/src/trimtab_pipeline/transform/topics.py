@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.queries import TOPICS, TRAFFIC
-from trimtab_pipeline.topic_to_bundle import HashRanges
+from trimtab_pipeline.prometheus.queries import TOPICS, TRAFFIC
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 LOAD = TOPICS.columns
@@ -88,7 +88,7 @@ class SummedBundles:
         return SummedBundles(np.concatenate([self.row, idle]), pods, load, self.ranges)
 
     def columns(self) -> dict[str, pa.Array]:
-        """Columns of `trimtab_pipeline.queries.BUNDLES`."""
+        """Columns of `trimtab_pipeline.prometheus.queries.BUNDLES`."""
         values = dict(zip((*LOAD, "topics"), map(pa.array, self.load.T.copy()), strict=True))
         return {"bundle": pa.array(self.ranges.names(self.row), pa.string()), "pod": self.pods, **values}
 

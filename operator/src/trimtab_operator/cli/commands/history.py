@@ -16,9 +16,9 @@ from rich.text import Text
 
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
-from trimtab_pipeline.anonymizer import Renaming, kept_key
-from trimtab_pipeline.exchange import ExchangeError, ExportedWindow, export, import_window
-from trimtab_pipeline.history_reader import DamagedError, HistoryReader, HistorySummary, NoHistoryError, policies
+from trimtab_pipeline.history.anonymizer import Renaming, kept_key
+from trimtab_pipeline.history.exchange import ExchangeError, ExportedWindow, export, import_window
+from trimtab_pipeline.history.reader import DamagedError, HistoryReader, HistorySummary, NoHistoryError, policies
 
 _KEY = "names.key"
 _SHOWN = 10

@@ -34,8 +34,8 @@ from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
-from trimtab_pipeline.history_reader import DamagedError, HistoryReader, NoHistoryError, policies
-from trimtab_pipeline.metrics_topology import topology_from_metrics
+from trimtab_pipeline.history.reader import DamagedError, HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.prometheus.discovery import topology_from_metrics
 from trimtab_strategies.model import ClusterLoad, counted
 
 _POINTS = 600

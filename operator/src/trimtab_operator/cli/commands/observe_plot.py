@@ -10,7 +10,7 @@ from html import escape
 
 import numpy as np
 
-from trimtab_pipeline.history_reader import Course
+from trimtab_pipeline.history.reader import Course
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _WIDTH, _HEIGHT = 960, 520

@@ -27,8 +27,8 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_pipeline.decisions import decisions
-from trimtab_pipeline.history_reader import DamagedError, HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.history.decisions import decisions
+from trimtab_pipeline.history.reader import DamagedError, HistoryReader, NoHistoryError, policies
 
 Object = Mapping[str, Any]
 

@@ -1,0 +1,1 @@
+"""Spark: its settings, its session, and the tasks that run on it."""
