@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from canned_prometheus import SHARDS, START, Fleet, Size
+from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.queries import TRAFFIC
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement, align, one_row_each, with_last_times
 from trimtab_strategies.model import CPU, DIRECT_MEMORY, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 

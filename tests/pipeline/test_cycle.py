@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trimtab_pipeline.prometheus.queries import BUNDLES, TRAFFIC
-from trimtab_pipeline.transform.averages import BUNDLE_STATE, LONG, SHORT, BySamples, ByTime, next_state, remembered
+from trimtab_pipeline.columns import BUNDLE_STATE, LONG, SHORT, TRAFFIC
+from trimtab_pipeline.prometheus.queries import BUNDLES
+from trimtab_pipeline.transform.averages import BySamples, ByTime, next_state, remembered
 from trimtab_strategies.usage import UNSEEN
 
 AT = 1000.0

@@ -16,11 +16,11 @@ import pytest
 
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Retention
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.snapshot_tables import broker_table, load_of, quality_table
 from trimtab_pipeline.history.writer import TABLES, HistoryTidier, HistoryWriter
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement
 from trimtab_strategies.model import Brokers, ClusterLoad, DataQuality
 

@@ -21,10 +21,10 @@ from exposition_reader import history, rate
 from page_server import PageServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.prometheus.client import PrometheusClient
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.averages import BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad

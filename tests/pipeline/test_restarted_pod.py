@@ -18,10 +18,10 @@ from exposition_reader import samples_of
 from page_server import PageServer, scraped
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.prometheus.client import PrometheusClient
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.averages import BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import CPU, RATE_IN, RESOURCES, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target

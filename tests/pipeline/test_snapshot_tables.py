@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.history.snapshot_tables import broker_table, load_of, quality_table
-from trimtab_pipeline.transform.averages import BUNDLE_STATE
 from trimtab_strategies.model import Brokers, DataQuality
 
 AT = 1_750_000_000.0

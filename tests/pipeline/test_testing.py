@@ -9,8 +9,8 @@ import pytest
 
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.testing import StaticSource, StaticSources
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import CPU, ClusterLoad
 

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings, Trust
-from trimtab_pipeline.prometheus.queries import CHECKS, tables
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, CHECKS
+from trimtab_pipeline.prometheus.queries import tables
 from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import RATE_IN, ClusterLoad, Reason
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.api import Retention
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, LONG, SHORT
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.snapshot_tables import broker_table, quality_table
 from trimtab_pipeline.history.store import History
 from trimtab_pipeline.history.writer import TABLES
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE, LONG, SHORT
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.testing import cluster
 

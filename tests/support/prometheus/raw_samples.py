@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.averages import BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray

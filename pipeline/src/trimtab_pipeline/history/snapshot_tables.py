@@ -13,8 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from trimtab_pipeline.prometheus.queries import TRAFFIC
-from trimtab_pipeline.transform.averages import LONG, SHORT
+from trimtab_pipeline.columns import LONG, SHORT, TRAFFIC
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 

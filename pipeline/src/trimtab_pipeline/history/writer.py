@@ -16,11 +16,11 @@ from threading import Event
 import pyarrow as pa
 
 from trimtab_pipeline.api import Retention, Topology
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.history.decisions import decision_history
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.snapshot_tables import BROKER_SNAPSHOT, QUALITY, broker_table, quality_table
 from trimtab_pipeline.history.store import History
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.transform.snapshot import Measurement
 from trimtab_strategies.model import ClusterLoad
 

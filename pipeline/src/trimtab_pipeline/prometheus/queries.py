@@ -26,31 +26,11 @@ from string import Template
 from types import MappingProxyType
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.transform.rates import RANGE
+from trimtab_pipeline.columns import CHECKS, RESOURCES, SAMPLED, TIMES, TRAFFIC, USAGE
 
-TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
-"""Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""
-RESOURCES = (
-    *("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory"),
-    *("network_in", "network_out", "network_limit", "throttled"),
-)
-"""Usage and limits of a broker; a preset may leave some out. ``throttled`` is the ratio 0-1 of periods in which the CPU
-limit throttled it: for display only."""
-TIMES = ("resource_time", "traffic_time")
-"""Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
-
-CHECKS = ("samples", "resets", "copies", "ahead")
-"""Checks of a broker's samples; null where unknown. ``samples``: of CPU in the window of the rates. ``resets``: of its
-counters in that window. ``copies``: series of the same thing, 1 without duplicates. ``ahead``: samples whose time is
-further ahead of the evaluation time than clocks may differ."""
-USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
-"""Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
-SAMPLED_TIME, SAMPLED_INTERVAL, SAMPLED_COVER = (
-    tuple(f"{name}_{what}" for name in USAGE) for what in ("time", "interval", "cover")
-)
-"""For each resource in `USAGE`: epoch seconds of its newest sample, seconds between its samples, and, for a counter,
-the covered seconds of its window. Null where unknown."""
-SAMPLED = (*SAMPLED_TIME, *SAMPLED_INTERVAL, *SAMPLED_COVER)
+RANGE = 5.0
+"""Number of windows of raw samples to read: one complete window before the newest sample, and enough to find the scrape
+interval."""
 _AHEAD = 600
 """Seconds: Prometheus rejects samples that are further ahead of its clock."""
 

@@ -26,26 +26,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.columns import CHECKS, INSIDE, RESOURCES, SAMPLED, TIMES, TRAFFIC
 from trimtab_pipeline.prometheus.broker_statistics import Told
 from trimtab_pipeline.prometheus.client import PrometheusError, PrometheusFormatError, PrometheusStatusError
-from trimtab_pipeline.prometheus.queries import (
-    BUNDLES,
-    CHECKS,
-    RESOURCES,
-    SAMPLED,
-    TIMES,
-    TOPICS,
-    TRAFFIC,
-    Series,
-    asked_late,
-    of_newest,
-    topics_in,
-)
+from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, Series, asked_late, of_newest, topics_in
 from trimtab_pipeline.prometheus.read_request import ReadRequest
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.transform.rates import Sampled, counter, gauge, of_each_pod, rated
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges, is_bundle
-from trimtab_pipeline.transform.topics import INSIDE, PlacedTopics, hottest
+from trimtab_pipeline.transform.topics import PlacedTopics, hottest
 from trimtab_pipeline.transform.trust import Drop
 from trimtab_strategies.model import some
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
 from trimtab_pipeline.history.files import State, read_state
 from trimtab_pipeline.history.writer import HistoryWriter
 from trimtab_pipeline.prometheus.queries import tables
@@ -26,7 +27,7 @@ from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.sources.broker_refresh import aside, asked_directly
 from trimtab_pipeline.spark.session import closed
 from trimtab_pipeline.spark.tasks import ShardTask, flattened, reports_in
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE, BySamples, ByTime, horizon, remembered
+from trimtab_pipeline.transform.averages import BySamples, ByTime, horizon, remembered
 from trimtab_pipeline.transform.snapshot import Measurement, align, one_row_each, shown, with_last_times
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges, Summing
 

@@ -27,14 +27,14 @@ from trimtab_pipeline.api import (
     SourceUnavailableError,
     StatisticsSettings,
 )
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, INSIDE
 from trimtab_pipeline.history.files import State
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
 from trimtab_pipeline.prometheus.read_request import ReadRequest
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.averages import BROKER_STATE, BUNDLE_STATE, AveragingSettings, next_state
+from trimtab_pipeline.transform.averages import AveragingSettings, next_state
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
-from trimtab_pipeline.transform.topics import INSIDE
 
 DRY_URL = "dry:"
 """A URL that stands for made-up samples, so a session can be warmed up without a server."""

@@ -25,27 +25,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.columns import BUNDLE_STATE, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.history.files import State, read_state
-from trimtab_pipeline.prometheus.queries import CHECKS, RESOURCES, SAMPLED, TIMES, TRAFFIC
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 
-SHORT = tuple(f"short_{name}" for name in TRAFFIC)
-LONG = tuple(f"long_{name}" for name in TRAFFIC)
 _HORIZON = 3.0  # long time constants after which a state no longer matters
 
 
-def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
-    return pa.schema([*((name, pa.string()) for name in names), *((name, pa.float64()) for name in numbers)])
-
-
-BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen", "time", "count"))
-"""Columns of the bundles' history: measured values (null if this cycle has none), averages, ``seen`` (epoch s of the
-last cycle that measured it), ``time`` (epoch s of the newest sample with valid traffic), ``count`` (number of such
-samples, up to Pulsar's long window)."""
-BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED))
-"""Columns of the brokers' history: measured values, the times of the newest known samples, the checks, and the sampling
-of each resource."""
 _NEEDED = (
     "bundle",
     "topics",

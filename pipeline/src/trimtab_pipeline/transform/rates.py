@@ -24,8 +24,6 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 ENOUGH = 0.75
 """Ratio of the window: samples that cover less give no rate."""
-RANGE = 5.0
-"""Number of windows to read: one complete window before the newest sample, and enough to find the scrape interval."""
 _NEAR = 1.1
 """Number of intervals that `rate()` bridges at the window's ends."""
 _APART = 2.0

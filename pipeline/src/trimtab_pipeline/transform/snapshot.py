@@ -16,18 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.history.snapshot_tables import unless
-from trimtab_pipeline.prometheus.queries import (
+from trimtab_pipeline.columns import (
     CHECKS,
+    INSIDE,
+    LONG,
     SAMPLED_COVER,
     SAMPLED_INTERVAL,
     SAMPLED_TIME,
+    SHORT,
     TIMES,
     TRAFFIC,
     USAGE,
 )
-from trimtab_pipeline.transform.averages import LONG, SHORT
-from trimtab_pipeline.transform.topics import INSIDE, hottest
+from trimtab_pipeline.history.snapshot_tables import unless
+from trimtab_pipeline.transform.topics import hottest
 from trimtab_pipeline.transform.trust import Doubts, Drop, Evidence, doubts_about, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Topics, counted
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.prometheus.queries import TOPICS, TRAFFIC
+from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.prometheus.queries import TOPICS
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
@@ -91,15 +92,6 @@ class SummedBundles:
         """Columns of `trimtab_pipeline.prometheus.queries.BUNDLES`."""
         values = dict(zip((*LOAD, "topics"), map(pa.array, self.load.T.copy()), strict=True))
         return {"bundle": pa.array(self.ranges.names(self.row), pa.string()), "pod": self.pods, **values}
-
-
-INSIDE = pa.struct(
-    [
-        *((name, pa.string()) for name in ("topic", "bundle", "pod")),
-        *((name, pa.float64()) for name in ("place", *TRAFFIC)),
-    ]
-)
-"""A topic of a hot bundle: full name, bundle, reporting pod, hash of its name, traffic."""
 
 
 def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringArray:

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.prometheus.queries import CHECKS
+from trimtab_pipeline.columns import CHECKS
 from trimtab_pipeline.transform.rates import ENOUGH
 from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
 from trimtab_strategies.model.cluster_load import CPU, MEMORY, BoolArray, FloatArray

@@ -1,0 +1,84 @@
+"""The columns of the pipeline's tables: what a stage gets and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
+"""Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""
+RESOURCES = (
+    *("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory"),
+    *("network_in", "network_out", "network_limit", "throttled"),
+)
+"""Usage and limits of a broker; a preset may leave some out. ``throttled`` is the ratio 0-1 of periods in which the CPU
+limit throttled it: for display only."""
+TIMES = ("resource_time", "traffic_time")
+"""Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
+
+CHECKS = ("samples", "resets", "copies", "ahead")
+"""Checks of a broker's samples; null where unknown. ``samples``: of CPU in the window of the rates. ``resets``: of its
+counters in that window. ``copies``: series of the same thing, 1 without duplicates. ``ahead``: samples whose time is
+further ahead of the evaluation time than clocks may differ."""
+USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
+"""Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
+SAMPLED_TIME, SAMPLED_INTERVAL, SAMPLED_COVER = (
+    tuple(f"{name}_{what}" for name in USAGE) for what in ("time", "interval", "cover")
+)
+"""For each resource in `USAGE`: epoch seconds of its newest sample, seconds between its samples, and, for a counter,
+the covered seconds of its window. Null where unknown."""
+SAMPLED = (*SAMPLED_TIME, *SAMPLED_INTERVAL, *SAMPLED_COVER)
+SHORT = tuple(f"short_{name}" for name in TRAFFIC)
+LONG = tuple(f"long_{name}" for name in TRAFFIC)
+
+
+def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
+    return pa.schema([*((name, pa.string()) for name in names), *((name, pa.float64()) for name in numbers)])
+
+
+BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen", "time", "count"))
+"""Columns of the bundles' history: measured values (null if this cycle has none), averages, ``seen`` (epoch s of the
+last cycle that measured it), ``time`` (epoch s of the newest sample with valid traffic), ``count`` (number of such
+samples, up to Pulsar's long window)."""
+BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED))
+"""Columns of the brokers' history: measured values, the times of the newest known samples, the checks, and the sampling
+of each resource."""
+
+
+INSIDE = pa.struct(
+    [
+        *((name, pa.string()) for name in ("topic", "bundle", "pod")),
+        *((name, pa.float64()) for name in ("place", *TRAFFIC)),
+    ]
+)
+"""A topic of a hot bundle: full name, bundle, reporting pod, hash of its name, traffic."""
+
+BROKER_SAMPLES = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("shard", pa.int32()),
+        *((name, pa.string()) for name in ("pod", "signal", "kind", "part", "series")),
+        ("time", pa.float64()),
+        ("value", pa.float64()),
+        ("report", pa.string()),
+    ]
+)
+"""Raw samples about brokers, a row each.
+
+``signal``: a name of `RESOURCES`, `TRAFFIC`, `TIMES` or `CHECKS`. ``kind``: ``counter`` and ``gauge`` are raw samples;
+``rated`` are raw samples of a counter whose rate a user's query computes; ``value`` is the answer to an instant query.
+``part``: what the signal adds up over (a network interface, a core), empty for one that is whole. ``series``: tells
+copies of the same part apart (replicas, scrape jobs, a restarted container). ``time``: epoch s, null for ``value``.
+The last row of a shard holds only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""
+BUNDLE_SAMPLES = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("shard", pa.int32()),
+        *((name, pa.string()) for name in ("bundle", "topic", "pod")),
+        *((name, pa.float64()) for name in (*TRAFFIC, "topics", "producers", "consumers")),
+        ("report", pa.string()),
+    ]
+)
+"""Traffic of a bundle, or of a topic (its full name; ``topics`` is null), as one pod reports it: msg/s, bytes/s, counts.
+The last row of a shard is its report, as in `BROKER_SAMPLES`."""
