@@ -80,5 +80,6 @@ BUNDLE_SAMPLES = pa.schema(
         ("report", pa.string()),
     ]
 )
-"""Traffic of a bundle, or of a topic (its full name; ``topics`` is null), as one pod reports it: msg/s, bytes/s, counts.
+"""Traffic of a bundle, or of a topic (its full name; ``topics`` is null), as one pod reports it:
+msg/s, bytes/s, counts.
 The last row of a shard is its report, as in `BROKER_SAMPLES`."""
