@@ -13,10 +13,10 @@ reach only the configured server.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -112,7 +112,7 @@ class ArrowSession(StrictSession):
 
 
 class PrometheusClient:
-    """Instant queries against one server. A context manager; not thread safe.
+    """Instant queries against one server. A context manager; threads may share it.
 
     url:     base URL, with or without a slash at its end.
     timeout: seconds to connect, and seconds for the whole answer. largest: bytes of one.
@@ -135,14 +135,18 @@ class PrometheusClient:
         self._method = method
         self._dialect = {} if partial_response is None else {"partial_response": str(partial_response).lower()}
         self._session = ArrowSession(credentials, largest)
+        self._connected: PrometheusConnect | None = None
+        self._connecting = threading.Lock()
 
-    @cached_property
     def _client(self) -> PrometheusConnect:
         """The client. Raises `ValueError` for a URL that is none, `CredentialsError`."""
-        # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
-        client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
-        self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
-        return client
+        with self._connecting:
+            if self._connected is None:
+                # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
+                client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
+                self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
+                self._connected = client
+            return self._connected
 
     @property
     def clock_ahead(self) -> float | None:
@@ -152,11 +156,15 @@ class PrometheusClient:
         """
         return self._session.clock_ahead
 
-    def query(self, promql: str, at: float) -> Samples:
-        """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`."""
-        params = {"time": f"{at:.3f}", "timeout": f"{self._timeout * 1000:.0f}ms", **self._dialect}
+    def query(self, promql: str, at: float, within: float | None = None) -> Samples:
+        """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`.
+
+        within: seconds for the whole answer, if less than the timeout.
+        """
+        timeout = self._timeout if within is None else min(within, self._timeout)
+        params = {"time": f"{at:.3f}", "timeout": f"{timeout * 1000:.0f}ms", **self._dialect}
         try:
-            samples: Samples = self._client.custom_query(promql, params=params)
+            samples: Samples = self._client().custom_query(promql, params=params, timeout=timeout)
         except CredentialsError as error:
             raise PrometheusUnreachableError(f"{self.url} can't be asked: {error}") from error
         except requests.RequestException as error:
