@@ -56,6 +56,19 @@ class BrokerPreset:
     ahead: str
 
 
+def latest(series: str) -> str:
+    """Those of the `series` whose newest sample is their pod's newest.
+
+    A server shows the last sample of a series for five minutes, also that of a container, or a replica, that is gone.
+    """
+    return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
+
+
+def _newest(series: str, value: str) -> str:
+    """The highest `value` per pod among the `series` with the pod's newest samples."""
+    return f"max by (pod) ({value} and ({latest(series)}))"
+
+
 def _limit(resource: str) -> str:
     """The limit of a resource: the container's limit, else its request, else the node's allocatable amount.
 
@@ -86,6 +99,7 @@ _CPU, _TRAFFIC, _LB_CPU = (
     "pulsar_broker_rate_in{$broker}",
     "pulsar_lb_cpu_usage{$broker}",
 )
+_PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
 _TRAFFIC_TIME = {"traffic_time": f"max by (pod) (timestamp({_TRAFFIC}))"}
 _TRAFFIC_SERIES = {name: Series(f"pulsar_broker_{name}", "$broker") for name in TRAFFIC}
 _NOT_YET = 0.001
@@ -96,6 +110,7 @@ _KUBERNETES = BrokerPreset(
         "cpu_limit": _limit("cpu"),
         "memory_limit": _limit("memory"),
         "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
+        "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
         "resource_time": f"max by (pod) (timestamp({_CPU}))",
         **_TRAFFIC_TIME,
     },
@@ -104,8 +119,6 @@ _KUBERNETES = BrokerPreset(
         "memory": Series("container_memory_working_set_bytes", "$container"),
         "network_in": Series("container_network_receive_bytes_total", "$network", "counter", part="interface"),
         "network_out": Series("container_network_transmit_bytes_total", "$network", "counter", part="interface"),
-        "throttled": Series("container_cpu_cfs_throttled_periods_total", "$container", "counter"),
-        "periods": Series("container_cpu_cfs_periods_total", "$container", "counter"),
         **_TRAFFIC_SERIES,
     },
     ahead=_ahead(_CPU, _TRAFFIC),
@@ -126,8 +139,7 @@ _PULSAR = BrokerPreset(
 RESOURCE_PRESETS: Mapping[str, BrokerPreset] = MappingProxyType({"kubernetes": _KUBERNETES, "pulsar": _PULSAR})
 """``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent, limit 100.
 
-``throttled`` and ``periods`` count the periods in which the CPU limit throttled a broker, and all periods; the ratio of
-their rates is the signal that is shown. The times are needed because an instant query returns samples up to 5 minutes
+The times are needed because an instant query returns samples up to 5 minutes
 old without their times."""
 
 

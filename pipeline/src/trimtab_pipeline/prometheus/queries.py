@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import RESOURCES, TIMES, TRAFFIC, USAGE
-from trimtab_pipeline.prometheus.broker_presets import BEYOND, VIRTUAL, BrokerPreset, Series, preset
+from trimtab_pipeline.prometheus.broker_presets import BEYOND, VIRTUAL, BrokerPreset, Series, latest, preset
 
 RANGE = 5.0
 """Number of windows of raw samples to read: one complete window before the newest sample, and enough to find the scrape
@@ -220,13 +220,9 @@ def asked_late(ahead: str, seconds: float) -> str:
 
 
 def of_newest(promql: str) -> str:
-    """A query of `BUNDLES` or `TOPICS` without series whose pod has newer samples in other series.
-
-    A server shows the last sample of a series for five minutes, also that of a replica that has died.
-    """
+    """A query of `BUNDLES` or `TOPICS` without series whose pod has newer samples in other series."""
     keys, _, series = promql.removesuffix(")").partition(") (")
-    latest = f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
-    return f"{keys}) ({series} and ({latest}))"
+    return f"{keys}) ({series} and ({latest(series)}))"
 
 
 def _any_of(names: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Literal
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, PrometheusSettings
 from trimtab_pipeline.prometheus.broker_presets import BEYOND
 from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
-from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, raw_reads, render, tables
+from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, tables
 
 TableName = Literal["brokers", "bundles", "topics"]
 """What is read. ``topics``: only those of `ReadRequest.namespaces`."""
@@ -71,8 +71,15 @@ class ShardRequest:
             summing=summing and settings.bundle_metrics != "bundle",
             statistics=told,
             repeated=repeated,
-            **reads,  # type: ignore[arg-type]
+            **reads,
         )
+
+    def value_queries(self, *, together: bool) -> Mapping[str, str]:
+        """The query of each signal's single value, or one of all under the name "" (see `combined`).
+
+        It is long, so a server that is asked by URL gets one for each.
+        """
+        return {"": combined(self.values)} if together and self.values else self.values
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.prometheus.queries import TOLD_APART, Series
+from trimtab_pipeline.prometheus.broker_presets import Series
+from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.transform.trust import Drop
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
-_CONTAINER = ("id", "name")
-"""Labels by which the containers of a restarted pod differ."""
 _WHOLE = {"cpu": "total"}
 """Value of a part's label in the series of all parts together."""
 _PLAIN = ("", "-1")
@@ -30,7 +29,7 @@ Metrics = Mapping[str, tuple[str, Series]]
 class RawSeries:
     """One series of an answer: signal, kind, pod and part as in `BROKER_SAMPLES`.
 
-    points: (k, 2) times and values, oldest first. container: the labels that tell containers of a pod apart.
+    points: (k, 2) times and values, oldest first. above: only values above it count; None: all do.
     """
 
     signal: str
@@ -38,37 +37,24 @@ class RawSeries:
     pod: str
     part: str
     points: FloatArray
-    container: tuple[str, ...] = ()
-
-    @property
-    def first(self) -> float:
-        """Epoch seconds of its oldest sample."""
-        return float(self.points[0, 0])
+    above: float | None = None
 
     @property
     def last(self) -> float:
         """Epoch seconds of its newest sample."""
         return float(self.points[-1, 0])
 
-    def follows(self, other: RawSeries) -> bool:
-        """Whether it began when the `other` had ended, or is of a later container: then the other is no copy of it."""
-        return self.last > other.last and (other.last < self.first or self.container != other.container)
 
-
-def raw_series(answer: Samples, metrics: Metrics) -> list[RawSeries]:
-    """The series of an answer, without those that ended before another of the same thing began."""
-    found: dict[tuple[str, ...], list[RawSeries]] = defaultdict(list)
-    labels = {name: answer.label(name).to_pylist() for name in (_NAME, "pod", *_CONTAINER, "interface", "cpu")}
-    for row, points in enumerate(answer.points):
-        if (known := metrics.get(labels[_NAME][row])) is None:
-            continue
-        (signal, series), pod = known, labels["pod"][row]
-        part = labels[series.part][row] if series.part else ""
-        part = "" if part == _WHOLE.get(series.part) else part
-        values = points if series.above is None else _above(points, series.above)
-        container = tuple(labels[name][row] for name in _CONTAINER)
-        found[signal, pod, part].append(RawSeries(signal, series.kind, pod, part, values, container))
-    return [one for same in found.values() for one in _living(same)]
+def raw_series(answer: Samples, metrics: Metrics) -> Iterator[RawSeries]:
+    """The series of an answer to a query about several metrics."""
+    names = {_NAME, *(series.part for _, series in metrics.values())} - {""}
+    labels = {name: answer.label(name).to_pylist() for name in names}
+    for row, (pod, points) in enumerate(zip(answer.label("pod").to_pylist(), answer.points, strict=True)):
+        if (known := metrics.get(labels[_NAME][row])) is not None:
+            signal, series = known
+            part = labels[series.part][row] if series.part else ""
+            part = "" if part == _WHOLE.get(series.part) else part
+            yield RawSeries(signal, series.kind, pod, part, points, series.above)
 
 
 def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
@@ -77,25 +63,18 @@ def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
     return [RawSeries(signal, "rated", pod, "", points) for pod, points in zip(pods, answer.points, strict=True)]
 
 
-def _above(points: FloatArray, bound: float) -> FloatArray:
-    """The points, NaN where the value is not above `bound`: the time counts, the value is unknown."""
-    times, values = points.T
-    return np.stack([times, np.where(values <= bound, np.nan, values)], axis=1)
-
-
-def _living(same: Sequence[RawSeries]) -> list[RawSeries]:
-    newest = max(same, key=lambda one: one.last)
-    return [one for one in same if not newest.follows(one)]
-
-
 def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
-    """Columns of `BROKER_SAMPLES`, a row for each point. Copies of a part are numbered."""
+    """Columns of `BROKER_SAMPLES`, a row for each point. Copies of a part are numbered.
+
+    A value that does not count is NaN: its time does.
+    """
     numbers, count = Counter[tuple[str, str, str]](), list[str]()
     for one in series:
         count.append(str(numbers[one.signal, one.pod, one.part]))
         numbers[one.signal, one.pod, one.part] += 1
     row = pa.array(np.repeat(np.arange(len(series)), [len(one.points) for one in series]))
-    points = np.concatenate([np.empty((0, 2)), *(one.points for one in series)])
+    times, values = np.concatenate([np.empty((0, 2)), *(one.points for one in series)]).T
+    bounds = np.array([-np.inf if one.above is None else one.above for one in series])[row]
     texts = {
         "pod": [one.pod for one in series],
         "signal": [one.signal for one in series],
@@ -104,34 +83,31 @@ def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
         "series": count,
     }
     columns = {name: pa.array(values, pa.string()).take(row) for name, values in texts.items()}
-    return columns | {"time": pa.array(points[:, 0]), "value": pa.array(points[:, 1])}
+    return columns | {"time": pa.array(times), "value": pa.array(np.where(values <= bounds, np.nan, values))}
 
 
-def unusable(series: Iterable[RawSeries], above: Iterable[str], window: float) -> Counter[str]:
+def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
     """Number of signals of brokers whose value is not a number, infinite or negative, by cause.
 
     Only what makes the value of a signal counts: the newest sample of a gauge, the samples of a counter in the `window`
-    (seconds) and the one before. above: signals whose NaN is none.
+    (seconds) and the one before.
     """
     newest: dict[tuple[str, str], RawSeries] = {}
     for one in series:
         key = one.signal, one.pod
         if key not in newest or newest[key].last < one.last:
             newest[key] = one
-    left_out = set(above)
-    causes = (_cause(one, window) for (signal, _), one in newest.items() if signal not in left_out)
+    causes = (_cause(one, window) for one in newest.values())
     return Counter(cause for cause in causes if cause)
 
 
 def _cause(one: RawSeries, window: float) -> str:
     times, values = one.points.T
-    if one.kind == "rated":
-        return ""
     if one.kind == "gauge":
-        return _drop(float(values[-1]))
+        return "" if one.above is not None and values[-1] <= one.above else _drop(values[-1])
     begin = max(int(np.searchsorted(times, one.last - window, side="right")) - 1, 0)
-    bad = [value for value in values[begin:].tolist() if not np.isfinite(value)]
-    return _drop(values[-1] if not np.isfinite(values[-1]) else bad[-1]) if bad else ""
+    bad = values[begin:][~np.isfinite(values[begin:])]
+    return _drop(values[-1] if not np.isfinite(values[-1]) else bad[-1]) if len(bad) else ""
 
 
 def _drop(value: float) -> str:
@@ -142,14 +118,16 @@ def _drop(value: float) -> str:
     return Drop.NEGATIVE if value < 0 else ""
 
 
-def value_rows(answer: Samples, signal: str = "") -> dict[str, pa.Array]:
-    """Columns of `BROKER_SAMPLES` of an instant query of `signal`, or of several that the answer names."""
-    signals = pa.repeat(pa.scalar(signal), len(answer)) if signal else answer.label(TOLD_APART)
-    rows = len(answer)
-    same = {
-        name: pa.repeat(pa.scalar(text), rows) for name, text in {"kind": "value", "part": "", "series": ""}.items()
-    }
-    return {"pod": answer.label("pod"), "signal": signals, **same, "value": answer.values}
+def value_rows(answers: Iterable[tuple[str, Samples]]) -> dict[str, pa.Array]:
+    """Columns of `BROKER_SAMPLES` of instant queries, each of one signal; "" where the answer names the signals."""
+    parts = [
+        (answer.label("pod"), pa.repeat(signal, len(answer)) if signal else answer.label(TOLD_APART), answer.values)
+        for signal, answer in answers
+    ]
+    nothing = pa.array([], pa.string()), pa.array([], pa.string()), pa.array([], pa.float64())
+    pod, signal, value = (pa.concat_arrays(columns) for columns in zip(nothing, *parts, strict=True))
+    same = {name: pa.repeat(text, len(pod)) for name, text in {"kind": "value", "part": "", "series": ""}.items()}
+    return {"pod": pod, "signal": signal, **same, "value": value}
 
 
 def good(values: pa.DoubleArray) -> tuple[pa.DoubleArray, Counter[str]]:

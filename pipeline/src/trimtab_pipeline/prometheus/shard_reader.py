@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,11 +44,9 @@ from trimtab_pipeline.prometheus.parallel_queries import side_by_side
 from trimtab_pipeline.prometheus.queries import (
     BUNDLE,
     BUNDLES,
-    TOLD_APART,
     TOPICS,
     Table,
     asked_late,
-    combined,
     of_newest,
     topics_in,
 )
@@ -234,57 +232,51 @@ def _spent(url: str, budget: float) -> PrometheusUnreachableError:
 
 def _broker_batches(read: _ShardRead) -> Iterator[pa.RecordBatch]:
     """Raw samples, then single values."""
-    wanted = read.wanted
-    jobs: dict[tuple[str, str], Callable[[], Samples]] = {
-        **{("raw", str(k)): partial(read.ask, raw.promql) for k, raw in enumerate(wanted.raw)},
-        **({("values", ""): partial(read.ask, combined(wanted.values))} if wanted.values else {}),
-        **({("ahead", ""): partial(read.check, "ahead", wanted.ahead)} if wanted.ahead else {}),
-        **{("own", name): partial(read.ask_user, name, promql, ("pod",)) for name, promql in wanted.own.items()},
-        **{("rated", name): partial(read.check, f"samples of {name}", text) for name, text in wanted.rated.items()},
-    }
-    answers = side_by_side(jobs)
+    wanted, window = read.wanted, read.request.window
+    answers = side_by_side(_broker_jobs(read))
+    singles = value_rows((name, answer) for (kind, name), answer in answers.items() if kind == "value")
     series = [one for k, raw in enumerate(wanted.raw) for one in raw_series(answers["raw", str(k)], raw.series)]
-    values = answers.get(("values", ""), NOTHING)
-    series = _shown(series, values, wanted.values)
-    above = [signal for raw in wanted.raw for signal, one in raw.series.values() if one.above is not None]
-    read.dropped.update(unusable(series, above, read.request.window))
+    series = _shown(series, singles) if "traffic_time" in wanted.values else series
+    read.dropped.update(unusable(series, window))
     for name in wanted.rated:
         series += rated_series(answers["rated", name].of_pods(wanted.pods), name)
     yield read.batch(BROKER_SAMPLES, raw_rows(series))
-    singles = {name: answers["own", name] for name in wanted.own}
-    for name, answer in {"": values, "ahead": answers.get(("ahead", ""), NOTHING), **singles}.items():
-        _note_odd_limits(read, answer)
-        rows = value_rows(answer, name)
-        yield read.batch(BROKER_SAMPLES, rows | {"value": read.good(rows["value"])}).filter(_known(read, rows))
+    _note_odd_limits(read, singles)
+    rows = read.batch(BROKER_SAMPLES, singles | {"value": read.good(singles["value"])})
+    yield rows.filter(rows["value"].is_valid())
 
 
-NOTHING = Samples({}, pa.array([], pa.float64()))
-"""No series."""
+def _broker_jobs(read: _ShardRead) -> dict[tuple[str, str], Callable[[], Samples]]:
+    """The queries about brokers, by the kind of answer, and the signal or the number of the query."""
+    wanted = read.wanted
+    values = wanted.value_queries(together=read.request.method == "POST")
+    checks = {"ahead": wanted.ahead} if wanted.ahead else {}
+    return {
+        **{("raw", str(k)): partial(read.ask, raw.promql) for k, raw in enumerate(wanted.raw)},
+        **{("value", name): partial(read.ask, promql) for name, promql in values.items()},
+        **{("value", name): partial(read.check, name, promql) for name, promql in checks.items()},
+        **{("value", name): partial(read.ask_user, name, promql, ("pod",)) for name, promql in wanted.own.items()},
+        **{("rated", name): partial(read.check, f"samples of {name}", text) for name, text in wanted.rated.items()},
+    }
 
 
-def _known(_: _ShardRead, rows: Mapping[str, pa.Array]) -> pa.BooleanArray:
-    return pc.and_(pc.is_finite(rows["value"]), pc.greater_equal(rows["value"], 0.0))
-
-
-def _shown(series: list[RawSeries], values: Samples, asked: Mapping[str, str]) -> list[RawSeries]:
+def _shown(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:
     """The series without traffic of pods whose own metrics the server no longer shows: old samples stay readable."""
-    if "traffic_time" not in asked:
-        return series
-    timed = pc.equal(values.label(TOLD_APART), "traffic_time")
-    pods = set(values.label("pod").filter(timed).to_pylist())
+    pods = set(singles["pod"].filter(pc.equal(singles["signal"], "traffic_time")).to_pylist())
     return [one for one in series if one.signal not in TRAFFIC or one.pod in pods]
 
 
-def _note_odd_limits(read: _ShardRead, answer: Samples) -> None:
+def _note_odd_limits(read: _ShardRead, singles: Mapping[str, pa.Array]) -> None:
     """Note limits that are not a number: nothing replaces them, so these brokers are not trusted."""
-    rows = zip(
-        answer.label(TOLD_APART).to_pylist(), answer.label("pod").to_pylist(), answer.values.to_pylist(), strict=True
-    )
-    odd = sorted((signal, pod) for signal, pod, value in rows if signal.endswith("_limit") and value != value)  # noqa: PLR0124
-    for signal in dict.fromkeys(signal for signal, _ in odd):
-        pods = some([pod for one, pod in odd if one == signal], _NAMED)
+    odd = pa.table([singles["signal"], singles["pod"]], ["signal", "pod"]).filter(pc.is_nan(singles["value"]))
+    pods: dict[str, list[str]] = defaultdict(list)
+    for row in odd.to_pylist():
+        if row["signal"].endswith("_limit"):
+            pods[row["signal"]].append(row["pod"])
+    for signal, ours in pods.items():
         resource = signal.removesuffix("_limit").replace("_", " ")
-        read.notes.add(f"the limit of {resource} of {pods} is not a number; see what kube-state-metrics exports")
+        named = some(sorted(ours), _NAMED)
+        read.notes.add(f"{named}: the limit of {resource} is not a number; see what kube-state-metrics exports")
 
 
 def _bundle_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
