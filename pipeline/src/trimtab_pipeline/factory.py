@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
+from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.spark.class_archive import archive_for, forget_older, trusted
 
 ARCHIVE_DEADLINE = 900.0
@@ -13,7 +14,7 @@ ARCHIVE_DEADLINE = 900.0
 
 
 def spark_sources(
-    history_dir: Path,
+    history_dir: Place,
     *,
     master: str = "local[*]",
     memory: str = "700m",
@@ -33,7 +34,7 @@ def spark_sources(
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
 
 
-def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
+def direct_sources(history_dir: Place, *, deadline: float = 60.0) -> LoadSources:
     """Sources without Java: threads of this process run the tasks, with the same figures as on Spark.
 
     For occasional measurements; see `spark_sources` for the arguments.

@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, PrometheusSettings, Retention
 from trimtab_pipeline.history.decisions import DecisionHistories
+from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.sources.policy import Ask, PolicySource, policy_folder
+from trimtab_pipeline.sources.policy import Ask, PolicySource
 from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_pipeline.spark.tasks import DRY_URL, spread
@@ -35,7 +36,7 @@ class SparkLoadSources:
 
     def __init__(
         self,
-        history_dir: Path,
+        history_dir: Place,
         *,
         master: str = "local[*]",
         memory: str = "700m",
@@ -56,8 +57,8 @@ class SparkLoadSources:
 
         Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
         """
-        folder = policy_folder(self.history_dir, policy)
-        return PolicySource(self._workshop, settings, deadline or self._deadline, self._keeping(folder))
+        writer = HistoryWriter(self.history_dir, policy, self._retention, self._background)
+        return PolicySource(self._workshop, settings, deadline or self._deadline, writer)
 
     def warm_up(self) -> Future[None]:
         """Run two cycles on made-up samples; otherwise the first real cycle would take some seconds longer."""
@@ -72,21 +73,14 @@ class SparkLoadSources:
         self._background.close()
         self._engine.close()
 
-    def _keeping(self, folder: Path) -> HistoryWriter:
-        return HistoryWriter(folder, self._retention, self._background)
-
     def _dry_cycles(self, ask: Ask) -> None:
         settings = PrometheusSettings(url=DRY_URL, namespace="dry")
-        with tempfile.TemporaryDirectory(prefix="dry-", dir=_made(self.history_dir)) as folder:
-            source = PolicySource(self._workshop, settings, self._deadline, self._keeping(Path(folder)))
+        with tempfile.TemporaryDirectory(prefix="dry-") as folder:
+            writer = HistoryWriter(folder, "dry/dry", self._retention, self._background)
+            source = PolicySource(self._workshop, settings, self._deadline, writer)
             pods = [f"dry/{n}" for n in range(self._workshop.cores)]
             for cycle in range(_DRY_CYCLES):
                 source.measure(ask, pods, at=1.0 + cycle)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 class _OnSpark:

@@ -27,7 +27,6 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_pipeline.history.decisions import decisions
 from trimtab_pipeline.history.reader import DamagedError, HistoryReader, NoHistoryError, policies
 
 Object = Mapping[str, Any]
@@ -213,11 +212,11 @@ def _only(folder: Path) -> str:
 
 def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, ...]:
     """Oldest first; never empty. Raises `CommandError`, `UnreadableContentError`."""
-    newest = decisions(past.folder, count=1)
+    newest = past.decisions(count=1)
     if not newest:
         raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")
     until = newest[0].of if at is None else at(newest[0].of)
-    found = decisions(past.folder, until)
+    found = past.decisions(until)
     if not found:
         raise CommandError(f"the history of {past.policy} has no decision up to {written(until)} UTC")
     return tuple(DecisionRecord.from_json(entry.record) for entry in found)
@@ -226,12 +225,7 @@ def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, .
 def _owners(past: HistoryReader, at: float) -> Mapping[str, str]:
     """The owner of each bundle (name of the object) in the newest cycle up to `at`, empty for none."""
     try:
-        load = past.load(at)
+        owners = past.owners(at)
     except NoHistoryError:
         return {}  # the decision had no load
-    names = [*load.brokers.names, ""]
-    owners = load.bundles.owner.tolist()
-    return {
-        bundle_name(*parse_pulsar_bundle(full)): names[owner]
-        for full, owner in zip(load.bundles.names, owners, strict=True)
-    }
+    return {bundle_name(*parse_pulsar_bundle(full)): owner for full, owner in owners.items()}
