@@ -68,6 +68,8 @@ from trimtab_strategies.model import some
 
 _NAMED = 3  # pods that a note names
 _LATE = 1.0  # seconds after the evaluation time from which on the delay counts
+DRY_URL = "dry:"
+"""A URL that stands for a server without samples, so a session can be warmed up."""
 Fetch = Callable[[str, float], Samples]
 """Answers one PromQL query within so many seconds; threads call it. Raises `PrometheusError`."""
 Listen = Callable[[Mapping[str, str]], Told]
@@ -91,6 +93,9 @@ def read_shard(
 
     unwanted: whether the result is no longer needed; then no further query is sent.
     """
+    if request.url == DRY_URL:
+        yield from _READERS[table](request, shard, lambda *_: Samples({}, pa.array([], pa.float64())))
+        return
     with request.server(secrets.source, table) as server:
 
         def fetch(promql: str, within: float) -> Samples:
@@ -343,3 +348,6 @@ def _named(signal: str) -> str:
     """The path of a signal's query in a policy."""
     first, *rest = signal.split("_")
     return f"source.prometheus.queries.{first}{''.join(map(str.capitalize, rest))}"
+
+
+_READERS = {"brokers": read_brokers, "bundles": read_bundles, "topics": read_topics}

@@ -17,6 +17,8 @@ from trimtab_pipeline.api import SourceUnavailableError
 
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')
 _TOKEN = re.compile(r"(token=)[^;'\"\s]+")
+_TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
+_JAVA_CAUSE = re.compile(r"^: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 _FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*)$", re.MULTILINE)
 _REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
 
@@ -48,15 +50,22 @@ def without_token(text: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The error's type and the first line of its text, or gRPC's details further down; without a token.
+    """The cause in one line, without a token.
 
-    For workers without this package, or with another version, Python's import error is the relevant one.
+    That is the last line of the last traceback of a worker's Python, else gRPC's details, else the Java exception, else
+    the error's type and first line. For workers without this package, or with another version, Python's import error
+    is the relevant one.
     """
     text = without_token(str(error).strip())
     if foreign := _FOREIGN.findall(text):
         return f"{foreign[-1]}; {_REMEDY}"
-    details = _GRPC_DETAILS.search(text)
-    return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
+    if raised := _TRACEBACK.findall(text):
+        return f"{raised[-1]} (in a task)"
+    if details := _GRPC_DETAILS.search(text):
+        return f"{type(error).__name__}: {details[1]}"
+    if cause := _JAVA_CAUSE.search(text):
+        return cause[1]
+    return f"{type(error).__name__}: {text.split(chr(10), 1)[0]}"
 
 
 def as_source_error(error: Exception) -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -23,18 +23,37 @@ class Reports:
 
     @classmethod
     def of(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
-        """The reports in the columns ``report`` of `tables`, in the order of the shards.
+        """The reports in the columns ``report`` of `tables`, in the order of the shards. Raises as `checked` does."""
+        return cls.read(shards, *tables).checked()
 
-        Raises `SourceMisconfiguredError` when a query of a user can't be used, and `SourceUnavailableError` when no
-        shard answered.
-        """
+    @classmethod
+    def read(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
+        """The same, whatever they tell."""
         told = [json.loads(text) for table in tables for text in table["report"].drop_null().to_pylist()]
         told.sort(key=lambda report: int(report["shard"]))
-        if wrong := [report["error"] for report in told if report.get("misconfigured")]:
-            raise SourceMisconfiguredError(wrong[0])
-        if told and not any(report["ok"] for report in told):
-            raise SourceUnavailableError(f"nothing could be measured: {told[0]['error']}")
         return cls(tuple(told), tuple(tuple(pods) for pods in shards))
+
+    def joined(self, later: Reports) -> Self:
+        """These reports, and those of a later read of the same shards. Raises as `checked` does."""
+        return replace(self, reports=(*self.reports, *later.reports)).checked()
+
+    def checked(self) -> Self:
+        """The reports, if they tell of a measurement.
+
+        Raises `SourceMisconfiguredError` when a query of a user can't be used, and `SourceUnavailableError` when no
+        shard answered all of its reads.
+        """
+        if wrong := [report["error"] for report in self.reports if report.get("misconfigured")]:
+            raise SourceMisconfiguredError(wrong[0])
+        failed = [report["error"] for report in self.reports if not report["ok"]]
+        if self.reports and len(self.failed_shards) == len(self.shards):
+            raise SourceUnavailableError(f"nothing could be measured: {failed[0]}")
+        return self
+
+    @property
+    def failed_shards(self) -> set[int]:
+        """Numbers of the shards that did not answer all of their reads."""
+        return {int(report["shard"]) for report in self.reports if not report["ok"]}
 
     @property
     def failed(self) -> tuple[tuple[str, str], ...]:
