@@ -23,10 +23,10 @@ def side_by_side(jobs: Mapping[K, Callable[[], T]], most: int = AT_ONCE) -> dict
     waiting, done = deque(jobs.items()), SimpleQueue[tuple[K, T | None, BaseException | None]]()
 
     def work() -> None:
-        while waiting:
+        while True:
             try:
                 key, job = waiting.popleft()
-            except IndexError:  # another thread took the last one
+            except IndexError:
                 return
             try:
                 done.put((key, job(), None))
