@@ -171,7 +171,7 @@ def test_labels_that_an_earlier_answer_had_are_cut_once(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "other",
     [
-        series_of("1", "2", "3", labels="abd"),
+        series_of("1", "2", "3", labels="abz"),
         series_of("1", "2", "3", labels="bac"),
         series_of("1", "2", labels="ab"),
         series_of("1", "2", "3", "4", labels="abcd"),

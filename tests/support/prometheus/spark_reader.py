@@ -98,7 +98,7 @@ def _read(table: TableName, requests: Sequence[ReadRequest], secrets: Sequence[S
     with redirect_stdout(plans):
         for mode in ("extended", "cost", "codegen", "formatted"):
             frame.explain(mode=mode)
-    return SparkRead(rows, plans.getvalue() + str(frame._jdf.queryExecution().toString()))  # type: ignore[attr-defined, operator]
+    return SparkRead(rows, plans.getvalue() + str(frame._jdf.queryExecution().toString()))
 
 
 def _stop() -> None:

@@ -79,7 +79,8 @@ class _Known:
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
         """Bytes of each text."""
-        return pc.binary_length(self.texts).to_numpy()
+        lengths: npt.NDArray[np.int32] = pc.binary_length(self.texts).to_numpy()
+        return lengths
 
 
 class VectorParser:
