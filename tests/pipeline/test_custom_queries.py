@@ -18,12 +18,15 @@ from guarded_server import Asked, GuardedServer
 from page_server import PageServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
+from trimtab_pipeline.columns import BROKER_SAMPLES
 from trimtab_pipeline.prometheus.client import PrometheusStatusError
 from trimtab_pipeline.prometheus.queries import BUNDLE, SIGNALS, UnknownSignalError, tables
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
+from trimtab_pipeline.prometheus.sample_batches import RawSeries, batch, raw_rows
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_shard
-from trimtab_pipeline.transform.rates import rated
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 PAGE = """\
@@ -182,7 +185,9 @@ def test_the_counter_that_a_query_takes_the_rate_of_is_read() -> None:
 )
 def test_a_rate_of_ones_own_covers_what_prometheus_stretches_it_to(newest: float, cover: float) -> None:
     points = np.array([[1000 - newest - 15 * k, 1.0] for k in reversed(range(20))])
-    assert rated(points, 60.0, 1000.0).cover == cover
+    rows = batch(BROKER_SAMPLES, raw_rows([RawSeries("cpu", "rated", "a", "", points)]))
+    signals = broker_signals(pa.Table.from_batches([rows]), Cycle.of("", OWN, 1000.0))
+    assert signals["cover"].to_pylist() == [cover]
 
 
 @pytest.mark.prometheus
