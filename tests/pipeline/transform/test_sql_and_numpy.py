@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 import drawn_relations as drawn
@@ -27,7 +26,12 @@ pytestmark = pytest.mark.spark
 
 CLOSE = 1e-12
 SEEDS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60, unique=True)
-Few = partial(settings, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    max_examples=4,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking would take a Spark job each
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def framed(session: SparkSession, schema: pa.Schema, tables: Iterable[pa.Table]) -> DataFrame:
@@ -35,7 +39,7 @@ def framed(session: SparkSession, schema: pa.Schema, tables: Iterable[pa.Table])
 
 
 def key(row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row.get(name)) for name in ("policy", "broker", "bundle", "pod", "shard", "report"))
+    return tuple(str(row.get(name)) for name in ("policy", "broker", "bundle", "pod", "shard", "report", "topics"))
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:
@@ -68,7 +72,7 @@ def cycles(session: SparkSession, drawn_policies: Sequence[drawn.Brokers | drawn
     return session.createDataFrame(table([one.cycle for one in drawn_policies]))
 
 
-@Few()
+@FEW
 @given(seeds=SEEDS)
 def test_brokers_are_judged_alike(session: SparkSession, seeds: list[int]) -> None:
     policies = [drawn.brokers(seed, f"p{seed}") for seed in seeds]
@@ -78,7 +82,7 @@ def test_brokers_are_judged_alike(session: SparkSession, seeds: list[int]) -> No
     assert_same(found, pa.concat_tables([BROKER_LOAD.empty_table(), *map(numpy_brokers, policies)]))
 
 
-@Few()
+@FEW
 @given(seeds=SEEDS)
 def test_bundles_are_averaged_alike(session: SparkSession, seeds: list[int]) -> None:
     policies = [drawn.bundles(seed, f"p{seed}") for seed in seeds]
