@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +15,10 @@ from fake_prometheus import FakePrometheus
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
 
@@ -151,8 +149,6 @@ def test_a_broker_refresh_asks_none_of_them(
 def test_brokers_that_are_silent_for_one_reason_are_reported_together(fake: FakePrometheus) -> None:
     asked = settings(fake)
     request = ReadRequest.of(asked, AT, [ShardRequest.of(asked, ("a", "b"))])
-    with request.server(Credentials()) as server:
-        told, ranges = partial(ask_brokers, settings=asked.statistics), HashRanges.of([LOW, HIGH])
-        rows = list(read_shard(request, 0, lambda promql: server.query(promql, AT), ranges, listen=told))
-    (note,) = json.loads(rows[-1]["report"][0].as_py())["notes"]
+    *_, report = read_shard("bundles", request, 0, Secrets())
+    (note,) = json.loads(report["report"][0].as_py())["notes"]
     assert note.startswith("bundles of a, b are not measured: Pulsar does not list it as active")

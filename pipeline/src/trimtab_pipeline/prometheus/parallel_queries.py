@@ -23,14 +23,15 @@ def side_by_side(jobs: Mapping[K, Callable[[], T]], most: int = AT_ONCE) -> dict
     waiting, done = deque(jobs.items()), SimpleQueue[tuple[K, T | None, BaseException | None]]()
 
     def work() -> None:
-        while waiting:
+        while True:
             try:
                 key, job = waiting.popleft()
-            except IndexError:  # another thread took the last one
+            except IndexError:
                 return
             try:
                 done.put((key, job(), None))
             except BaseException as error:  # noqa: BLE001  (the caller raises it)
+                waiting.clear()
                 done.put((key, None, error))
 
     for number in range(min(most, len(jobs))):
@@ -39,7 +40,6 @@ def side_by_side(jobs: Mapping[K, Callable[[], T]], most: int = AT_ONCE) -> dict
     for _ in jobs:
         key, value, error = done.get()
         if error is not None:
-            waiting.clear()
             raise error
         found[key] = value  # type: ignore[assignment]
     return {key: found[key] for key in jobs}

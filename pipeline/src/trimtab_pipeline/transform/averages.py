@@ -36,8 +36,13 @@ def averaged(bundles: pa.Table, times: pa.Table, state: pa.Table, cycle: Cycle) 
     measured keep their averages until the horizon.
     """
     measured = bundles["bundle"].is_valid()
-    others = bundles.filter(pc.invert(measured)).select(["policy", "pod", *TRAFFIC, "topics", "report"])
-    rest = filled(BUNDLE_LOAD, len(others), dict(zip(others.column_names, others.columns, strict=True)))
+    others = bundles.filter(pc.invert(measured))
+    rest = filled(
+        BUNDLE_LOAD,
+        len(others),
+        {name: others[name] for name in ("policy", "pod", *TRAFFIC, "topics", "report")}
+        | {"sessions": pc.add(others["producers"], others["consumers"])},
+    )
     return pa.concat_tables(
         [_measured(bundles.filter(measured), times, state, cycle), _remembered(bundles, state, cycle), rest]
     )

@@ -37,8 +37,6 @@ _APART = 2.0
 """Multiple of the usual interval: a longer time between samples means that samples are missing."""
 _YOUNG = 1.2
 """A counter above this multiple of its fastest increase in a pair can't have had a hidden reset in that pair."""
-_NOT_YET = 0.001
-"""Percent of CPU: a broker of Pulsar reads its host once a minute, and exports no more until it has read it twice."""
 _KEYS = ("pod", "signal", "kind", "part", "series")
 _RAW = ("counter", "gauge")
 
@@ -157,10 +155,9 @@ def _measured(series: Columns, keys: _Keys, cycle: Cycle) -> Columns:
     kind, last = keys.texts("kind", series["code"]), masked(series["last"], series["last"] >= 0)
     cover = series["cover"]
     rate = np.divide(series["gained"], cover, out=np.full(len(cover), np.nan), where=cover > 0)
-    early = cycle.percent & (keys.texts("signal", series["code"]) == "cpu") & (last <= _NOT_YET)
     of_kind = {
         "counter": masked(rate, ~np.isnan(last)),
-        "gauge": masked(last, ~early),
+        "gauge": last,
         "value": last,
     }
     value = np.select([kind == name for name in of_kind], list(of_kind.values()), np.nan)

@@ -36,8 +36,8 @@ TARGETS = pa.schema(
         *_fields(pa.float64(), *DECLARED, "last_resource_time", "last_traffic_time"),
     ]
 )
-"""``targets``: a row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times (epoch s)
-in the last state, null unknown or older than the horizon."""
+"""``targets``: a row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
+(epoch s) in the last state, null unknown or older than the horizon."""
 
 SIGNALS = pa.schema(
     [
@@ -49,8 +49,8 @@ SIGNALS = pa.schema(
 """``signals``: a row per policy, pod and signal, and the reports of the shards.
 
 ``value``: units of a gauge, units/s of a counter. ``time``: epoch s of the newest sample. ``interval``: longest seconds
-between samples if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number in the
-window. ``resets``: number in the window, null unless it is a counter. ``copies``: series of the same part."""
+between samples if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number in
+the window. ``resets``: number in the window, null unless it is a counter. ``copies``: series of the same part."""
 
 BROKER_LOAD = pa.schema(
     [

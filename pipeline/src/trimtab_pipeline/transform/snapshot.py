@@ -95,7 +95,7 @@ def snapshot(
     cycle = Cycle.of("", settings, at)
     answered, present = (_flags(rows, name) for name in ("answered", "present"))
     quality = DataQuality(
-        dropped={str(cause): count for cause, count in counts.items()},
+        dropped={str(cause): count for cause, count in counts.items() if count},
         missing_brokers=int((answered & ~present).sum()),
         missing_bundles=missing_bundles,
         failed=reports.failed,

@@ -19,7 +19,6 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 LOAD = (*TRAFFIC, "producers", "consumers")
 """Columns of a topic's load."""
-_WHOLE = ("", "-1")  # partition labels of topics without partitions
 
 
 def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.Table:
@@ -105,14 +104,6 @@ def topics_inside(topics: pa.Table, ranges: HashRanges) -> pa.Table:
         **{name: pc.fill_null(picked[name], 0.0) for name in TRAFFIC},
     }
     return pa.table(columns, schema=pa.schema(list(INSIDE)))
-
-
-def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringArray:
-    """Names as they are hashed. A broker may be configured to put the partition's number in its own label."""
-    whole = pc.is_in(partitions, value_set=pa.array(_WHOLE))
-    if pc.all(whole).as_py():
-        return topics
-    return pc.if_else(whole, topics, pc.binary_join_element_wise(topics, partitions, "-partition-"))
 
 
 def hottest(load: Mapping[str, FloatArray], count: int) -> IntArray:

@@ -9,7 +9,7 @@
 
 with points as (            -- a row per sample; what is not a finite number is unknown
     select /*+ broadcast(c), repartition(policy, pod) */
-           s.policy, s.pod, s.signal, s.kind, s.part, s.series, s.report, s.time, c.at, c.window, c.percent,
+           s.policy, s.pod, s.signal, s.kind, s.part, s.series, s.report, s.time, c.at, c.window,
            case when not isnan(s.value) and abs(s.value) < double('infinity') then s.value end as value
     from samples s
     join cycles c on s.policy = c.policy
@@ -54,7 +54,6 @@ all_series as (             -- a row per series
            coalesce(max_by(value, time), case when kind = 'value' then max(value) end) as value,
            first(at) as at,
            first(window) as window,
-           first(percent) as percent,
            min(case when time > at - window then time end) as recent_begin,
            count_if(time > at - window) as recent
     from covered_pairs
@@ -66,8 +65,6 @@ measured_series as (        -- the same with its value and its coverage
            case
                when value < 0 then null
                when kind = 'counter' then case when value is not null and not spoiled then try_divide(gained, cover) end
-               -- a broker of Pulsar exports almost 0 % of CPU until it has read its host twice
-               when kind = 'gauge' and percent and signal = 'cpu' and value <= 0.001D then null
                when kind in ('gauge', 'value') then value
            end as value,
            case
