@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
 from raw_samples import Kept, believed
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.transform.rates import counter, gauge
+from trimtab_pipeline.columns import BROKER_SAMPLES
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Doubt, Reason
 
 T = 1_750_000_000.0
@@ -190,11 +193,11 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
         check(kept, after, load)
 
 
-@pytest.mark.parametrize("say", [counter, gauge])
-def test_one_sample_says_nothing_of_intervals(say: Callable[..., object]) -> None:
-    said = say(np.array([[T, 5.0]]), 60.0)
-    assert np.isnan(said.interval)  # type: ignore[attr-defined]
-    assert said.samples == 1  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", ["counter", "gauge"])
+def test_one_sample_says_nothing_of_intervals(kind: str) -> None:
+    row = {"policy": "p", "pod": POD, "signal": "cpu", "kind": kind, "part": "", "series": "0", "time": T, "value": 5.0}
+    (said,) = broker_signals(pa.Table.from_pylist([row], BROKER_SAMPLES), Cycle.of("p", KUBERNETES, T)).to_pylist()
+    assert (said["interval"], said["samples"]) == (None, 1)
 
 
 def pulsar(cpu: Sequence[tuple[float, float]]) -> Kept:
