@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, HOUR, LOAD, NoHousekeeping, dataset, held, inside, measured, resources
-from trimtab_pipeline.api import Retention
+from trimtab_pipeline.api import KEEP_A_DAY, Retention
 from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, FINDINGS, SKETCHES, TOPICS
 from trimtab_pipeline.history.files import read_state
@@ -49,7 +49,7 @@ def at_once() -> Iterator[HistoryTidier]:
     made.close()
 
 
-def writer(root: Path, tidier: HistoryTidier, retention: Retention = Retention()) -> HistoryWriter:
+def writer(root: Path, tidier: HistoryTidier, retention: Retention = KEEP_A_DAY) -> HistoryWriter:
     return HistoryWriter(root, POLICY, retention, tidier)
 
 
