@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import FOREVER, dataset, held
-from trimtab_pipeline.api import DecisionEntry, KeepsDecisions, Retention
+from trimtab_pipeline.api import DecisionEntry, Fact, KeepsDecisions, KeepsFacts, Retention
 from trimtab_pipeline.history.dataset import DECISIONS, FACTS, POLICIES
 from trimtab_pipeline.history.decisions import DecisionHistories, decisions
-from trimtab_pipeline.history.facts import Fact
 from trimtab_pipeline.history.housekeeping import Housekeeping
 
 POLICY = "messaging/main"
@@ -84,6 +83,7 @@ def test_the_files_say_their_version_and_any_tool_reads_them(kept: Path) -> None
 
 def test_histories_are_asked_for_by_what_they_can_do(tmp_path: Path) -> None:
     assert isinstance(DecisionHistories(tmp_path), KeepsDecisions)
+    assert isinstance(DecisionHistories(tmp_path), KeepsFacts)
 
 
 def test_facts_are_written_when_they_change_and_all_of_them_once_an_hour(tmp_path: Path) -> None:
@@ -130,3 +130,12 @@ def test_the_policy_in_force_and_its_memory_are_written_when_they_change(tmp_pat
         (7200, "memory", {"hits": 1}),
     ]
     assert rows[0]["hash"] == hashlib.sha256(b'{"mode":"Auto"}').hexdigest()
+
+
+def test_of_a_complete_kind_a_missing_name_is_gone(tmp_path: Path) -> None:
+    histories = DecisionHistories(tmp_path)
+    both = [Fact("zone", name, "a") for name in ("broker-0", "broker-1")]
+    histories.write_facts(POLICY, AT, [*both, Fact("drain", "broker-0", {})], complete=["zone"])
+    histories.write_facts(POLICY, AT + 60, both[:1], complete=["zone"])
+    last = held(tmp_path, POLICY, FACTS).sort_by("at").to_pylist()[3:]
+    assert [(row["name"], row["value"]) for row in last] == [("broker-1", None)]

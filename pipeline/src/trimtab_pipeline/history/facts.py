@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.api import Topology
+from trimtab_pipeline.api import Fact, Topology
 from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.history.dataset import FACTS
 from trimtab_pipeline.history.files import hour_of
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """value: anything that JSON can hold; None once the thing is gone."""
-
-    kind: str
-    name: str
-    value: Any
 
 
 class FactLog:
@@ -42,9 +32,17 @@ class FactLog:
         self._values: dict[tuple[str, str], str] = {}
         self._hour = -math.inf
 
-    def changes(self, at: float, topology: Topology | None = None, facts: Iterable[Fact] = ()) -> pa.Table:
-        """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour."""
-        rows = [*self._changed(facts)]
+    def changes(
+        self, at: float, topology: Topology | None = None, facts: Iterable[Fact] = (), complete: Collection[str] = ()
+    ) -> pa.Table:
+        """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour.
+
+        complete: kinds of which a missing name means that it is gone.
+        """
+        given = list(facts)
+        present = {(fact.kind, fact.name) for fact in given}
+        gone = [Fact(*key, None) for key in self._values if key[0] in complete and key not in present]
+        rows = [*self._changed([*given, *gone])]
         if hour_of(at) != self._hour:
             self._topology, self._hour = None, hour_of(at)
             rows = [(kind, name, value) for (kind, name), value in self._values.items() if kind != "broker"]

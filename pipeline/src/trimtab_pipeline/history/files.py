@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +39,7 @@ _WRITER_NAME = re.compile(r"(?P<time>[0-9T.]+Z)(?:-(?P<writer>[a-z]+))?")
 _DICTIONARY_PAGE = 2**22  # bytes, so that a column of many pods or topics keeps its dictionary
 
 
-State = str | pa.Table
+State: TypeAlias = str | pa.Table
 """The bundles that a cycle continues from: the path or URI of a file that Spark can read, or the rows themselves."""
 
 

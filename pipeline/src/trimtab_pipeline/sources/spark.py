@@ -6,12 +6,12 @@ The operator does not import this module; `trimtab_pipeline.factory.spark_source
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, PrometheusSettings, Retention
+from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, Fact, PrometheusSettings, Retention
 from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
@@ -67,6 +67,14 @@ class SparkLoadSources:
     def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
         self._decisions.keep_decisions(policy, at, entries)
+
+    def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
+        """See `KeepsFacts`."""
+        self._decisions.write_facts(policy, at, facts, complete)
+
+    def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
+        """See `KeepsFacts`."""
+        self._decisions.keep_policy(policy, at, spec, memory)
 
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""
