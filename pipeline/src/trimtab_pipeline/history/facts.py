@@ -96,7 +96,7 @@ def bundle_changes(now: Topology, before: Topology | None) -> list[tuple[str, st
     """Rows of the bundles of `now` that are new or differ from `before`, and of those that are gone."""
     changed = np.flatnonzero(_differs(now, before))
     rows = zip((now.bundles[row] for row in changed), _bundle_values(now, changed), strict=True)
-    gone = set(before.bundles).difference(now.bundles) if before is not None else ()
+    gone = set(before.bundles).difference(now.bundles) if before and before.bundles != now.bundles else ()
     return [*(("bundle", name, value) for name, value in rows), *(("bundle", name, None) for name in sorted(gone))]
 
 
@@ -111,12 +111,13 @@ def _differs(now: Topology, before: Topology | None) -> BoolArray:
         (now.moving_from, broker[before.moving_from]),
         (now.pinned, before.pinned),
         (now.in_flight, before.in_flight),
-        (np.nan_to_num(now.moving_share), np.nan_to_num(before.moving_share)),
-        (np.nan_to_num(now.last_unload), np.nan_to_num(before.last_unload)),
+        (now.moving_share, before.moving_share),
+        (now.last_unload, before.last_unload),
     )
     different: BoolArray = row < 0
     for value, last in pairs:
-        different = different | (value != last[row])
+        then = last[row]
+        different = different | ((value != then) & ((value == value) | (then == then)))  # noqa: PLR0124  (NaN is NaN)
     return different
 
 
