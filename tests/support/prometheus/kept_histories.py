@@ -15,6 +15,7 @@ from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, INSIDE, LONG, S
 from trimtab_pipeline.history.dataset import HistoryDataset, PolicyDataset, Table
 from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.history.housekeeping import Housekeeping
+from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.testing import cluster
@@ -22,6 +23,7 @@ from trimtab_strategies.testing import cluster
 HOUR = 3600.0
 AT = 486_111 * HOUR
 """15:00 on 15 June 2025, UTC."""
+USUAL = Bounds()
 FOREVER = Retention(seconds=1e9, bytes=2**40)
 LOAD = replace(
     cluster(bundles={"a": [1, 2, 3], "b": [1]}, a=0.8, b=0.2),
@@ -45,12 +47,13 @@ class NoHousekeeping(HistoryTidier):
         self.close()
 
 
-def keep(root: Path, policy: str, minutes: Iterable[float], load: ClusterLoad = LOAD) -> None:
+def keep(root: Path, policy: str, minutes: Iterable[float], load: ClusterLoad = LOAD, bounds: Bounds = USUAL) -> None:
     """A cycle of `load` at each of `minutes` after `AT`; broker x runs in pod ``x-pod``."""
     writer = HistoryWriter(root, policy, FOREVER, NoHousekeeping())
     for minute in minutes:
         at = AT + 60 * minute
-        assert writer.keep(*measured(load, at), replace(load, now=at), resources(load), inside=inside(load)) == ""
+        tables, now = measured(load, at), replace(load, now=at)
+        assert writer.keep(*tables, now, resources(load), inside=inside(load), bounds=bounds) == ""
 
 
 def merge(root: Path, policy: str, minute: float) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.columns import TRAFFIC, USAGE
 from trimtab_pipeline.history.files import HistoryFile, Table, cycle_name, hour_name, listed
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.snapshot_tables import BROKER_SNAPSHOT, QUALITY
@@ -38,8 +38,13 @@ DEMAND = Table(
 )
 """What each bundle asked for in a cycle, sorted by name: the pod that reported it, its rates (msg/s, bytes/s; rounded
 to 0.05 %), number of topics, and of producers and consumers. Only bundles that were measured; null: unknown."""
-BROKERS = Table("brokers", pa.schema([("kind", pa.string()), *BROKER_SNAPSHOT]))
-"""Each broker as the strategies got it. ``kind``: ``cycle``, or ``refresh`` for the looks between two cycles."""
+BROKERS = Table(
+    "brokers",
+    pa.schema([("kind", pa.string()), *BROKER_SNAPSHOT]),
+    plain=dict.fromkeys((*USAGE, *TRAFFIC), "BYTE_STREAM_SPLIT"),
+)
+"""Each broker as the strategies got it. ``kind``: ``cycle``, or ``refresh`` for a refresh between two of them,
+whose usage and traffic are rounded to 0.05 %."""
 FACTS = Table("facts", pa.schema([("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]))
 """What only resources know, whenever it changed, and all of it in the first cycle of an hour. ``value``: JSON, null
 once the thing is gone."""

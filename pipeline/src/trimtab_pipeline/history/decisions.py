@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 
-from trimtab_pipeline.api import DecisionEntry
+from trimtab_pipeline.api import DecisionEntry, Fact
 from trimtab_pipeline.history.dataset import DECISIONS, FACTS, POLICIES, HistoryDataset, PolicyDataset
-from trimtab_pipeline.history.facts import Fact, FactLog
+from trimtab_pipeline.history.facts import FactLog
 from trimtab_pipeline.history.files import ForeignFileError, hour_of, put, read_all, stamped
 from trimtab_pipeline.history.location import Place
 
@@ -40,14 +40,11 @@ class DecisionHistories:
             place = self._dataset.of(policy).cycle_file(DECISIONS, at)
             put(place, DECISIONS, [stamped(_rows(entries), at, DECISIONS.schema)])
 
-    def write_facts(self, policy: str, at: float, facts: Iterable[Fact]) -> None:
-        """Write those of `facts` that changed, as of `at` (epoch s), and all of them once an hour.
-
-        Raises `OSError` when the disk can't be written; the next call then writes all.
-        """
+    def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
+        """See `KeepsFacts`."""
         with self._lock:
             log = self._facts.setdefault(policy, FactLog())
-            rows = log.changes(at, facts=facts)
+            rows = log.changes(at, facts=facts, complete=complete)
             if not len(rows):
                 return
             place = self._dataset.of(policy).cycle_file(FACTS, at, _OPERATOR)
@@ -58,10 +55,7 @@ class DecisionHistories:
                 raise
 
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
-        """Write the policy in force at `at` (epoch s) and its strategies' memory (JSON values), where they changed.
-
-        Both are written once an hour in any case. Raises `OSError`.
-        """
+        """See `KeepsFacts`."""
         with self._lock:
             rows = [
                 row

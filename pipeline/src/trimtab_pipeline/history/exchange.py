@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from trimtab_pipeline.history.anonymizer import Renaming
-from trimtab_pipeline.history.dataset import DEMAND, TABLES, HistoryDataset, PolicyDataset
+from trimtab_pipeline.history.dataset import DECISIONS, DEMAND, POLICIES, TABLES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
@@ -42,6 +42,7 @@ from trimtab_pipeline.prometheus.bodies import joined, json_of
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/2"
 _LATEST = 253_402_300_800.0  # epoch s of the year 10000, too long for a file name
+_TEXTS = (DECISIONS, POLICIES)  # tables whose values hold names anywhere
 _MOST_ROWS = 2**21  # of a row group: an hour of refreshes of 5,000 brokers
 _MOST_BYTES = 2**28  # of a row group in memory
 _BATCH = 4096  # rows that are read before their size is checked
@@ -119,6 +120,8 @@ def _write_tar(
         with tarfile.open(aside, "w") as tar:
             _add(tar, _MANIFEST, _manifest(Path(folder), hashed=renaming is not None))
             for past, table in itertools.product(pasts, TABLES.values()):
+                if renaming and table in _TEXTS:
+                    continue
                 file = Path(folder, f"{table.name}.parquet")
                 _write_table(past, table, window, file, renaming)
                 _add(tar, f"{_named(past, renaming)}/{table.name}.parquet", file)

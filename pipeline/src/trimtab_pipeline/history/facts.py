@@ -8,28 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.api import Topology
+from trimtab_pipeline.api import Fact, Topology
 from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.history.dataset import FACTS
 from trimtab_pipeline.history.files import hour_of
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """value: anything that JSON can hold; None once the thing is gone."""
-
-    kind: str
-    name: str
-    value: Any
 
 
 class FactLog:
@@ -42,9 +32,17 @@ class FactLog:
         self._values: dict[tuple[str, str], str] = {}
         self._hour = -math.inf
 
-    def changes(self, at: float, topology: Topology | None = None, facts: Iterable[Fact] = ()) -> pa.Table:
-        """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour."""
-        rows = [*self._changed(facts)]
+    def changes(
+        self, at: float, topology: Topology | None = None, facts: Iterable[Fact] = (), complete: Collection[str] = ()
+    ) -> pa.Table:
+        """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour.
+
+        complete: kinds of which a missing name means that it is gone.
+        """
+        given = list(facts)
+        present = {(fact.kind, fact.name) for fact in given}
+        gone = [Fact(*key, None) for key in self._values if key[0] in complete and key not in present]
+        rows = [*self._changed([*given, *gone])]
         if hour_of(at) != self._hour:
             self._topology, self._hour = None, hour_of(at)
             rows = [(kind, name, value) for (kind, name), value in self._values.items() if kind != "broker"]
@@ -98,7 +96,7 @@ def bundle_changes(now: Topology, before: Topology | None) -> list[tuple[str, st
     """Rows of the bundles of `now` that are new or differ from `before`, and of those that are gone."""
     changed = np.flatnonzero(_differs(now, before))
     rows = zip((now.bundles[row] for row in changed), _bundle_values(now, changed), strict=True)
-    gone = set(before.bundles).difference(now.bundles) if before is not None else ()
+    gone = set(before.bundles).difference(now.bundles) if before and before.bundles != now.bundles else ()
     return [*(("bundle", name, value) for name, value in rows), *(("bundle", name, None) for name in sorted(gone))]
 
 
@@ -113,12 +111,13 @@ def _differs(now: Topology, before: Topology | None) -> BoolArray:
         (now.moving_from, broker[before.moving_from]),
         (now.pinned, before.pinned),
         (now.in_flight, before.in_flight),
-        (np.nan_to_num(now.moving_share), np.nan_to_num(before.moving_share)),
-        (np.nan_to_num(now.last_unload), np.nan_to_num(before.last_unload)),
+        (now.moving_share, before.moving_share),
+        (now.last_unload, before.last_unload),
     )
     different: BoolArray = row < 0
     for value, last in pairs:
-        different = different | (value != last[row])
+        then = last[row]
+        different = different | ((value != then) & ((value == value) | (then == then)))  # noqa: PLR0124  (NaN is NaN)
     return different
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +39,7 @@ _WRITER_NAME = re.compile(r"(?P<time>[0-9T.]+Z)(?:-(?P<writer>[a-z]+))?")
 _DICTIONARY_PAGE = 2**22  # bytes, so that a column of many pods or topics keeps its dictionary
 
 
-State = str | pa.Table
+State: TypeAlias = str | pa.Table
 """The bundles that a cycle continues from: the path or URI of a file that Spark can read, or the rows themselves."""
 
 
@@ -54,6 +54,7 @@ class Table:
     columns:  besides the evaluation time; `version` names them and changes with their meaning.
     by_cycle: whether an hour's file has a row group per cycle; otherwise it has one for all.
     plain:    encoding of the columns that a dictionary would not make smaller.
+    codec:    compression: zstd for what is kept, snappy for what is read in the next cycle.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Table:
     version: int = 1
     by_cycle: bool = False
     plain: Mapping[str, str] | None = None
+    codec: str = "zstd"
 
     @property
     def schema(self) -> pa.Schema:
@@ -183,7 +185,7 @@ def _write(sink: Any, table: Table, groups: Iterable[pa.Table], sources: Sources
     with pq.ParquetWriter(
         sink,
         table.schema,
-        compression="zstd",
+        compression=table.codec,
         use_dictionary=[name for name in table.schema.names if name not in plain],
         column_encoding=plain or None,
         dictionary_pagesize_limit=_DICTIONARY_PAGE,

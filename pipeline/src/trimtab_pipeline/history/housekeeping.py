@@ -16,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history.dataset import BASE, TABLES, PolicyDataset
+from trimtab_pipeline.history.dataset import BASE, TABLES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
@@ -29,7 +29,7 @@ from trimtab_pipeline.history.files import (
     read_all,
     read_cycle,
 )
-from trimtab_pipeline.history.location import Location
+from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.state import set_aside
 
 T = TypeVar("T")
@@ -117,6 +117,14 @@ class Housekeeping:
             file.place.remove()
         for hour in {file.place.parent for file in old}:
             _clear(hour)
+
+
+def compact(root: Place, policy: str, at: float) -> int:
+    """Merge the hours of `policy` (``namespace/name``) below `root` that are over at `at` (epoch s).
+
+    Returns the number of files written. An operator may be running. Raises `OSError`, `ValueError`.
+    """
+    return Housekeeping(HistoryDataset(root).of(policy), Retention(merge_after=0.0)).compact(at)
 
 
 def _clear(hour: Location) -> None:

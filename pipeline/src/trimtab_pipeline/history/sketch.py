@@ -53,7 +53,7 @@ def _parts(rest: pa.Table) -> tuple[IntArray, IntArray]:
     lower, upper = (
         np.array([int(text, 16) for text in ends.field(name).to_pylist()], np.int64) for name in ("lower", "upper")
     )
-    return lower, np.maximum((upper - lower + _PARTS) // _PARTS, 1)
+    return lower, np.maximum((upper - lower + _PARTS - 1) // _PARTS, 1)
 
 
 def _shaped(rows: pa.Table, width: pa.Array) -> pa.Table:

@@ -97,6 +97,14 @@ def demand_table(bundles: pa.Table, at: float, columns: pa.Schema) -> pa.Table:
     return measured.cast(columns)
 
 
+def rounded_usage(brokers: pa.Table) -> pa.Table:
+    """Rows of `BROKER_SNAPSHOT` with usage and traffic as `rounded` gives them."""
+    for name in (*_USAGE, *TRAFFIC):
+        values = rounded(brokers[name]).cast(pa.float64())
+        brokers = brokers.set_column(brokers.column_names.index(name), name, values)
+    return brokers
+
+
 def rounded_traffic(rows: pa.Table) -> pa.Table:
     """`rows` with the columns `TRAFFIC` as `rounded` gives them."""
     for name in TRAFFIC:

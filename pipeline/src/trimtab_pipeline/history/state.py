@@ -13,7 +13,7 @@ from threading import RLock
 
 import pyarrow as pa
 
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.history.files import (
     ForeignFileError,
     HistoryFile,
@@ -32,8 +32,13 @@ _LOGGER = logging.getLogger(__name__)
 _KEPT = 2  # cycles
 _POLICY = pa.field("policy", pa.string())
 
-BROKERS = Table("brokers", pa.schema([_POLICY, *BROKER_STATE]))
-BUNDLES = Table("bundles", pa.schema([_POLICY, *BUNDLE_STATE]))
+BROKERS = Table("brokers", pa.schema([_POLICY, *BROKER_STATE]), codec="snappy")
+BUNDLES = Table(
+    "bundles",
+    pa.schema([_POLICY, *BUNDLE_STATE]),
+    plain=dict.fromkeys(("bundle", *TRAFFIC, *SHORT, *LONG, "time"), "PLAIN"),
+    codec="snappy",
+)
 STATE_TABLES = (BROKERS, BUNDLES)
 """Tables of the state, in the order in which a cycle writes them. Column ``policy``: one query reads several."""
 

@@ -30,7 +30,14 @@ from trimtab_pipeline.history.files import hour_of, put, stamped
 from trimtab_pipeline.history.housekeeping import Housekeeping, Stopping
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.sketch import sketched
-from trimtab_pipeline.history.snapshot_tables import Bounds, broker_table, demand_table, quality_table, rounded_traffic
+from trimtab_pipeline.history.snapshot_tables import (
+    Bounds,
+    broker_table,
+    demand_table,
+    quality_table,
+    rounded_traffic,
+    rounded_usage,
+)
 from trimtab_pipeline.history.state import LastState, StateStore, clean
 from trimtab_strategies.model import ClusterLoad
 
@@ -175,7 +182,7 @@ class HistoryWriter:
         self, kind: str, load: ClusterLoad, topology: Topology, bounds: Bounds, measured: pa.Table | None
     ) -> pa.Table:
         rows = broker_table(load.brokers, topology.pods, load.quality.doubts, bounds, measured)
-        rows = rows.add_column(0, "kind", pa.repeat(kind, len(rows)))
+        rows = (rows if kind == "cycle" else rounded_usage(rows)).add_column(0, "kind", pa.repeat(kind, len(rows)))
         return stamped(rows, load.now, BROKERS.schema)
 
     def _write(self, tables: Mapping[str, pa.Table], at: float) -> None:

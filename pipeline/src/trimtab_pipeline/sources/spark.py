@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from trimtab_pipeline.api import (
     KEEP_A_DAY,
     DecisionEntry,
+    Fact,
     Observation,
     PrometheusSettings,
     Retention,
@@ -81,6 +83,14 @@ class SparkLoadSources:
     def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
         self._decisions.keep_decisions(policy, at, entries)
+
+    def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
+        """See `KeepsFacts`."""
+        self._decisions.write_facts(policy, at, facts, complete)
+
+    def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
+        """See `KeepsFacts`."""
+        self._decisions.keep_policy(policy, at, spec, memory)
 
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""

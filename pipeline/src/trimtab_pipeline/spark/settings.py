@@ -92,7 +92,7 @@ class SparkSettings:
                 "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
                 "spark.python.unix.domain.socket.enabled": "true",
                 "spark.sql.catalogImplementation": "in-memory",
-            "spark.sql.codegen.cache.maxEntries": "1000",  # the default, 100, is less than a cycle's plans need
+                "spark.sql.codegen.cache.maxEntries": "1000",  # the default, 100, is less than a cycle's plans need
                 "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
                 "spark.ui.enabled": "false",
                 "spark.ui.retainedJobs": "10",  # for the pages of an unused UI: a thousand by default

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of, near
@@ -175,7 +174,7 @@ def next_cycle(policy: Object) -> str:
     return f"policy {name} decides every {interval}; the next decision is {when}"
 
 
-def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
+def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
     """What the history below `folder` says about a bundle or broker at `at`, or at the newest decision.
 
     policy: whose history, if there are several. kind: ``bundle``, ``broker``, or empty for either. Raises
@@ -201,7 +200,7 @@ def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment 
     return RecordsFound(called, owners[called], facts, records, "", of_bundle=True)
 
 
-def _only(folder: Path) -> str:
+def _only(folder: str) -> str:
     found = policies(folder)
     if len(found) > 1:
         raise CommandError(
