@@ -269,14 +269,17 @@ def test_a_server_that_is_asked_by_url_gets_short_queries() -> None:
 
 
 def test_three_queries_run_at_a_time() -> None:
-    running, most, lock = 0, 0, threading.Lock()
+    running, most, lock, three = 0, 0, threading.Lock(), threading.Event()
 
     def fetch(_: str, __: float) -> Samples:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.05)
+        if running >= 3:
+            three.set()
+        three.wait(4)
+        time.sleep(0.02)
         with lock:
             running -= 1
         return samples({"x": 1.0})
