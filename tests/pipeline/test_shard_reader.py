@@ -221,6 +221,12 @@ def _without(fake: FakePrometheus, asked: ReadRequest, pod: str) -> str:
     return json.dumps(answer)
 
 
+def test_pods_with_several_series_of_their_own_metrics_are_reported(fake: FakePrometheus) -> None:
+    assert of_shard(fake, "brokers")[1]["repeated"] == []
+    fake.put("pulsar_broker_rate_out", 1, AT - 200, namespace="pulsar", pod="b", instance="before the restart")
+    assert of_shard(fake, "brokers")[1]["repeated"] == ["b"]
+
+
 def test_a_limit_that_is_no_number_is_noted(fake: FakePrometheus) -> None:
     labels = {"namespace": "pulsar", "container": "broker", "resource": "cpu"}
     fake.put("kube_pod_container_resource_limits", "NaN", **labels, pod="b")
@@ -263,14 +269,17 @@ def test_a_server_that_is_asked_by_url_gets_short_queries() -> None:
 
 
 def test_three_queries_run_at_a_time() -> None:
-    running, most, lock = 0, 0, threading.Lock()
+    running, most, lock, three = 0, 0, threading.Lock(), threading.Event()
 
     def fetch(_: str, __: float) -> Samples:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.05)
+        if running >= 3:
+            three.set()
+        three.wait(4)
+        time.sleep(0.02)
         with lock:
             running -= 1
         return samples({"x": 1.0})

@@ -107,10 +107,11 @@ class PrometheusReader(DataSourceReader):
 def _failed(table: TableName, policy: str, shard: int, why: str) -> pa.RecordBatch:
     """The report of a shard that failed for an unforeseen reason."""
     found = {"ok": False, "error": f"the shard can't be read: {why}", "misconfigured": False, "seconds": 0.0}
-    nothing = {"warnings": [], "notes": [], "dropped": {}, "bundles": 0, "answered": None, "clock": None}
+    nothing: dict[str, Any] = {"warnings": [], "notes": [], "dropped": {}, "bundles": 0, "repeated": []}
+    unknown = {"answered": None, "clock": None}
     columns = {
         "policy": pa.array([policy]),
         "shard": pa.array([shard], pa.int32()),
-        "report": pa.array([json.dumps({"shard": shard, "table": table} | found | nothing)]),
+        "report": pa.array([json.dumps({"shard": shard, "table": table} | found | nothing | unknown)]),
     }
     return batch(_SCHEMAS[table], columns)

@@ -101,6 +101,12 @@ def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
     return Counter(cause for cause in causes if cause)
 
 
+def repeated_pods(series: Iterable[RawSeries]) -> list[str]:
+    """Pods with several series of one part of a signal."""
+    counts = Counter((one.pod, one.signal, one.part) for one in series)
+    return sorted({pod for (pod, *_), count in counts.items() if count > 1})
+
+
 def _cause(one: RawSeries, window: float) -> str:
     times, values = one.points.T
     if one.kind == "gauge":

@@ -16,6 +16,8 @@ The last row of every shard is its report; a failed shard has nothing else. It i
     clock         seconds that the server's clock is ahead of ours; null when unknown
     bundles       number of rows of bundles with metrics of their own
     answered      pods whose statistics were read; null when none are read
+    repeated      pods whose own metrics have several series of the same thing: copies, or those before a restart, which
+                  a server may still show. Of their bundles only the newest series count (`ShardRequest.repeated`)
     seconds       time spent in HTTP and parsing
 """
 
@@ -60,6 +62,7 @@ from trimtab_pipeline.prometheus.sample_batches import (
     rated_series,
     raw_rows,
     raw_series,
+    repeated_pods,
     unusable,
     value_rows,
 )
@@ -156,6 +159,7 @@ class _ShardRead:
         self.dropped, self.notes, self._warnings = Counter[str](), set[str](), set[str]()
         self.bundles = 0
         self.answered: list[str] | None = None
+        self.repeated: list[str] = []
 
     def reported(
         self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], clock: Clock
@@ -168,10 +172,11 @@ class _ShardRead:
             error = found
         report = {"ok": error is None, "error": str(error or ""), "misconfigured": isinstance(error, WrongQueryError)}
         answers = {"warnings": sorted(self._warnings), "notes": sorted(self.notes), "clock": clock()}
-        counts = {"dropped": self.dropped, "bundles": self.bundles, "answered": self.answered}
+        counts = {"dropped": self.dropped, "bundles": self.bundles}
+        pods = {"answered": self.answered, "repeated": self.repeated}
         took = {"seconds": time.monotonic() - self._begun}
         place: dict[str, Any] = {"shard": self._shard, "table": self._table}
-        yield self.batch(schema, {"report": pa.array([json.dumps(place | report | answers | counts | took)])})
+        yield self.batch(schema, {"report": pa.array([json.dumps(place | report | answers | counts | pods | took)])})
 
     def batch(self, schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """A batch of `schema` with these columns of this shard."""
@@ -243,6 +248,7 @@ def _broker_batches(read: _ShardRead) -> Iterator[pa.RecordBatch]:
     series = [one for k, raw in enumerate(wanted.raw) for one in raw_series(answers["raw", str(k)], raw.series)]
     series = _shown(series, singles) if "traffic_time" in wanted.values else series
     read.dropped.update(unusable(series, window))
+    read.repeated = repeated_pods(one for one in series if one.signal in TRAFFIC)
     for name in wanted.rated:
         series += rated_series(answers["rated", name].of_pods(wanted.pods), name)
     yield read.batch(BROKER_SAMPLES, raw_rows(series))
