@@ -12,13 +12,13 @@ import numpy as np
 import pyspark
 import pytest
 
-from connect_server import ConnectServer
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import RATE_IN, ClusterLoad
+from trimtab_testbed.servers.spark import ConnectServer
 
 FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})

@@ -37,7 +37,7 @@ _DYING = 5.0  # seconds that a JVM without sockets has to end
 _IDLE = 2.0  # seconds after which a JVM that is to end but does nothing is killed
 _AT_MOST = 60.0  # and one that is busy all the time
 _LOOK_EVERY = 0.1
-_WORK = 0.05  # seconds of processor time; a JVM that waits for something takes less in `_IDLE`
+_WORK = 0.2  # seconds that its threads ran or waited for a core; less in `_IDLE` is the JVM's own housekeeping
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -170,27 +170,29 @@ def _end_jvm(gateway: Any) -> None:
 
 
 def hangs(pid: int, over: Callable[[float], bool]) -> bool:
-    """Wait until ``over(seconds)``; true if process `pid` hangs: it takes no processor time, or takes it for too long.
+    """Wait until ``over(seconds)``; true if process `pid` hangs before: its threads neither run nor wait for a core.
 
+    A process that is busy for too long counts as hanging, too.
     Time on the clock alone would say nothing, because a busy machine makes a JVM slow.
     """
     begin = active = time.monotonic()
-    used = _processor_time(pid)
+    before = _seconds_runnable(pid)
     while not over(_LOOK_EVERY):
-        now, total = time.monotonic(), _processor_time(pid)
-        if total > used + _WORK:
-            active, used = now, total
+        now, total = time.monotonic(), _seconds_runnable(pid)
+        if abs(total - before) > _WORK:  # less: a thread has ended
+            active, before = now, total
         if now > min(active + _IDLE, begin + _AT_MOST):
             return True
     return False
 
 
-def _processor_time(pid: int) -> float:
-    """Seconds of processor time that a process has taken; 0 where the system has no ``/proc``."""
-    with suppress(OSError):
-        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+def _seconds_runnable(pid: int) -> float:
+    """Seconds that the threads of a process ran or waited for a core; 0 where the kernel does not count them."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            total += sum(map(int, thread.read_text().split()[:2]))
+    return total / 1e9
 
 
 def _within(outcome: Future[None], seconds: float) -> bool:
