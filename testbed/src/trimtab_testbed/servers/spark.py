@@ -35,14 +35,14 @@ _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class SparkCluster(Startable):
     """A standalone cluster: a master, and workers that each start one executor per application.
 
-    cores:  of each worker. memory: heap that a worker has for executors, and the heap of each of its own processes.
+    cores:  of each worker. memory: heap that a worker has for executors; an executor asks for 1g by default.
     hidden: folders that workers and their executors see empty, if this machine `can_hide` any. `folder` must not be in
             one of them.
     Raises `ServerFailedError` when a process does not become ready.
     """
 
     def __init__(
-        self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "600m", hidden: Sequence[Path] = ()
+        self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g", hidden: Sequence[Path] = ()
     ) -> None:
         self.root, self._cores, self._memory = folder.resolve(), cores, memory
         self._hidden = tuple(hidden) if can_hide() else ()
