@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pyspark.sql import SparkSession, functions
+from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark.connect import ConnectedSpark
@@ -215,7 +215,7 @@ def parallelism(session: SparkSession) -> int:
 
     Connect has no call for it, so a query finds the number of the last partition, where `range` puts its last row.
     """
-    (row,) = session.range(1).select(functions.spark_partition_id()).collect()
+    (row,) = session.range(1).selectExpr("spark_partition_id()").collect()
     return int(row[0]) + 1
 
 
