@@ -170,16 +170,16 @@ def _end_jvm(gateway: Any) -> None:
 
 
 def hangs(pid: int, over: Callable[[float], bool]) -> bool:
-    """Wait until ``over(seconds)``; true if process `pid` hangs before: its threads neither run nor wait for a core.
+    """Wait until ``over(seconds)``; true if process `pid` hangs before.
 
-    A process that is busy for too long counts as hanging, too.
-    Time on the clock alone would say nothing, because a busy machine makes a JVM slow.
+    A process hangs if its threads neither run nor wait for a core or a disk, or if they do so for too long. Time on the
+    clock alone would say nothing, because a busy machine makes a JVM slow.
     """
     begin = active = time.monotonic()
     before = _seconds_runnable(pid)
     while not over(_LOOK_EVERY):
         now, total = time.monotonic(), _seconds_runnable(pid)
-        if abs(total - before) > _WORK:  # less: a thread has ended
+        if abs(total - before) > _WORK or _waits_for_disk(pid):  # less: a thread has ended
             active, before = now, total
         if now > min(active + _IDLE, begin + _AT_MOST):
             return True
@@ -193,6 +193,13 @@ def _seconds_runnable(pid: int) -> float:
         with suppress(OSError):  # it has ended
             total += sum(map(int, thread.read_text().split()[:2]))
     return total / 1e9
+
+
+def _waits_for_disk(pid: int) -> bool:
+    with suppress(OSError):  # it has ended
+        states = (stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+        return "D" in states
+    return False
 
 
 def _within(outcome: Future[None], seconds: float) -> bool:
