@@ -73,6 +73,11 @@ def test_a_cluster_calls_back_at_the_address_from_which_it_is_reached(tmp_path: 
     )
 
 
+def test_a_master_without_an_address_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailableError, match=r"no way to Spark's master spark\.invalid:7077"):
+        SparkSettings("spark://spark.invalid:7077").driver_options(tmp_path, tmp_path / "log4j2.properties")
+
+
 def cgroup(folder: Path, name: str, **files: str) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
@@ -295,6 +300,25 @@ sources.close()
 assert time.monotonic() - begin < 20
 """
 
+_WRONG_DEFAULTS = """
+import os, sys
+from pathlib import Path
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
+
+defaults = Path(sys.argv[1], "spark-defaults.conf")
+defaults.write_text("spark.shuffle.manager no.such.Manager")
+os.environ["SPARK_CONF_DIR"] = sys.argv[1]
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+try:
+    sources.warm_up().result()
+except SourceUnavailableError as error:
+    print(error)
+defaults.unlink()
+sources.warm_up().result()
+sources.close()
+"""
+
 _KILLED = """
 import sys, time
 from pathlib import Path
@@ -343,6 +367,14 @@ def test_a_jvm_out_of_memory_ends_is_replaced_and_reported_with_the_remedy(tmp_p
 def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp_path: Path) -> None:
     ended = subprocess.run(program(_CLOSING, tmp_path), capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.spark
+def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_again(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_WRONG_DEFAULTS, tmp_path), capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("Spark did not start on local[1]: ClassNotFoundException: no.such.Manager")
+    assert "trying again" in ended.stderr
 
 
 @pytest.mark.spark

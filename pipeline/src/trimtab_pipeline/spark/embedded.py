@@ -30,6 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.spark.outcomes import described
 from trimtab_pipeline.spark.settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class EmbeddedSpark:
         self._folder = folder
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
-        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile."""
+        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile, or does not start."""
         if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -66,9 +67,10 @@ class EmbeddedSpark:
             raise SourceUnavailableError("the Spark session was closed")
         try:
             return SparkSession(_hushed(SparkContext(conf=conf, gateway=gateway)))
-        except BaseException:
+        except Exception as error:
+            told = described(error)  # asks the JVM
             _end_jvm(gateway)
-            raise
+            raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
 
     def lost(self, session: SparkSession) -> str:
         """What happened to the JVM or its context, and what happens next; empty while both are usable."""

@@ -69,7 +69,7 @@ def described(error: BaseException) -> str:
     the error's type and first line. For workers without this package, or with another version, Python's import error
     is the relevant one.
     """
-    text = without_token(str(error).strip())
+    text = without_token(_text(error).strip())
     if foreign := _FOREIGN.findall(text):
         return f"{foreign[-1]}; {_REMEDY}"
     if raised := _TRACEBACK.findall(text):
@@ -79,6 +79,13 @@ def described(error: BaseException) -> str:
     if cause := _JAVA_CAUSE.search(text):
         return cause[1]
     return f"{type(error).__name__}: {text.split(chr(10), 1)[0]}"
+
+
+def _text(error: BaseException) -> str:
+    """The error's text. Py4J asks the JVM for it, which may have ended by then."""
+    with suppress(*SPARK_ERRORS):
+        return str(error)
+    return str(error.args[0])
 
 
 def as_source_error(error: Exception) -> Exception:
