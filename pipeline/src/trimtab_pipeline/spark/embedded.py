@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,7 @@ class EmbeddedSpark:
         require_java()
         self._settings = settings
         self._folder = folder
+        self._log, self._log_begin = folder / "spark.log", 0  # earlier JVMs wrote what is before
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
         """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile, or does not start."""
@@ -58,6 +60,7 @@ class EmbeddedSpark:
         _hush_py4j()
         with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
+        self._log_begin = self._log.stat().st_size if self._log.exists() else 0
         options = self._settings.driver_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items())).setAppName("trimtab")
         with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
@@ -68,7 +71,7 @@ class EmbeddedSpark:
         try:
             return SparkSession(_hushed(SparkContext(conf=conf, gateway=gateway)))
         except Exception as error:
-            told = described(error)  # asks the JVM
+            told = self._reason() or described(error)  # asks the JVM
             _end_jvm(gateway)
             raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
 
@@ -79,8 +82,18 @@ class EmbeddedSpark:
         if gateway is None or stopped is False:
             return ""
         if stopped:
-            return f"{self._settings.master} gave Spark up; starting another driver"
+            return f"{self._settings.master} gave Spark up ({self._reason() or 'no reason'}); starting another driver"
         return f"Spark's JVM is gone ({self._cause(_ended(gateway.proc))}); starting another one"
+
+    def _reason(self) -> str:
+        """Why a cluster ended the context, as this JVM logged it; empty if it did not.
+
+        Python's error says only that the context has stopped.
+        """
+        with suppress(OSError), self._log.open() as log:
+            log.seek(self._log_begin)
+            return (re.findall(r"Reason: (.+)", log.read()) or [""])[-1]
+        return ""
 
     def _cause(self, status: int) -> str:
         if status == _OUT_OF_MEMORY:
