@@ -92,7 +92,8 @@ class EmbeddedSpark:
         """
         with suppress(OSError), self._log.open() as log:
             log.seek(self._log_begin)
-            return (re.findall(r"Reason: (.+)", log.read()) or [""])[-1]
+            reasons: list[str] = re.findall(r"Reason: (.+)", log.read())
+            return reasons[-1] if reasons else ""
         return ""
 
     def _cause(self, status: int) -> str:
