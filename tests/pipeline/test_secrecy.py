@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trimtab_pipeline.spark.tasks import ShardTask, spread
 
 from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
@@ -15,7 +16,6 @@ from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, SourceUnavailableError
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_pipeline.spark.tasks import ShardTask, spread
 from trimtab_pipeline.transform.averages import ByTime
 
 pytestmark = pytest.mark.spark

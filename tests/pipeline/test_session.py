@@ -73,6 +73,11 @@ def test_a_cluster_calls_back_at_the_address_from_which_it_is_reached(tmp_path: 
     )
 
 
+def test_a_master_without_an_address_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailableError, match=r"no way to Spark's master spark\.invalid:7077"):
+        SparkSettings("spark://spark.invalid:7077").driver_options(tmp_path, tmp_path / "log4j2.properties")
+
+
 def cgroup(folder: Path, name: str, **files: str) -> None:
     (folder / name).mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
@@ -295,6 +300,25 @@ sources.close()
 assert time.monotonic() - begin < 20
 """
 
+_WRONG_DEFAULTS = """
+import os, sys
+from pathlib import Path
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
+
+defaults = Path(sys.argv[1], "spark-defaults.conf")
+defaults.write_text("spark.shuffle.manager no.such.Manager")
+os.environ["SPARK_CONF_DIR"] = sys.argv[1]
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+try:
+    sources.warm_up().result()
+except SourceUnavailableError as error:
+    print(error)
+defaults.unlink()
+sources.warm_up().result()
+sources.close()
+"""
+
 _KILLED = """
 import sys, time
 from pathlib import Path
@@ -346,10 +370,18 @@ def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp
 
 
 @pytest.mark.spark
+def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_again(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_WRONG_DEFAULTS, tmp_path), capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("Spark did not start on local[1]: ClassNotFoundException: no.such.Manager")
+    assert "trying again" in ended.stderr
+
+
+@pytest.mark.spark
 def test_a_context_that_ended_by_itself_is_replaced_with_its_jvm(tmp_path: Path) -> None:
     ended = subprocess.run(program(_STOPPED, tmp_path), capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "local[1] gave Spark up; starting another driver" in ended.stderr
+    assert "local[1] gave Spark up (no reason); starting another driver" in ended.stderr
 
 
 @pytest.mark.spark
@@ -363,17 +395,16 @@ def test_closing_kills_a_jvm_that_hangs_and_says_so_in_one_line(tmp_path: Path) 
 
 
 def test_a_busy_process_is_waited_for_and_an_idle_one_is_not() -> None:
-    def waited(code: str) -> tuple[bool, float]:
-        begin = time.monotonic()
-        with subprocess.Popen([sys.executable, "-c", code]) as process:
-            hanging = hangs(process.pid, lambda seconds: exits(process, seconds))
+    def hanging(code: str) -> bool:
+        with subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            found = hangs(process.pid, lambda seconds: exits(process, seconds))
             process.kill()
-        return hanging, time.monotonic() - begin
+        return found
 
-    hanging, took = waited("import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass")
-    assert not hanging
-    assert took >= 4
-    assert waited("import time; time.sleep(60)")[0]
+    assert not hanging("import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass")
+    assert hanging("import time; time.sleep(60)")
 
 
 @pytest.mark.spark

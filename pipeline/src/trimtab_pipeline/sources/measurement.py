@@ -86,7 +86,7 @@ def _bundles(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str
     """The measurements with their bundles. A shard that fails now makes its brokers as doubtful as one before."""
     times = [pod_times(found[one.name].brokers, one.settings, one.cycle.at) for one in batch.due]
     failed = {one.name: found[one.name].reports.failed_shards for one in batch.due}
-    repeated = {one.name: _repeated(found[one.name].brokers) for one in batch.due}
+    repeated = {one.name: found[one.name].reports.repeated for one in batch.due}
     loads = stages.bundles(batch, batch.bundle_reads(failed, repeated), pa.concat_tables(times))
     outcomes: dict[str, Outcome] = {}
     for one, shards in zip(batch.due, batch.shards, strict=True):
@@ -142,11 +142,6 @@ def _topic_read(one: PolicyCycle, hot: pa.Table) -> ReadRequest:
 def _of(rows: pa.Table, one: PolicyCycle) -> pa.Table:
     """The rows of one policy."""
     return rows.filter(pc.equal(rows["policy"], one.name))
-
-
-def _repeated(brokers: pa.Table) -> set[str]:
-    """Pods with more than one copy of a series."""
-    return set(brokers.filter(pc.greater(brokers["copies"], 1.0))["pod"].to_pylist())
 
 
 def _doubted(brokers: pa.Table, failed: set[int]) -> pa.Table:

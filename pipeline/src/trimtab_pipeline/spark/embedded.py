@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.spark.outcomes import described
 from trimtab_pipeline.spark.settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
@@ -37,7 +39,7 @@ _DYING = 5.0  # seconds that a JVM without sockets has to end
 _IDLE = 2.0  # seconds after which a JVM that is to end but does nothing is killed
 _AT_MOST = 60.0  # and one that is busy all the time
 _LOOK_EVERY = 0.1
-_WORK = 0.05  # seconds of processor time; a JVM that waits for something takes less in `_IDLE`
+_WORK = 0.2  # seconds that its threads ran or waited for a core; less in `_IDLE` is the JVM's own housekeeping
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -48,15 +50,17 @@ class EmbeddedSpark:
         require_java()
         self._settings = settings
         self._folder = folder
+        self._log, self._log_begin = folder / "spark.log", 0  # earlier JVMs wrote what is before
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
-        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile."""
+        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile, or does not start."""
         if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _hush_py4j()
         with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
+        self._log_begin = self._log.stat().st_size if self._log.exists() else 0
         options = self._settings.driver_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items())).setAppName("trimtab")
         with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
@@ -66,9 +70,10 @@ class EmbeddedSpark:
             raise SourceUnavailableError("the Spark session was closed")
         try:
             return SparkSession(_hushed(SparkContext(conf=conf, gateway=gateway)))
-        except BaseException:
+        except Exception as error:
+            told = self._reason() or described(error)  # asks the JVM
             _end_jvm(gateway)
-            raise
+            raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
 
     def lost(self, session: SparkSession) -> str:
         """What happened to the JVM or its context, and what happens next; empty while both are usable."""
@@ -77,8 +82,19 @@ class EmbeddedSpark:
         if gateway is None or stopped is False:
             return ""
         if stopped:
-            return f"{self._settings.master} gave Spark up; starting another driver"
+            return f"{self._settings.master} gave Spark up ({self._reason() or 'no reason'}); starting another driver"
         return f"Spark's JVM is gone ({self._cause(_ended(gateway.proc))}); starting another one"
+
+    def _reason(self) -> str:
+        """Why a cluster ended the context, as this JVM logged it; empty if it did not.
+
+        Python's error says only that the context has stopped.
+        """
+        with suppress(OSError), self._log.open() as log:
+            log.seek(self._log_begin)
+            reasons: list[str] = re.findall(r"Reason: (.+)", log.read())
+            return reasons[-1] if reasons else ""
+        return ""
 
     def _cause(self, status: int) -> str:
         if status == _OUT_OF_MEMORY:
@@ -170,27 +186,36 @@ def _end_jvm(gateway: Any) -> None:
 
 
 def hangs(pid: int, over: Callable[[float], bool]) -> bool:
-    """Wait until ``over(seconds)``; true if process `pid` hangs: it takes no processor time, or takes it for too long.
+    """Wait until ``over(seconds)``; true if process `pid` hangs before.
 
-    Time on the clock alone would say nothing, because a busy machine makes a JVM slow.
+    A process hangs if its threads neither run nor wait for a core or a disk, or if they do so for too long. Time on the
+    clock alone would say nothing, because a busy machine makes a JVM slow.
     """
     begin = active = time.monotonic()
-    used = _processor_time(pid)
+    before = _seconds_runnable(pid)
     while not over(_LOOK_EVERY):
-        now, total = time.monotonic(), _processor_time(pid)
-        if total > used + _WORK:
-            active, used = now, total
+        now, total = time.monotonic(), _seconds_runnable(pid)
+        if abs(total - before) > _WORK or _waits_for_disk(pid):  # less: a thread has ended
+            active, before = now, total
         if now > min(active + _IDLE, begin + _AT_MOST):
             return True
     return False
 
 
-def _processor_time(pid: int) -> float:
-    """Seconds of processor time that a process has taken; 0 where the system has no ``/proc``."""
-    with suppress(OSError):
-        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+def _seconds_runnable(pid: int) -> float:
+    """Seconds that the threads of a process ran or waited for a core; 0 where the kernel does not count them."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            total += sum(map(int, thread.read_text().split()[:2]))
+    return total / 1e9
+
+
+def _waits_for_disk(pid: int) -> bool:
+    with suppress(OSError):  # it has ended
+        states = (stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+        return "D" in states
+    return False
 
 
 def _within(outcome: Future[None], seconds: float) -> bool:

@@ -23,14 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession, functions
+from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark.connect import ConnectedSpark
-from trimtab_pipeline.spark.embedded import EmbeddedSpark
-from trimtab_pipeline.spark.outcomes import as_source_error, described, promised, settle
+from trimtab_pipeline.spark.outcomes import SPARK_ERRORS, as_source_error, described, promised, settle
 from trimtab_pipeline.spark.settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -90,7 +87,11 @@ class Spark(Protocol):
 
 
 def _backend(settings: SparkSettings, folder: Path) -> Spark:
-    return ConnectedSpark(settings) if settings.connects else EmbeddedSpark(settings, folder)
+    if settings.connects:
+        return ConnectedSpark(settings)
+    from trimtab_pipeline.spark.embedded import EmbeddedSpark  # noqa: PLC0415  (`pyspark-client` can't load it)
+
+    return EmbeddedSpark(settings, folder)
 
 
 class Engine:
@@ -214,7 +215,7 @@ def parallelism(session: SparkSession) -> int:
 
     Connect has no call for it, so a query finds the number of the last partition, where `range` puts its last row.
     """
-    (row,) = session.range(1).select(functions.spark_partition_id()).collect()
+    (row,) = session.range(1).selectExpr("spark_partition_id()").collect()
     return int(row[0]) + 1
 
 
@@ -236,7 +237,7 @@ def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> Non
     """
 
     def insist() -> None:
-        with suppress(PySparkException, Py4JError, OSError):  # a JVM that is gone has nothing to cancel
+        with suppress(*SPARK_ERRORS, OSError):  # a JVM that is gone has nothing to cancel
             while not ended.done():
                 interrupt()
                 wait([ended], timeout=_INTERRUPT_EVERY)

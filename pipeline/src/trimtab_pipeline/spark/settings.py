@@ -79,7 +79,7 @@ class SparkSettings:
     def driver_options(self, folder: Path, log_config: Path) -> dict[str, str]:
         """Options of a driver in this process's JVM; its temporary files go to `folder`.
 
-        Raises `OSError` when the name of a cluster's master has no address.
+        Raises `SourceUnavailableError` when the master of a cluster has no address.
         """
         return (
             self.sql_options()
@@ -128,11 +128,17 @@ class SparkSettings:
 
 
 def _own_address(host: str, port: int) -> str:
-    """Address of this machine on its way to `host`. Nothing is sent: a datagram socket only looks up the route."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])
+    """Address of this machine on its way to `host`. Nothing is sent: a datagram socket only looks up the route.
+
+    Raises `SourceUnavailableError` when there is none.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise SourceUnavailableError(f"there is no way to Spark's master {host}:{port}: {error}") from error
 
 
 def usable_cores(allotted: int, root: Path = _CGROUPS, memberships: str = "") -> int:
