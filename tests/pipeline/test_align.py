@@ -12,7 +12,7 @@ from measured_brokers import Row, judged_brokers, load_of, observed, usual
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.transform.reports import Reports
+from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import broker_state, one_row_each, snapshot
 from trimtab_strategies.model import CPU, DIRECT_MEMORY, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 
@@ -101,7 +101,7 @@ def test_brokers_that_name_the_same_pod_are_not_trusted_and_counted() -> None:
 
 
 def test_several_brokers_of_a_failed_shard_are_reported_as_a_span() -> None:
-    assert Reports((usual(ok=False, error="503"),), (("a", "b"),)).failed == (("2 brokers, a to b", "503"),)
+    assert ShardReports((usual(ok=False, error="503"),), (("a", "b"),)).failed == (("2 brokers, a to b", "503"),)
 
 
 def test_a_broker_without_a_limit_is_not_trusted_and_counted() -> None:

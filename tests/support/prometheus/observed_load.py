@@ -18,7 +18,7 @@ from trimtab_pipeline.transform.brokers import broker_loads
 from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD
-from trimtab_pipeline.transform.reports import Reports
+from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import pod_times, snapshot, targets
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_pipeline.transform.topics import summed
@@ -51,7 +51,7 @@ def observed(settings: PrometheusSettings, world: Topology, at: float) -> Observ
     if not pc.any(bundles["bundle"].is_valid()).as_py():
         ranges = HashRanges.of(world.bundles).owned(world.pods, world.owner)
         bundles = pa.concat_tables([summed(bundles, ranges, pod_times(brokers, settings, at))])
-    reports = Reports.of([pods], raw)
+    reports = ShardReports.of([pods], raw)
     load = snapshot(brokers, BUNDLE_LOAD.empty_table(), world, settings, at, reports=reports)
     return Observed(load, brokers, bundles, _report(bundles))
 

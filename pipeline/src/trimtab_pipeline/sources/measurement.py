@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.prometheus.read_request import ReadRequest
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle, Stages
-from trimtab_pipeline.transform.reports import Reports
+from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import (
     NO_BUNDLES,
     NO_REPORTS,
@@ -42,7 +42,7 @@ class Measurement:
     bundles: pa.Table = field(default_factory=lambda: NO_BUNDLES)
     duplicates: int = 0
     inside: pa.Table = field(default_factory=lambda: NOTHING_INSIDE)
-    reports: Reports = NO_REPORTS
+    reports: ShardReports = NO_REPORTS
     reading: float = 0.0
     seconds: float = 0.0
 
@@ -73,7 +73,7 @@ def _brokers(batch: Batch, stages: Stages) -> dict[str, Outcome]:
     for one, shards in zip(batch.due, batch.shards, strict=True):
         rows = _of(loads, one)
         try:
-            reports = Reports.of(shards, rows)
+            reports = ShardReports.of(shards, rows)
         except SourceUnavailableError as error:
             found[one.name] = error
         else:
@@ -92,7 +92,7 @@ def _bundles(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str
     for one, shards in zip(batch.due, batch.shards, strict=True):
         before, rows = found[one.name], _of(loads, one)
         try:
-            reports = before.reports.joined(later := Reports.read(shards, rows))
+            reports = before.reports.joined(later := ShardReports.read(shards, rows))
         except SourceUnavailableError as error:
             outcomes[one.name] = error
             continue
@@ -117,7 +117,7 @@ def _topics(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str,
     outcomes: dict[str, Outcome] = {}
     for one in batch.due:
         before, rows = found[one.name], _of(topics, one)
-        later = Reports.read((), rows)
+        later = ShardReports.read((), rows)
         inside = topics_inside(rows, HashRanges.of(hot[one.name]["bundle"].to_pylist()))
         outcomes[one.name] = replace(before, inside=inside, reading=before.reading + later.seconds)
     return outcomes

@@ -15,7 +15,7 @@ from trimtab_strategies.model import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class ShardReports:
     """The reports of all shards. shards: the pods of each shard."""
 
     reports: tuple[Mapping[str, Any], ...] = ()
@@ -33,7 +33,7 @@ class Reports:
         told.sort(key=lambda report: int(report["shard"]))
         return cls(tuple(told), tuple(tuple(pods) for pods in shards))
 
-    def joined(self, later: Reports) -> Self:
+    def joined(self, later: ShardReports) -> Self:
         """These reports, and those of a later read of the same shards. Raises as `checked` does."""
         return replace(self, reports=(*self.reports, *later.reports)).checked()
 
@@ -86,6 +86,11 @@ class Reports:
     def bundles(self) -> int:
         """Number of bundles with metrics of their own."""
         return sum(int(report.get("bundles") or 0) for report in self.reports)
+
+    @property
+    def repeated(self) -> set[str]:
+        """Pods whose own metrics have several series of the same thing."""
+        return {pod for report in self.reports for pod in report.get("repeated", ())}
 
     @property
     def seconds(self) -> float:

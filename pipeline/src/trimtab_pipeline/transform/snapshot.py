@@ -16,7 +16,7 @@ from trimtab_pipeline.transform.arrays import block, floats, nullable, positions
 from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.doubts import doubt_of, dropped, notes
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, DECLARED, LIMITS, POD_TIMES, TARGETS
-from trimtab_pipeline.transform.reports import Reports
+from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.topics import hottest
 from trimtab_pipeline.transform.trust import Drop, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Topics
@@ -25,7 +25,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 _SHOWN = ("throttled",)
 NO_BUNDLES = BUNDLE_LOAD.empty_table()
 """The bundles of a read of brokers alone."""
-NO_REPORTS = Reports()
+NO_REPORTS = ShardReports()
 """No reports of shards."""
 NOTHING_INSIDE = pa.schema(list(INSIDE)).empty_table()
 """No topics of hot bundles."""
@@ -80,7 +80,7 @@ def snapshot(
     settings: PrometheusSettings,
     at: float,
     *,
-    reports: Reports = NO_REPORTS,
+    reports: ShardReports = NO_REPORTS,
     inside: pa.Table = NOTHING_INSIDE,
     duplicates: int = 0,
 ) -> ClusterLoad:
