@@ -153,9 +153,16 @@ def test_brokers(session: SparkSession) -> None:
 
 HEALTHY = {
     "shard": 0,
-    **{"cpu": 1.0, "memory": 1.0, "limit_cpu": 4.0, "limit_memory": 4.0, "samples": 4.0, "resets": 0.0},
+    "cpu": 1.0,
+    "memory": 1.0,
+    "limit_cpu": 4.0,
+    "limit_memory": 4.0,
+    "samples": 4.0,
+    "resets": 0.0,
     **dict(zip(("cpu_time", "cpu_interval", "cpu_cover"), (AT - 5, 15.0, 60.0), strict=True)),
-    **{"age": 5.0, "answered": True, "present": True},
+    "age": 5.0,
+    "answered": True,
+    "present": True,
 }
 DOUBTS: list[tuple[str | None, Row]] = [
     (None, {}),
