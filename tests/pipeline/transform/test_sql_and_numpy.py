@@ -44,7 +44,7 @@ def key(row: dict[str, Any]) -> tuple[str, ...]:
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:
     assert found.column_names == expected.column_names
-    rows = [sorted(one.to_pylist(), key=key) for one in (found, expected)]
+    rows = [sorted(one.to_pylist(), key=lambda row: (*key(row), row["rate_in"] or 0.0)) for one in (found, expected)]
     assert [key(row) for row in rows[0]] == [key(row) for row in rows[1]]
     for ours, theirs in zip(*rows, strict=True):
         different = {name: (ours[name], theirs[name]) for name in ours if not same(ours[name], theirs[name])}

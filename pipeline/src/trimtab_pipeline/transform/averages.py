@@ -92,7 +92,8 @@ def _times(bundles: pa.Table, times: pa.Table, at: float) -> FloatArray:
     A server returns samples up to 5 minutes old. A sample of the future counts as one of `at`.
     """
     known = np.append(floats(times, "traffic_time"), np.nan)[positions(bundles["pod"], times["pod"])]
-    return np.fmin(known, at)
+    capped: FloatArray = np.fmin(known, at)
+    return capped
 
 
 def _remembered(bundles: pa.Table, state: pa.Table, cycle: Cycle) -> pa.Table:

@@ -107,9 +107,9 @@ def _limits(signals: _Signals, targets: pa.Table, cycle: Cycle) -> FloatArray:
 
 def _age(known: dict[str, FloatArray], at: float) -> FloatArray:
     """(n,) seconds since the oldest of the newest samples; NaN unless the times of usage and of traffic are known."""
-    times = np.stack([known[name] for name in TIMES], axis=1)
+    resource_time, traffic_time = (known[name] for name in TIMES)
     oldest = np.fmin.reduce([known[name] for name in (*TIMES, *SAMPLED_TIME)])
-    return masked(np.maximum(at - oldest, 0.0), ~np.isnan(times).any(axis=1))
+    return masked(np.maximum(at - oldest, 0.0), ~np.isnan(resource_time) & ~np.isnan(traffic_time))
 
 
 def _coalesced(first: FloatArray, second: FloatArray | np.float64) -> FloatArray:

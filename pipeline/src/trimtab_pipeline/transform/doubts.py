@@ -76,7 +76,7 @@ def notes(loads: pa.Table, cycle: Cycle) -> list[str]:
 
 
 def _note(names: Sequence[str], rows: BoolArray, text: str) -> list[str]:
-    concerned = [names[row] for row in np.flatnonzero(rows)]
+    concerned = [names[row] for row in np.flatnonzero(rows).tolist()]
     return [f"{some(concerned, _NAMED)}: {text}"] if concerned else []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -41,7 +42,7 @@ def rule(name: str) -> str:
     return (files("trimtab_pipeline.transform") / "sql" / f"{name}.sql").read_text()
 
 
-def _statement(stages: dict[str, str], last: str, **frames: DataFrame) -> DataFrame:
+def _statement(stages: dict[str, str], last: str, **frames: Any) -> DataFrame:
     """The SQL text `last`, which reads the `frames` and the `stages` by their names.
 
     The session's own views stay untouched, so that jobs of several threads do not meet.
@@ -49,4 +50,5 @@ def _statement(stages: dict[str, str], last: str, **frames: DataFrame) -> DataFr
     bound = {name: f"select * from {{{name}}}" for name in frames}  # noqa: S608  (names of parameters)
     views = ",\n".join(f"{name} as (\n{text})" for name, text in (bound | stages).items())
     (session,) = {frame.sparkSession for frame in frames.values()}
-    return session.sql(f"with {views}\nselect * from (\n{last})", **frames)
+    frame: DataFrame = session.sql(f"with {views}\nselect * from (\n{last})", **frames)
+    return frame

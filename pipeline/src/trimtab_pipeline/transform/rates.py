@@ -18,6 +18,8 @@ counts, and of the parts those whose newest sample is the newest of the signal.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -41,8 +43,8 @@ _KEYS = ("pod", "signal", "kind", "part", "series")
 _RAW = ("counter", "gauge")
 
 
-Columns = dict[str, FloatArray]
-"""Columns of equal length, NaN unknown; ``key`` holds the codes of `_Keys`."""
+Columns = dict[str, Any]
+"""Arrays of equal length: numbers, NaN unknown, and in ``code`` the integers of `_Keys`."""
 
 
 def broker_signals(samples: pa.Table, cycle: Cycle) -> pa.Table:
