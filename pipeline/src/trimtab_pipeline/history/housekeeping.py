@@ -132,7 +132,7 @@ def _clear(hour: Location) -> None:
     for place in hour.files():
         place.remove()
     for folder in (hour, hour.parent):
-        if folder.local and not folder.files() and not folder.folders():
+        if not folder.files() and not folder.folders():
             folder.filesystem.delete_dir(folder.path)
 
 
