@@ -38,7 +38,7 @@ def recipe(language: str, folder: Path) -> str:
 
 def test_pandas_reads_columns_of_one_policy(kept: Path) -> None:
     names: dict[str, pd.DataFrame] = {}
-    exec(recipe("python", kept), names)  # noqa: S102  (a page of ours)
+    exec(recipe("python", kept), names)
     rates = names["rates"]
     assert len(rates) == CYCLES * len(LOAD.bundles)
     assert {"at", "bundle", "rate_in"} <= set(rates.columns)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Retention, Topology
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, INSIDE, LONG, SHORT, TRAFFIC
-from trimtab_pipeline.history.dataset import HistoryDataset, PolicyDataset, Table
+from trimtab_pipeline.history.dataset import HistoryDataset, HistoryTable, PolicyDataset
 from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.location import Place
@@ -66,7 +66,7 @@ def dataset(root: Place, policy: str) -> PolicyDataset:
     return HistoryDataset(root).of(policy)
 
 
-def held(root: Place, policy: str, table: Table) -> pa.Table:
+def held(root: Place, policy: str, table: HistoryTable) -> pa.Table:
     """All rows of a table."""
     files = dataset(root, policy).files(table)
     return pa.concat_tables([table.schema.empty_table(), *(read_all(file, table) for file in files)])
