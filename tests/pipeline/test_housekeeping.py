@@ -16,7 +16,7 @@ import pytest
 
 from kept_histories import AT, FOREVER, HOUR, dataset
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history.dataset import DEMAND, FACTS, FINDINGS, PolicyDataset, Table
+from trimtab_pipeline.history.dataset import DEMAND, FACTS, FINDINGS, HistoryTable, PolicyDataset
 from trimtab_pipeline.history.files import put, read_all, read_cycles, stamped
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.location import Location
@@ -26,14 +26,14 @@ TABLES = [DEMAND, FINDINGS]
 """A table with a row group per cycle, and one whose hours are one row group."""
 
 
-def rows(table: Table, value: int, count: int = 1) -> pa.Table:
+def rows(table: HistoryTable, value: int, count: int = 1) -> pa.Table:
     """Rows that tell `value`."""
     column, other = ("topics", "bundle") if table is DEMAND else ("count", "what")
     whole = {column: [value] * count, other: [f"b{k}" for k in range(count)]}
     return pa.table({name: whole.get(name, pa.nulls(count)) for name in table.columns.names}).cast(table.columns)
 
 
-def write(history: PolicyDataset, table: Table, minute: float, value: int | None = None, count: int = 2) -> Path:
+def write(history: PolicyDataset, table: HistoryTable, minute: float, value: int | None = None, count: int = 2) -> Path:
     at = AT + 60 * minute
     given = rows(table, int(minute) if value is None else value, count)
     place = history.cycle_file(table, at)
@@ -41,7 +41,7 @@ def write(history: PolicyDataset, table: Table, minute: float, value: int | None
     return Path(place.path)
 
 
-def filled(root: Path, minutes: range, table: Table = DEMAND) -> PolicyDataset:
+def filled(root: Path, minutes: range, table: HistoryTable = DEMAND) -> PolicyDataset:
     """A cycle at each of `minutes`, which its rows tell; every seventh has none."""
     history = dataset(root, POLICY)
     for minute in minutes:
@@ -49,7 +49,7 @@ def filled(root: Path, minutes: range, table: Table = DEMAND) -> PolicyDataset:
     return history
 
 
-def cycles(history: PolicyDataset, table: Table = DEMAND) -> dict[float, list[int]]:
+def cycles(history: PolicyDataset, table: HistoryTable = DEMAND) -> dict[float, list[int]]:
     """What is told, by minute; fails on a cycle that is there twice."""
     found: dict[float, list[int]] = {}
     for file in history.files(table):
@@ -65,7 +65,7 @@ def cycles(history: PolicyDataset, table: Table = DEMAND) -> dict[float, list[in
     return found
 
 
-def names(history: PolicyDataset, table: Table = DEMAND) -> list[str]:
+def names(history: PolicyDataset, table: HistoryTable = DEMAND) -> list[str]:
     return [file.place.name for file in history.files(table)]
 
 
@@ -74,7 +74,9 @@ def bytes_below(root: Path) -> int:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_an_hour_is_merged_an_hour_after_its_end_and_readers_see_no_difference(tmp_path: Path, table: Table) -> None:
+def test_an_hour_is_merged_an_hour_after_its_end_and_readers_see_no_difference(
+    tmp_path: Path, table: HistoryTable
+) -> None:
     history = filled(tmp_path, range(0, 130, 10), table)
     before, whole = cycles(history, table), pq.read_table(tmp_path / "history" / table.name).sort_by("at")
     Housekeeping(history, FOREVER).tidy(AT + 119.9 * 60)
@@ -101,7 +103,7 @@ def test_an_hour_is_merged_an_hour_after_its_end_and_readers_see_no_difference(t
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_tidying_again_changes_nothing(tmp_path: Path, table: Table) -> None:
+def test_tidying_again_changes_nothing(tmp_path: Path, table: HistoryTable) -> None:
     tidy = Housekeeping(filled(tmp_path, range(0, 300, 20), table), FOREVER).tidy
     tidy(AT + 300 * 60)
     contents = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
@@ -179,7 +181,7 @@ def test_files_of_two_writers_at_one_time_both_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_a_cycle_that_cant_be_read_is_set_aside_and_the_others_are_merged(
-    tmp_path: Path, table: Table, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, table: HistoryTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     history = filled(tmp_path, range(10, 300, 20), table)
     Path(history.files(table)[1].place.path).write_bytes(b"damaged")
@@ -190,7 +192,7 @@ def test_a_cycle_that_cant_be_read_is_set_aside_and_the_others_are_merged(
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_an_hour_that_cant_be_read_is_set_aside_not_overwritten(tmp_path: Path, table: Table) -> None:
+def test_an_hour_that_cant_be_read_is_set_aside_not_overwritten(tmp_path: Path, table: HistoryTable) -> None:
     history = filled(tmp_path, range(10, 300, 20), table)
     hour = Path(history.hour_file(table, AT).path)
     hour.write_bytes(b"damaged")
@@ -248,7 +250,7 @@ it.Housekeeping(it.dataset(Path(sys.argv[1]), it.POLICY), it.FOREVER).tidy(it.AT
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_kill_anywhere_costs_no_cycle(tmp_path: Path, table: Table, step: tuple[str, str], left: str) -> None:
+def test_a_kill_anywhere_costs_no_cycle(tmp_path: Path, table: HistoryTable, step: tuple[str, str], left: str) -> None:
     history = filled(tmp_path, range(10, 300, 20), table)
     before = cycles(history, table)
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support" / "prometheus")]
@@ -273,7 +275,7 @@ def test_a_kill_anywhere_costs_no_cycle(tmp_path: Path, table: Table, step: tupl
     ids=["full", "move", "fsync", "remove"],
 )
 def test_a_disk_that_refuses_any_step_costs_no_cycle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Table, owner: object, step: str, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: HistoryTable, owner: object, step: str, code: int
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))

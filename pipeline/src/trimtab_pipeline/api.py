@@ -257,10 +257,10 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Retention of a policy's history. Its newest cycle always stays.
+    """Retention of a policy's history. It does not touch the state.
 
     seconds:     maximum age.
-    bytes:       maximum size; the oldest goes first. Measured: 6 MB per cycle of 60,000 bundles, 0.1 MB of 1,000.
+    bytes:       maximum size; the oldest hour goes first. Measured: 0.74 MB per cycle of 60,000 bundles, 0.02 of 1,000.
     merge_after: seconds after its end at which an hour's cycles become one file.
     Raises `ValueError` for a bound that can't be kept.
     """

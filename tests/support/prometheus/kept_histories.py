@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +11,10 @@ import pyarrow as pa
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Retention, Topology
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, INSIDE, LONG, SHORT, TRAFFIC
-from trimtab_pipeline.history.dataset import HistoryDataset, PolicyDataset, Table
+from trimtab_pipeline.history.dataset import HistoryDataset, HistoryTable, PolicyDataset
 from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.history.housekeeping import Housekeeping
+from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
@@ -47,7 +47,7 @@ class NoHousekeeping(HistoryTidier):
         self.close()
 
 
-def keep(root: Path, policy: str, minutes: Iterable[float], load: ClusterLoad = LOAD, bounds: Bounds = USUAL) -> None:
+def keep(root: Place, policy: str, minutes: Iterable[float], load: ClusterLoad = LOAD, bounds: Bounds = USUAL) -> None:
     """A cycle of `load` at each of `minutes` after `AT`; broker x runs in pod ``x-pod``."""
     writer = HistoryWriter(root, policy, FOREVER, NoHousekeeping())
     for minute in minutes:
@@ -56,17 +56,17 @@ def keep(root: Path, policy: str, minutes: Iterable[float], load: ClusterLoad = 
         assert writer.keep(*tables, now, resources(load), inside=inside(load), bounds=bounds) == ""
 
 
-def merge(root: Path, policy: str, minute: float) -> None:
+def merge(root: Place, policy: str, minute: float) -> None:
     """Tidy up as of `minute`, and keep everything."""
     Housekeeping(dataset(root, policy), FOREVER).tidy(AT + 60 * minute)
 
 
-def dataset(root: Path, policy: str) -> PolicyDataset:
+def dataset(root: Place, policy: str) -> PolicyDataset:
     """The history of a policy below `root`."""
     return HistoryDataset(root).of(policy)
 
 
-def held(root: Path, policy: str, table: Table) -> pa.Table:
+def held(root: Place, policy: str, table: HistoryTable) -> pa.Table:
     """All rows of a table."""
     files = dataset(root, policy).files(table)
     return pa.concat_tables([table.schema.empty_table(), *(read_all(file, table) for file in files)])

@@ -14,7 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from trimtab_pipeline.columns import TRAFFIC, USAGE
-from trimtab_pipeline.history.files import HistoryFile, Table, cycle_name, hour_name, listed
+from trimtab_pipeline.history.files import HistoryFile, HistoryTable, cycle_name, hour_name, listed
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.snapshot_tables import BROKER_SNAPSHOT, QUALITY
 
@@ -22,7 +22,7 @@ _POLICY = re.compile(r"[A-Za-z0-9][-\w]*/[A-Za-z0-9][-\w.]*", re.ASCII)
 _RATES = tuple(pa.field(name, pa.float32()) for name in TRAFFIC)
 _SPLIT = dict.fromkeys(TRAFFIC, "BYTE_STREAM_SPLIT")
 
-DEMAND = Table(
+DEMAND = HistoryTable(
     "demand",
     pa.schema(
         [
@@ -38,40 +38,40 @@ DEMAND = Table(
 )
 """What each bundle asked for in a cycle, sorted by name: the pod that reported it, its rates (msg/s, bytes/s; rounded
 to 0.05 %), number of topics, and of producers and consumers. Only bundles that were measured; null: unknown."""
-BROKERS = Table(
+BROKERS = HistoryTable(
     "brokers",
     pa.schema([("kind", pa.string()), *BROKER_SNAPSHOT]),
     plain=dict.fromkeys((*USAGE, *TRAFFIC), "BYTE_STREAM_SPLIT"),
 )
 """Each broker as the strategies got it. ``kind``: ``cycle``, or ``refresh`` for a refresh between two of them,
 whose usage and traffic are rounded to 0.05 %."""
-FACTS = Table("facts", pa.schema([("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]))
+FACTS = HistoryTable("facts", pa.schema([("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]))
 """What only resources know, whenever it changed, and all of it in the first cycle of an hour. ``value``: JSON, null
 once the thing is gone."""
-TOPICS = Table(
+TOPICS = HistoryTable(
     "topics",
     pa.schema([("topic", pa.string()), ("bundle", pa.string()), ("pod", pa.string()), ("place", pa.int64()), *_RATES]),
     plain=_SPLIT,
 )
 """Topics of the hottest bundles. ``place``: hash of the name, which says in which bundle it is."""
-SKETCHES = Table(
+SKETCHES = HistoryTable(
     "sketches",
     pa.schema([("bundle", pa.string()), ("place", pa.int64()), ("width", pa.int64()), ("topics", pa.int32()), *_RATES]),
     plain=_SPLIT,
 )
 """Load inside of bundles, once an hour: the 16 heaviest topics of each (``width`` 1), and the sum of the others in each
 sixteenth of its range (from ``place`` on, ``width`` hashes)."""
-DECISIONS = Table(
+DECISIONS = HistoryTable(
     "decisions",
     pa.schema(
         [("of", pa.timestamp("ms", "UTC")), ("outcome", pa.string()), ("moves", pa.int32()), ("record", pa.string())]
     ),
 )
 """Decisions, and updates of earlier decisions. ``record`` is text that only its writer understands."""
-POLICIES = Table("policies", pa.schema([("kind", pa.string()), ("hash", pa.string()), ("value", pa.string())]))
+POLICIES = HistoryTable("policies", pa.schema([("kind", pa.string()), ("hash", pa.string()), ("value", pa.string())]))
 """The policy in force (``kind`` ``spec``) and the memory of its strategies (``memory``) as JSON, whenever they changed;
 ``hash``: SHA-256 of the value."""
-FINDINGS = Table("quality", QUALITY)
+FINDINGS = HistoryTable("quality", QUALITY)
 """Problems of the data."""
 
 TABLES = {table.name: table for table in (FINDINGS, BROKERS, FACTS, TOPICS, SKETCHES, DECISIONS, POLICIES, DEMAND)}
@@ -121,28 +121,28 @@ class PolicyDataset:
         """Whether there is a table of cycles."""
         return self.folder(DEMAND).exists()
 
-    def folder(self, table: Table) -> Location:
+    def folder(self, table: HistoryTable) -> Location:
         """Folder of the policy in a table."""
         return self.root / table.name / self._key
 
-    def hour(self, table: Table, at: float) -> Location:
+    def hour(self, table: HistoryTable, at: float) -> Location:
         """Folder of the hour of `at` (epoch s) in a table."""
         moment = datetime.fromtimestamp(at, UTC)
         return self.folder(table) / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
 
-    def cycle_file(self, table: Table, at: float, writer: str = "") -> Location:
+    def cycle_file(self, table: HistoryTable, at: float, writer: str = "") -> Location:
         """File of the cycle at `at` in a table. writer: who writes it, where several do."""
         return self.hour(table, at) / cycle_name(at, writer)
 
-    def hour_file(self, table: Table, at: float) -> Location:
+    def hour_file(self, table: HistoryTable, at: float) -> Location:
         """File that the files of the hour of `at` are merged into."""
         return self.hour(table, at) / hour_name(at)
 
-    def files(self, table: Table) -> list[HistoryFile]:
+    def files(self, table: HistoryTable) -> list[HistoryFile]:
         """The files of a table, oldest first."""
         return listed(self.folder(table), recursive=True)
 
-    def all_files(self) -> Iterator[tuple[Table, HistoryFile]]:
+    def all_files(self) -> Iterator[tuple[HistoryTable, HistoryFile]]:
         """The files of every table."""
         for table in TABLES.values():
             for file in self.files(table):

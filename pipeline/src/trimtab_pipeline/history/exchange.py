@@ -29,7 +29,7 @@ from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
     HistoryFile,
-    Table,
+    HistoryTable,
     cycle_times,
     hour_of,
     opened,
@@ -96,7 +96,7 @@ def _named(past: HistoryReader, renaming: Renaming | None) -> str:
 
 
 def _write_table(
-    past: HistoryReader, table: Table, window: tuple[float, float], target: Path, renaming: Renaming | None
+    past: HistoryReader, table: HistoryTable, window: tuple[float, float], target: Path, renaming: Renaming | None
 ) -> None:
     written: list[float] = []
 
@@ -221,7 +221,7 @@ def _manifest_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
         return None
 
 
-def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: PolicyDataset, table: Table) -> list[float]:
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: PolicyDataset, table: HistoryTable) -> list[float]:
     """Write a member as hours' files. Returns the times of its cycles, if it holds the demand."""
     source = Path(target.root.path).parent / "member"
     with tar.extractfile(member) as packed, source.open("wb") as unpacked:  # type: ignore[union-attr]
@@ -233,7 +233,7 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: PolicyDataset
         raise ExchangeError(f"{tar.name!s} holds {member.name}, but {error}") from error
 
 
-def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: Table) -> list[float]:
+def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
     times = cycle_times(whole, table)
     if times != sorted(set(times)) or (times and not 0 <= times[0] <= times[-1] < _LATEST):
         raise ForeignFileError("its cycles are not in the order of time")
@@ -245,7 +245,7 @@ def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: Table) -> 
     return times
 
 
-def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: Table) -> list[float]:
+def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
     last = -HOUR
     with opened(whole.place, table.schema) as file:
         for group in range(file.num_row_groups):
@@ -261,7 +261,7 @@ def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: Table) -> l
     return []
 
 
-def _bounded(file: pq.ParquetFile, group: int, table: Table) -> pa.Table:
+def _bounded(file: pq.ParquetFile, group: int, table: HistoryTable) -> pa.Table:
     """The rows of a row group, unless they would not fit in memory. Equal rows take next to nothing in a file."""
     count = file.metadata.row_group(group).num_rows
     if count > _MOST_ROWS:

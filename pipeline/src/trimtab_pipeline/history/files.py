@@ -48,7 +48,7 @@ class ForeignFileError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class HistoryTable:
     """A table of the history.
 
     columns:  besides the evaluation time; `version` names them and changes with their meaning.
@@ -147,7 +147,7 @@ def stamped(rows: pa.Table, at: float, schema: pa.Schema) -> pa.Table:
 Sources = Callable[[], Sequence[float] | Sequence[str]]
 
 
-def put(place: Location, table: Table, groups: Iterable[pa.Table], sources: Sources | None = None) -> None:
+def put(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None = None) -> None:
     """Write a file with a row group for each of `groups`: it is complete, or it is not there.
 
     sources: called at the end; what an hour's file says of its origin. Such a file is also forced to the disk, since
@@ -162,7 +162,7 @@ def put(place: Location, table: Table, groups: Iterable[pa.Table], sources: Sour
             stream.write(sink.getvalue())
 
 
-def _put_local(place: Location, table: Table, groups: Iterable[pa.Table], sources: Sources | None) -> None:
+def _put_local(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
     """See `put`. The name of an hour's temporary file is its own: an operator and a person may merge the same hour."""
     mark = "" if sources is None else f".{secrets.token_hex(4)}"
     aside = place.parent / f"_{place.name}{mark}.tmp"  # other tools skip such names
@@ -180,7 +180,7 @@ def _put_local(place: Location, table: Table, groups: Iterable[pa.Table], source
         raise
 
 
-def _write(sink: Any, table: Table, groups: Iterable[pa.Table], sources: Sources | None) -> None:
+def _write(sink: Any, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
     plain = dict(table.plain or {})
     with pq.ParquetWriter(
         sink,
@@ -222,13 +222,13 @@ def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
     return file
 
 
-def cycle_times(of: HistoryFile, table: Table) -> list[float]:
+def cycle_times(of: HistoryFile, table: HistoryTable) -> list[float]:
     """Times (epoch s) of the cycles in a file of a table by cycle. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
         return _times_in(file, of)
 
 
-def merged_from(of: HistoryFile, table: Table) -> list[str]:
+def merged_from(of: HistoryFile, table: HistoryTable) -> list[str]:
     """Names of the files that an hour's file was merged from. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
         return [str(name) for name in _origin(file, FILES_KEY)]
@@ -251,7 +251,7 @@ def _origin(file: pq.ParquetFile, key: bytes) -> list[Any]:
         raise ForeignFileError("it does not say which cycles it holds") from error
 
 
-def read_cycles(of: HistoryFile, table: Table) -> Iterator[tuple[float, pa.Table]]:
+def read_cycles(of: HistoryFile, table: HistoryTable) -> Iterator[tuple[float, pa.Table]]:
     """(evaluation time, rows) of each cycle of a table with a row group for each, one in memory at once.
 
     Raises `ForeignFileError`, `FileNotFoundError`.
@@ -261,13 +261,13 @@ def read_cycles(of: HistoryFile, table: Table) -> Iterator[tuple[float, pa.Table
             yield time, _group(file, group, table.schema)
 
 
-def read_cycle(of: HistoryFile, at: float, table: Table) -> pa.Table:
+def read_cycle(of: HistoryFile, at: float, table: HistoryTable) -> pa.Table:
     """Rows of the cycle at `at`, one of `cycle_times`. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
         return _group(file, _times_in(file, of).index(at), table.schema)
 
 
-def read_all(of: HistoryFile, table: Table) -> pa.Table:
+def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
     """All rows of a file. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
         groups = [_group(file, group, table.schema) for group in range(file.num_row_groups)]

@@ -21,7 +21,7 @@ from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
     HistoryFile,
-    Table,
+    HistoryTable,
     cycle_times,
     hour_of,
     merged_from,
@@ -132,11 +132,13 @@ def _clear(hour: Location) -> None:
     for place in hour.files():
         place.remove()
     for folder in (hour, hour.parent):
-        if folder.local and not folder.files() and not folder.folders():
+        if not folder.files() and not folder.folders():
             folder.filesystem.delete_dir(folder.path)
 
 
-def _merge(history: PolicyDataset, table: Table, hour: float, files: Sequence[HistoryFile], stopping: Stopping) -> int:
+def _merge(
+    history: PolicyDataset, table: HistoryTable, hour: float, files: Sequence[HistoryFile], stopping: Stopping
+) -> int:
     """Write the hour's `files` into one, then remove them. Returns 0 when another process merged it meanwhile."""
     target = history.hour_file(table, hour)
     cycles: list[float] = []
@@ -155,7 +157,7 @@ def _merge(history: PolicyDataset, table: Table, hour: float, files: Sequence[Hi
 
 
 def _by_cycle(
-    table: Table, files: Sequence[HistoryFile], written: list[float], stopping: Stopping
+    table: HistoryTable, files: Sequence[HistoryFile], written: list[float], stopping: Stopping
 ) -> Iterator[pa.Table]:
     """Rows of each cycle, oldest first. Adds its time to `written`; sets an unreadable file aside."""
     for time, file in sorted(_sources(table, files).items(), key=lambda source: source[0]):
@@ -167,7 +169,7 @@ def _by_cycle(
             yield rows
 
 
-def _sources(table: Table, files: Sequence[HistoryFile]) -> Mapping[float, HistoryFile]:
+def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float, HistoryFile]:
     """The file to read each cycle from. A cycle's own file is newer than its copy in the hour."""
     sources: dict[float, HistoryFile] = {}
     for file in sorted(files, key=lambda file: not file.merged):
@@ -175,7 +177,9 @@ def _sources(table: Table, files: Sequence[HistoryFile]) -> Mapping[float, Histo
     return sources
 
 
-def _in_one(table: Table, files: Sequence[HistoryFile], written: list[str], stopping: Stopping) -> Iterator[pa.Table]:
+def _in_one(
+    table: HistoryTable, files: Sequence[HistoryFile], written: list[str], stopping: Stopping
+) -> Iterator[pa.Table]:
     """All rows in one group, by time. Adds the names of the files to `written`; sets an unreadable file aside."""
     parts = [table.schema.empty_table()]
     for file in sorted(files, key=lambda file: (not file.merged, file.order)):

@@ -31,11 +31,16 @@ class Location:
 
     @classmethod
     def of(cls, place: Place) -> Location:
-        """The location that `place` names. Raises `ValueError` for a URI that Arrow can't open."""
+        """The location that `place` names. An S3 server of one's own is named by ``AWS_ENDPOINT_URL``.
+
+        Raises `ValueError` for a URI that Arrow can't open, or that has options, which Spark would not understand.
+        """
         text = str(place)
         scheme, separator, rest = text.partition("://")
         if not separator or scheme == "file":
             return cls(fs.LocalFileSystem(), os.path.abspath(urlsplit(text).path if separator else text))  # noqa: PTH100
+        if "?" in rest:
+            raise ValueError(f"{scheme}:// takes no options; name the server in the environment as AWS_ENDPOINT_URL")
         try:
             filesystem, path = fs.FileSystem.from_uri(f"{_HADOOP.get(scheme, scheme)}://{rest}")
         except (pa.ArrowException, OSError) as error:

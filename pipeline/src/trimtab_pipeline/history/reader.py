@@ -26,7 +26,7 @@ from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
     HistoryFile,
-    Table,
+    HistoryTable,
     cycle_times,
     listed,
     merged_from,
@@ -216,7 +216,7 @@ class HistoryReader:
         for hour in hours:
             yield from self._hour(found, hour, begin, end)
 
-    def _hour(self, table: Table, hour: float, begin: float, end: float) -> list[pa.Table]:
+    def _hour(self, table: HistoryTable, hour: float, begin: float, end: float) -> list[pa.Table]:
         for attempt in range(_MERGES):
             try:
                 files = listed(self._history.hour(table, hour))

@@ -17,8 +17,8 @@ from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, LONG, SHORT, TR
 from trimtab_pipeline.history.files import (
     ForeignFileError,
     HistoryFile,
+    HistoryTable,
     State,
-    Table,
     cycle_name,
     listed,
     parsed,
@@ -32,8 +32,8 @@ _LOGGER = logging.getLogger(__name__)
 _KEPT = 2  # cycles
 _POLICY = pa.field("policy", pa.string())
 
-BROKERS = Table("brokers", pa.schema([_POLICY, *BROKER_STATE]), codec="snappy")
-BUNDLES = Table(
+BROKERS = HistoryTable("brokers", pa.schema([_POLICY, *BROKER_STATE]), codec="snappy")
+BUNDLES = HistoryTable(
     "bundles",
     pa.schema([_POLICY, *BUNDLE_STATE]),
     plain=dict.fromkeys(("bundle", *TRAFFIC, *SHORT, *LONG, "time"), "PLAIN"),
@@ -112,7 +112,7 @@ class StateStore:
                 return LastState(str(file.place), rows.select(BROKER_STATE.names))
         return NO_STATE
 
-    def _files(self, table: Table) -> list[HistoryFile]:
+    def _files(self, table: HistoryTable) -> list[HistoryFile]:
         return [file for file in listed(self.folder / table.name) if not file.merged]
 
     def _is_readable(self, file: HistoryFile) -> bool:
@@ -158,7 +158,7 @@ def set_aside(place: Location, why: str) -> None:
     _LOGGER.warning("history file %s is set aside as %s: %s", place, bad.name, why)
 
 
-def _readable(file: HistoryFile, table: Table) -> pa.Table | None:
+def _readable(file: HistoryFile, table: HistoryTable) -> pa.Table | None:
     """The rows; None of a file that can't be read, which is set aside, or is gone."""
     try:
         return read_all(file, table)
