@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from records import broker, bundle, pod, wished
+from trimtab_operator.confirm import DesiredOwner, repairs_of
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
-from trimtab_operator.state.bundle_repairs import DesiredOwner, repairs_of
 from trimtab_operator.state.departures import (
     POD_NAME,
     REVISION,

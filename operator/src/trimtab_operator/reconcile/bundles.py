@@ -11,10 +11,10 @@ from math import inf
 
 from trimtab_operator.actuators import WRITERS, Actuator, WriteResult, apply_moves
 from trimtab_operator.aio import at_most
+from trimtab_operator.confirm import BundleRepairs, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
-from trimtab_operator.state.bundle_repairs import BundleRepairs, repairs_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import unborn

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab_operator.actuators import WriteResult
+from trimtab_operator.confirm import BundleRepairs
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, ConflictError, NotFoundError
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.state.bundle_repairs import BundleRepairs
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pending_moves import MoveOutcome

@@ -1,11 +1,12 @@
-"""`UnloadController`: makes desired owners real on a Pulsar cluster by unloading bundles.
+"""`UnloadController`: starts unloads, a few at a time, until bundles are at their desired owners; repeats failed ones.
 
-For each Bundle with a pending desired owner, the controller reads the owner. If that is not the destination, it unloads
-the bundle with that destination. It then reads the owner again, because the answer to an unload says only that the old
-owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in the objects and in
-Pulsar, so a new leader can continue.
+For each Bundle with a pending desired owner, an attempt (`BundleUnload`) reads the owner. If that is not the
+destination, it unloads the bundle with that destination. It then reads the owner again, because the answer to an unload
+says only that the old owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in
+the objects and in Pulsar, so a new leader can continue.
 
-`Backoff`: the pause after a failed attempt doubles, because each unload disconnects clients.
+A failed attempt is repeated after a pause (`Backoff`). The pause doubles with each failure, because each unload
+disconnects clients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
-from trimtab_operator.pulsar.bridge.unload import BundleUnload
+from trimtab_operator.pulsar.bridge.unload_attempt import BundleUnload
 from trimtab_operator.pulsar.bridge.unload_request import AfterLanding, BeforeUnload, UnloadRequest, UnloadResult
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError

@@ -1,4 +1,7 @@
-"""The steps that move one bundle to its desired owner. Each step reads the current state before it acts."""
+"""One attempt to move a bundle to its desired owner: unload, read the owner again, write the status.
+
+Each step reads the current state before it acts. `UnloadController` starts attempts, and repeats failed ones later.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class _SupersededError(Exception):
 
 @dataclass(slots=True)
 class BundleUnload:
-    """Moves bundles through `admin`, whose reads do not wait for the request budget."""
+    """Attempts to move bundles, through `admin`. Its reads do not wait for the request budget."""
 
     context: ClusterState
     admin: Admin
