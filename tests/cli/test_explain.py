@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from kept_histories import AT, keep
-from policy_scene import Play, PolicyScene, eager, played
+from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
 from recorded_decisions import decided
-from records import bundle, wished
+from records import bundle, moving_bundle
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.why.answers import Answer, Facts
@@ -77,7 +77,7 @@ def held(hold: str) -> Answer | None:
         case "pinned":
             found = bundle(name, "a", pinned=True)
         case "in flight":
-            found = wished(name, "a", "b")
+            found = moving_bundle(name, "a", "b")
         case "cooling down":
             found = bundle(name, "a", reason="Overloaded", assigned_at=NOW - 600)
         case "quarantined":
@@ -97,7 +97,7 @@ def moved_by_hand(case: str) -> Answer | None:
         "back": back,
         "pinned": replace(back, pinned=True),
         "long ago": replace(back, since=NOW - 7200),
-        "nowhere": wished(move.name, move.destination, "zz", assigned_owner=""),
+        "nowhere": moving_bundle(move.name, move.destination, "zz", assigned_owner=""),
     }[case]
     raw = written_by("kubectl-patch", NOW + 190)
     hand = by_hand(raw, now, ["a", "b", "c", "d"], [record])
@@ -321,7 +321,7 @@ def test_a_move_by_hand_that_nothing_was_decided_about_is_an_answer() -> None:
 def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_is_not() -> None:
     record = decided(LEVEL)
     cooling = bundle("x", "a", assigned_owner="", since=NOW)
-    missing = wished("x", "a", "zz", assigned_owner="")
+    missing = moving_bundle("x", "a", "zz", assigned_owner="")
 
     def told(now: BundleRecord) -> str:
         hand = by_hand(written_by("kubectl-edit", NOW), now, ["a", "b"], [record])
@@ -480,17 +480,17 @@ Verb = Callable[..., Awaitable[Said]]
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
-    """Runs a verb against the scene; exit code, output and errors."""
+    """Runs a verb against the environment; exit code, output and errors."""
 
-    async def run(scene: PolicyScene, *words: str) -> Said:
+    async def run(env: PolicyEnvironment, *words: str) -> Said:
         capsys.readouterr()
-        whole = [*words, "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
+        whole = [*words, "-n", env.namespace, "--kubeconfig", env.kubeconfig]
         code = await asyncio.to_thread(main, whole)
         shown = capsys.readouterr()
         return code, shown.out, shown.err
@@ -499,81 +499,79 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
 
 
 @pytest.mark.apiserver
-def test_a_person_learns_why_bundles_moved_and_why_others_did_not(play: Play, ask: Verb) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = [n for n, owner in scene.desired_owners().items() if owner != scene.owners()[n]]
-        full = {short: whole for whole, short in scene.names.items()}[name]
+def test_a_person_learns_why_bundles_moved_and_why_others_did_not(run_policy: RunPolicy, ask: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = [n for n, owner in env.desired_owners().items() if owner != env.owners()[n]]
+        full = {short: whole for whole, short in env.names.items()}[name]
 
-        code, out, _ = await ask(scene, "explain", "broker", "a")
+        code, out, _ = await ask(env, "explain", "broker", "a")
         assert code == 0
         first, _, why = out.splitlines()[0].partition(": ")
         assert first == "a gives 1 bundle away, 30.0 points of its CPU"
         assert why == "a was at 90.0 % CPU, 35.0 points above the 55.0 % from which ThresholdShedder relieves a broker."
-        code, out, _ = await ask(scene, "explain", "bundle", full)
-        assert out.startswith(f"{name} is moving from a to {scene.desired_owners()[name]}: a was at 90.0 % CPU")
+        code, out, _ = await ask(env, "explain", "bundle", full)
+        assert out.startswith(f"{name} is moving from a to {env.desired_owners()[name]}: a was at 90.0 % CPU")
 
-        await scene.land()
-        _, out, _ = await ask(scene, "why-not", name)
+        await env.land()
+        _, out, _ = await ask(env, "why-not", name)
         assert out.startswith(f"{name} moved from a to "), "it has landed since, which no cycle has seen yet"
 
-        still = next(n for n, owner in scene.owners().items() if owner == "d")
-        scene.rest.patch(scene.path("bundles", still), {"spec": {"pinned": True}})
-        code, out, _ = await ask(scene, "why-not", still, "--to", "b", "-o", "json")
+        still = next(n for n, owner in env.owners().items() if owner == "d")
+        env.rest.patch(env.path("bundles", still), {"spec": {"pinned": True}})
+        code, out, _ = await ask(env, "why-not", still, "--to", "b", "-o", "json")
         data = json.loads(out)
         assert (data["reason"], data["answer"]) == ("Pinned", f"{still} stays on d: a person pinned it to its owner.")
         assert data["decision"]["policy"] == "main"
-        code, out, _ = await ask(scene, "why-not", "d", "-o", "yaml")
+        code, out, _ = await ask(env, "why-not", "d", "-o", "yaml")
         assert yaml.safe_load(out)["reason"] == "Overloaded"
 
-    play(HOT, story, **eager(maxMovesPerCycle=1))
+    run_policy(HOT, scenario, **eager(maxMovesPerCycle=1))
 
 
 @pytest.mark.apiserver
-def test_a_person_s_move_is_told_as_theirs(play: Play, ask: Verb) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = [n for n, owner in scene.desired_owners().items() if owner != scene.owners()[n]]
-        await scene.land()
-        there = scene.owners()[name]
+def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = [n for n, owner in env.desired_owners().items() if owner != env.owners()[n]]
+        await env.land()
+        there = env.owners()[name]
 
-        scene.clock += 10
-        await ask(scene, "move", name, "a")
-        _, asked_for, _ = await ask(scene, "explain", "bundle", name)
-        await scene.land()
-        await scene.cycle()
-        _, landed, _ = await ask(scene, "explain", "bundle", name)
-        scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": "zz"}})
-        _, nowhere, _ = await ask(scene, "explain", "bundle", name)
+        env.clock += 10
+        await ask(env, "move", name, "a")
+        _, asked_for, _ = await ask(env, "explain", "bundle", name)
+        await env.land()
+        await env.cycle()
+        _, landed, _ = await ask(env, "explain", "bundle", name)
+        env.rest.patch(env.path("bundles", name), {"spec": {"owner": "zz"}})
+        _, nowhere, _ = await ask(env, "explain", "bundle", name)
 
         assert asked_for.startswith(f"{name} was requested to move by a person (trimtab move) from {there} to a at ")
         assert landed.startswith(f"{name} was moved by a person (trimtab move) from {there} to a at ")
         assert "; it is on a now" in landed.splitlines()[0]
         assert "; it is on a now, as there is no broker zz" in nowhere.splitlines()[0]
-        records = DECISIONS.read(
-            scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main")
-        )
+        records = DECISIONS.read(env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"))
         assert [(m.source, m.destination) for r in records for m in r.by_hand if m.name == name] == [(there, "a")]
 
-    play(HOT, story, **eager(maxMovesPerCycle=1))
+    run_policy(HOT, scenario, **eager(maxMovesPerCycle=1))
 
 
 @pytest.mark.apiserver
-def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(play: Play, ask: Verb) -> None:
-    async def story(scene: PolicyScene) -> None:
-        code, _, err = await ask(scene, "explain", "broker", "aa")
+def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(run_policy: RunPolicy, ask: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        code, _, err = await ask(env, "explain", "broker", "aa")
         assert code == 2
         assert "no Broker aa in namespace" in err
-        code, _, err = await ask(scene, "why-not", "public-a-0x00000000-0x80000001")
+        code, _, err = await ask(env, "why-not", "public-a-0x00000000-0x80000001")
         assert (code, "did you mean public-a-0x00000000-0x80000000" in err) == (2, True)
-        code, _, err = await ask(scene, "explain", "bundle", "public/a")
+        code, _, err = await ask(env, "explain", "bundle", "public/a")
         assert (code, "tenant/namespace/0x" in err) == (2, True)
 
-        code, out, err = await ask(scene, "explain", "broker", "a")
+        code, out, err = await ask(env, "explain", "broker", "a")
         assert (code, out) == (1, "")
         assert "nothing was decided about a yet: policy main decides every 60s, but has not yet" in err
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.parametrize(

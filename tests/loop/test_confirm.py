@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from records import bundle, wished
+from records import bundle, moving_bundle
 from trimtab_operator.confirm import BundleRepairs, repairs_of
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_strategies.model import Reason
@@ -23,8 +23,8 @@ def summary(work: BundleRepairs) -> tuple[list[tuple[str, Reason]], list[str], l
 #        found: lost, overdue; desired owners, frees, unassigned
 CASES = {
     "an owned bundle is left alone": (bundle(), "", "", [], [], []),
-    "a pending move is left alone": (wished(), "", "", [], [], []),
-    "a released bundle waits for its destination": (wished(source=""), "", "", [], [], []),
+    "a pending move is left alone": (moving_bundle(), "", "", [], [], []),
+    "a released bundle waits for its destination": (moving_bundle(source=""), "", "", [], [], []),
     "an owner that changed becomes the desired owner": (
         bundle(owner="x", serving="y"), "", "", [("y", Reason.ADOPTED)], [], [],
     ),
@@ -45,12 +45,12 @@ CASES = {
     ),
     "a bundle without owner is unassigned": (bundle(owner=""), "", "", [], [], [Reason.UNOWNED]),
     "a lost owner is freed and its bundle unassigned": (bundle(owner="x"), "x", "", [], ["x"], [Reason.BROKER_LOST]),
-    "a lost source is freed, the destination takes it": (wished(source="x"), "x", "", [], ["x"], []),
-    "a move to a lost broker is withdrawn": (wished(), "y", "", [("x", Reason.BROKER_LOST)], [], []),
-    "a released bundle of a lost destination is placed": (wished(source=""), "y", "", [], [], [Reason.BROKER_LOST]),
-    "an overdue move is withdrawn while its source serves": (wished(), "", "b", [("x", Reason.TIMED_OUT)], [], []),
-    "an overdue move of a released bundle is placed": (wished(source=""), "", "b", [], [], [Reason.TIMED_OUT]),
-    "both ends lost: freed and unassigned": (wished(), "x y", "", [], ["x"], [Reason.BROKER_LOST]),
+    "a lost source is freed, the destination takes it": (moving_bundle(source="x"), "x", "", [], ["x"], []),
+    "a move to a lost broker is withdrawn": (moving_bundle(), "y", "", [("x", Reason.BROKER_LOST)], [], []),
+    "released, and the destination lost: placed": (moving_bundle(source=""), "y", "", [], [], [Reason.BROKER_LOST]),
+    "an overdue move of a served bundle is withdrawn": (moving_bundle(), "", "b", [("x", Reason.TIMED_OUT)], [], []),
+    "released, and the move overdue: placed": (moving_bundle(source=""), "", "b", [], [], [Reason.TIMED_OUT]),
+    "both ends lost: freed and unassigned": (moving_bundle(), "x y", "", [], ["x"], [Reason.BROKER_LOST]),
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ OVERRULED = {"assigned_owner": "x", "reason": "Overloaded"}
 def test_a_desired_owner_that_a_person_wrote_over_an_older_one_is_noted_once_it_has_landed(
     linked: bool,  # noqa: FBT001
 ) -> None:
-    landed, flying = bundle(owner="y", **OVERRULED), wished(**OVERRULED)
+    landed, flying = bundle(owner="y", **OVERRULED), moving_bundle(**OVERRULED)
     work = repairs_of([landed, flying], NO_BROKER, NO_BROKER, linked=linked)
 
     assert landed.needs_repair
@@ -106,8 +106,8 @@ def test_only_bundles_that_need_repair_get_one(found: BundleRecord) -> None:
 
 
 UNKNOWN = {
-    "a move to a name that no broker has is withdrawn": (wished(destination="typo"), "typo", ""),
-    "one that is overdue before that is known for sure": (wished(destination="typo"), "", "b"),
+    "a move to a name that no broker has is withdrawn": (moving_bundle(destination="typo"), "typo", ""),
+    "one that is overdue before that is known for sure": (moving_bundle(destination="typo"), "", "b"),
 }
 
 
@@ -122,13 +122,13 @@ def test_a_desired_owner_that_does_not_exist_leaves_the_bundle_where_it_is(
 
 
 def test_a_bundle_without_owner_that_is_desired_for_an_unknown_broker_is_placed() -> None:
-    work = repairs_of([wished(source="", destination="typo")], {"typo"}, (), known={"x", "y"})
+    work = repairs_of([moving_bundle(source="", destination="typo")], {"typo"}, (), known={"x", "y"})
 
     assert summary(work) == ([], [], [Reason.UNKNOWN_BROKER])
 
 
 def test_a_broker_that_exists_and_is_lost_is_lost() -> None:
-    assert summary(repairs_of([wished()], {"y"}, (), known={"x", "y"})) == ([("x", Reason.BROKER_LOST)], [], [])
+    assert summary(repairs_of([moving_bundle()], {"y"}, (), known={"x", "y"})) == ([("x", Reason.BROKER_LOST)], [], [])
 
 
 def test_a_lost_owner_without_a_broker_object_is_lost() -> None:

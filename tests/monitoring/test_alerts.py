@@ -38,7 +38,7 @@ class Case:
     """
 
     alert: str
-    story: str
+    scenario: str
     series: Mapping[str, str]
     fires: tuple[int, ...] = ()
     quiet: tuple[int, ...] = ()
@@ -339,7 +339,7 @@ def test_promtool_takes_the_rules(promtool: Path, rules_file: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}: {case.story}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}: {case.scenario}")
 def test_alert(case: Case, promtool: Path, rules_file: Path, rules: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     rule, asked = rules[case.alert], sorted((*case.fires, *case.quiet))
     plays = [
@@ -350,13 +350,13 @@ def test_alert(case: Case, promtool: Path, rules_file: Path, rules: dict[str, di
         }
         for at in asked
     ]
-    story = {
+    scenario = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
         "alert_rule_test": plays,
     }
     file = tmp_path / "story.yaml"
-    file.write_text(json.dumps({"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": [story]}))
+    file.write_text(json.dumps({"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": [scenario]}))
 
     played = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
 

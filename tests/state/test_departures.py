@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from records import broker, bundle, pod, wished
+from records import broker, bundle, moving_bundle, pod
 from trimtab_operator.confirm import DesiredOwner, repairs_of
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.state.departures import (
@@ -140,15 +140,15 @@ def test_what_an_ending_broker_serves_is_housed_and_pinned_bundles_wait() -> Non
 
 
 def test_a_move_to_an_ending_broker_is_withdrawn() -> None:
-    work = repairs_of([wished("b", "x", "y")], lost=[], overdue=[], ending=["y"])
+    work = repairs_of([moving_bundle("b", "x", "y")], lost=[], overdue=[], ending=["y"])
 
-    assert work.desired_owners == [DesiredOwner(wished("b", "x", "y"), "x", Reason.BROKER_LOST)]
+    assert work.desired_owners == [DesiredOwner(moving_bundle("b", "x", "y"), "x", Reason.BROKER_LOST)]
 
 
 def test_a_move_between_two_ending_brokers_gets_another_destination() -> None:
-    work = repairs_of([wished("b", "x", "y")], lost=[], overdue=[], ending=["x", "y"])
+    work = repairs_of([moving_bundle("b", "x", "y")], lost=[], overdue=[], ending=["x", "y"])
 
-    assert work.unassigned == [(wished("b", "x", "y"), Reason.ROLLING_OUT)]
+    assert work.unassigned == [(moving_bundle("b", "x", "y"), Reason.ROLLING_OUT)]
 
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})

@@ -54,7 +54,7 @@ def refit(context: ClusterState, **tools: Any) -> None:
         object.__setattr__(context, name, tool)
 
 
-class PolicyScene:
+class PolicyEnvironment:
     """The objects of `load` in a namespace of their own, and a context with one policy `main` that looks at them.
 
     `clock` (seconds) stands still unless a test moves it; the wall clock shows it plus `wall_step`.
@@ -102,8 +102,10 @@ class PolicyScene:
         made = self.create_policy(name, **spec)
         return PolicyLoop(name, made["metadata"]["uid"], self.context, lambda: self.policy(name))
 
-    async def play(self, story: Callable[[PolicyScene], Awaitable[None]], spec: Mapping[str, Any]) -> None:
-        """Run `story` beside stores that follow."""
+    async def run_policy(
+        self, scenario: Callable[[PolicyEnvironment], Awaitable[None]], spec: Mapping[str, Any]
+    ) -> None:
+        """Run `scenario` beside stores that follow."""
         self.build()
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
             clocks = {"now": lambda: self.clock + self.wall_step, "clock": lambda: self.clock, "chance": lambda: 0.0}
@@ -113,7 +115,7 @@ class PolicyScene:
             async with following(self.context):
                 for store in self.context.stores.all():
                     await store.synced.wait()
-                await story(self)
+                await scenario(self)
         await asyncio.sleep(0.05)  # TLS connections say good-bye to each other, as aiohttp does not wait for that
 
     def _count(self, verb: str, _code: str, _seconds: float) -> None:
@@ -238,20 +240,20 @@ class PolicyScene:
         return json.loads(found["data"]["memory.json"])
 
 
-Story = Callable[[PolicyScene], Awaitable[None]]
+Scenario = Callable[[PolicyEnvironment], Awaitable[None]]
 
 
-class Play(Protocol):
-    """Runs a story on a cluster of that load, with a policy of that spec."""
+class RunPolicy(Protocol):
+    """Runs a scenario on a cluster of that load, with a policy of that spec."""
 
-    def __call__(self, load: ClusterLoad, story: Story, /, **spec: Any) -> None: ...
+    def __call__(self, load: ClusterLoad, scenario: Scenario, /, **spec: Any) -> None: ...
 
 
-def played(plane: ControlPlane, namespace: str, load: ClusterLoad, story: Story, **spec: Any) -> None:
-    """Play `story` to its end on a scene of `load`, with a policy of `spec`."""
+def run_scenario(plane: ControlPlane, namespace: str, load: ClusterLoad, scenario: Scenario, **spec: Any) -> None:
+    """Run `scenario` to its end in an environment of `load`, with a policy of `spec`."""
 
     async def whole() -> None:
         async with asyncio.timeout(60):
-            await PolicyScene(plane, namespace, load).play(story, spec)
+            await PolicyEnvironment(plane, namespace, load).run_policy(scenario, spec)
 
     asyncio.run(whole())
