@@ -42,7 +42,7 @@ LANDED_AFTER = 4.0
 
 _LONGEST = 20  # cycles
 _WAITS = HeldBack("", Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")
-_CYCLE = {"picture": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
+_CYCLE = {"snapshot": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.why.answers import Answer, Facts
 from trimtab_operator.cli.why.broker import BrokerStory
 from trimtab_operator.cli.why.bundle import BundleStory
-from trimtab_operator.cli.why.manual_move import by_hand
+from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove, SplitView
@@ -87,7 +87,7 @@ def held(hold: str) -> Answer | None:
     return of_bundle(record, name, "a", replace(facts, bundle=found)).why_not()
 
 
-def moved_by_hand(case: str) -> Answer | None:
+def moved_by_a_person(case: str) -> Answer | None:
     """A bundle that balancing moved from a to b, and a person back to a, or to a broker that there is not."""
     record = decided(HOT, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
@@ -100,8 +100,8 @@ def moved_by_hand(case: str) -> Answer | None:
         "nowhere": moving_bundle(move.name, move.destination, "zz", assigned_owner=""),
     }[case]
     raw = written_by("kubectl-patch", NOW + 190)
-    hand = by_hand(raw, now, ["a", "b", "c", "d"], [record])
-    facts = replace(FACTS, bundle=now, by_hand=hand)
+    hand = manual_move(raw, now, ["a", "b", "c", "d"], [record])
+    facts = replace(FACTS, bundle=now, manual_move=hand)
     return BundleStory(move.name, now.status_owner, facts, [record]).explain()
 
 
@@ -152,10 +152,10 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a bundle on a level broker": lambda: held(""),
     **{f"a bundle {hold}": partial(held, hold) for hold in ("pinned", "in flight", "cooling down", "quarantined")},
     "a bundle under a pause": partial(held, "paused"),
-    "a bundle that a person moved": partial(moved_by_hand, "back"),
-    "a bundle that a person pinned elsewhere": partial(moved_by_hand, "pinned"),
-    "a bundle that a person moved long ago": partial(moved_by_hand, "long ago"),
-    "a bundle asked to move nowhere": partial(moved_by_hand, "nowhere"),
+    "a bundle that a person moved": partial(moved_by_a_person, "back"),
+    "a bundle that a person pinned elsewhere": partial(moved_by_a_person, "pinned"),
+    "a bundle that a person moved long ago": partial(moved_by_a_person, "long ago"),
+    "a bundle asked to move nowhere": partial(moved_by_a_person, "nowhere"),
     "a bundle over the cap of a cycle": partial(capped, "maxMovesPerCycle"),
     "a bundle over the cap of an hour": partial(capped, "maxMovesPerHour", moved=1),
 }
@@ -304,12 +304,12 @@ def test_who_wrote_the_owner_tells_a_person_s_move_from_the_operator_s(
     raw: dict[str, Any],
     by_a_person: bool,  # noqa: FBT001 - a column
 ) -> None:
-    assert (by_hand(raw, bundle("x", "a", **changes), ["a", "b"], []) is not None) is by_a_person
+    assert (manual_move(raw, bundle("x", "a", **changes), ["a", "b"], []) is not None) is by_a_person
 
 
-def test_a_move_by_hand_that_nothing_was_decided_about_is_an_answer() -> None:
+def test_a_manual_move_without_a_decision_is_an_answer() -> None:
     now = bundle("x", "a", assigned_owner="", since=NOW)
-    facts = replace(FACTS, bundle=now, by_hand=by_hand(written_by("trimtab", NOW), now, ["a"], []))
+    facts = replace(FACTS, bundle=now, manual_move=manual_move(written_by("trimtab", NOW), now, ["a"], []))
     answer = BundleStory("x", "a", facts, []).explain()
 
     assert answer is not None
@@ -324,8 +324,8 @@ def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_i
     missing = moving_bundle("x", "a", "zz", assigned_owner="")
 
     def told(now: BundleRecord) -> str:
-        hand = by_hand(written_by("kubectl-edit", NOW), now, ["a", "b"], [record])
-        answer = of_bundle(record, "x", "a", replace(LATER, bundle=now, by_hand=hand)).why_not()
+        hand = manual_move(written_by("kubectl-edit", NOW), now, ["a", "b"], [record])
+        answer = of_bundle(record, "x", "a", replace(LATER, bundle=now, manual_move=hand)).why_not()
         assert answer is not None
         return answer.headline
 
@@ -357,12 +357,12 @@ def test_a_move_that_is_no_longer_where_the_bundle_is_is_told_as_the_past(now: d
     assert said in answer.headline
 
 
-def test_a_move_by_hand_that_was_noted_is_told_while_the_bundle_is_still_there() -> None:
+def test_a_recorded_manual_move_is_explained_while_the_bundle_is_still_there() -> None:
     record = decided(HOT, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
     manual = ManualMove(name=move.name, source=move.destination, destination="a", at=NOW + 60)
-    later = decided(LEVEL, at=NOW + 120).model_copy(update={"by_hand": (manual,)})
+    later = decided(LEVEL, at=NOW + 120).model_copy(update={"manual_moves": (manual,)})
     withdrawn = bundle(move.name, "a", reason="TimedOut", assigned_at=NOW + 200, since=NOW + 60)
     facts = replace(FACTS, bundle=withdrawn)
     answer = BundleStory(move.name, "a", facts, [landed, later]).explain()
@@ -463,7 +463,7 @@ def test_a_moment_is_of_a_history_alone(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_history_tells_what_people_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "public-a-0x00000000-0x80000000"
     manual = ManualMove(name=name, source="b", destination="a", at=AT + 60)
-    record = decided(LEVEL, at=AT + 120).model_copy(update={"by_hand": (manual,)})
+    record = decided(LEVEL, at=AT + 120).model_copy(update={"manual_moves": (manual,)})
     keep(tmp_path, "messaging/main", [2], LEVEL)
     entry = DecisionEntry(record.at, str(record.outcome), 0, record.to_json())
     DecisionHistories(tmp_path).keep_decisions("messaging/main", record.at, [entry])
@@ -551,7 +551,7 @@ def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> 
         assert "; it is on a now" in landed.splitlines()[0]
         assert "; it is on a now, as there is no broker zz" in nowhere.splitlines()[0]
         records = DECISIONS.read(env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"))
-        assert [(m.source, m.destination) for r in records for m in r.by_hand if m.name == name] == [(there, "a")]
+        assert [(m.source, m.destination) for r in records for m in r.manual_moves if m.name == name] == [(there, "a")]
 
     run_policy(HOT, scenario, **eager(maxMovesPerCycle=1))
 

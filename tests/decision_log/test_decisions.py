@@ -14,7 +14,7 @@ from policy_environment import WINDOW, PolicyEnvironment, RunPolicy, refit, run_
 from recorded_decisions import decided
 from records import bundle, moving_bundle
 from trimtab_operator.decision_log.outcome import followed, measured
-from trimtab_operator.decision_log.record import DecisionRecord, Held
+from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove
 from trimtab_operator.decision_log.store import DECISIONS, KEPT, decision_store
 from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
@@ -98,8 +98,16 @@ def test_a_record_of_an_older_version_is_read_with_the_words_of_today(old: str, 
     assert DecisionRecord.from_json(text) == record
 
 
+def test_manual_moves_of_an_older_version_are_read() -> None:
+    move = ManualMove(name="x", source="a", destination="b", at=NOW)
+    record = decided(LEVEL).model_copy(update={"manual_moves": (move,)})
+
+    assert '"manualMoves"' in record.to_json()
+    assert DecisionRecord.from_json(record.to_json().replace("manualMoves", "byHand")) == record
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}'])
-def test_what_is_no_record_is_refused(text: str) -> None:
+def test_text_that_is_not_a_record_is_refused(text: str) -> None:
     with pytest.raises(UnreadableContentError):
         DecisionRecord.from_json(text)
 
@@ -211,7 +219,7 @@ def stored(env: PolicyEnvironment) -> tuple[DecisionRecord, ...]:
 @pytest.mark.apiserver
 def test_the_api_server_holds_the_last_ten_decisions(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        store = decision_store(env.context.api, env.namespace, "main", env.loop.uid)
+        store = decision_store(env.cluster.api, env.namespace, "main", env.loop.uid)
         earlier = tuple(decided(LEVEL, at=NOW - 60 * k) for k in range(KEPT, 0, -1))
         await store.save(earlier)
 
@@ -276,7 +284,7 @@ class KeepingSources(StaticSources):
 @pytest.mark.apiserver
 def test_the_history_has_every_decision_and_what_came_of_each(run_policy: RunPolicy, tmp_path: Path) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        refit(env.context, sources=KeepingSources(env, tmp_path))
+        refit(env.cluster, sources=KeepingSources(env, tmp_path))
         await env.reconcile()
         await env.land()
         env.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
@@ -297,7 +305,7 @@ def test_the_history_has_every_decision_and_what_came_of_each(run_policy: RunPol
 def test_a_disk_that_refuses_keeps_no_policy_from_deciding(run_policy: RunPolicy, tmp_path: Path) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         (tmp_path / "file").write_text("")
-        refit(env.context, sources=KeepingSources(env, tmp_path / "file"))
+        refit(env.cluster, sources=KeepingSources(env, tmp_path / "file"))
         await env.reconcile()
         await env.cycle()
 

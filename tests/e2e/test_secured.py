@@ -76,7 +76,7 @@ class Secured:
 
     def told(self) -> str:
         """Text of the policy's condition; empty if it does not exist."""
-        return "".join(str(found["message"]) for found in linked([], self.env.context.link, 1, time.time()))
+        return "".join(str(found["message"]) for found in linked([], self.env.cluster.link, 1, time.time()))
 
     async def says(self, *words: str) -> None:
         """Wait until the condition contains all of these words."""
@@ -93,7 +93,7 @@ class Secured:
 
     def hops(self, call: str) -> float:
         """Redirects of such calls."""
-        registry = self.env.context.metrics.registry
+        registry = self.env.cluster.metrics.registry
         return registry.get_sample_value("trimtab_pulsar_requests_total", {"call": call, "code": "307"}) or 0
 
 
@@ -133,7 +133,7 @@ def run_policy(
 
 @asynccontextmanager
 async def _secured(env: PolicyEnvironment, brokers: PulsarCluster) -> AsyncIterator[Secured]:
-    context = env.context
+    context = env.cluster
     refit(context, clock=time.monotonic, urls=AllowedUrls.of(["127.0.0.1"]))
     settings = Settings.of(env.policy())
     context.policies.claims["main"], context.policies.settings["main"] = settings.claim, settings

@@ -35,12 +35,12 @@ def test_the_bundles_that_each_broker_serves_are_known_without_a_search(run_poli
         for name, owner in env.owners().items():
             if owner:
                 expected.setdefault(owner, set()).add(name)
-        assert env.context.served == expected
+        assert env.cluster.served == expected
 
         for name in env.bundles():
             env.rest.delete(env.path("bundles", name))
         await env.seen()
-        assert env.context.served == {}
+        assert env.cluster.served == {}
 
     run_policy(LEVEL, scenario)
 
@@ -51,18 +51,18 @@ def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(run
         for name in ("a", "b"):  # they stand for pods that do not exist
             env.rest.patch(env.path("brokers", name, "status"), {"status": {"ready": True}})
         await env.seen()
-        patch = env.context.api.patch
+        patch = env.cluster.api.patch
 
         async def refusing(ref, namespace, name, body, **how):  # noqa: ANN001, ANN003, ANN202  the client's own
             if name == "a":
                 raise RefusedError("403 a webhook says no", status=403)
             return await patch(ref, namespace, name, body, **how)
 
-        env.context.api.patch = refusing  # type: ignore[method-assign]
-        await app.discover_once(env.context)
+        env.cluster.api.patch = refusing  # type: ignore[method-assign]
+        await app.discover_once(env.cluster)
         await env.seen()
 
-        assert {name: broker.ready for name, broker in env.context.stores.brokers.items.items()} == {
+        assert {name: broker.ready for name, broker in env.cluster.stores.brokers.items.items()} == {
             "a": True,
             "b": False,
         }
@@ -79,7 +79,7 @@ def test_a_declared_broker_is_current_once_it_was_read_and_again_after_each_edit
         for edit in ({}, {"schedulable": False}):
             env.rest.patch(env.path("brokers", "declared"), {"spec": edit})
             await env.seen()
-            await app.discover_once(env.context)
+            await app.discover_once(env.cluster)
             found = env.rest.get(env.path("brokers", "declared"))
             assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
 
@@ -95,8 +95,8 @@ def test_discovery_outlives_the_moment_in_which_nothing_may_be_written_any_more(
     async def scenario(env: PolicyEnvironment) -> None:
         env.rest.patch(env.path("brokers", "a", "status"), {"status": {"ready": True}})
         await env.seen()
-        env.context.api.patch = fenced  # type: ignore[method-assign]
-        discovering = asyncio.create_task(app.discover_brokers(env.context))
+        env.cluster.api.patch = fenced  # type: ignore[method-assign]
+        discovering = asyncio.create_task(app.discover_brokers(env.cluster))
         await asyncio.sleep(0.2)
 
         assert not discovering.done()
@@ -143,7 +143,7 @@ def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(run_policy
             return outcome
 
     async def scenario(env: PolicyEnvironment) -> None:
-        context: ClusterState = env.context
+        context: ClusterState = env.cluster
         context.engine.clear()
         refit(context, sources=Cold())
 
@@ -207,17 +207,17 @@ def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
 
     async def scenario(env: PolicyEnvironment) -> None:
         sources = ColdSources(env.source)
-        refit(env.context, sources=sources)
-        elector = Elector(env.context.api, env.namespace, Candidacy(identity="me"), Fence())
-        warming = asyncio.create_task(app.warm_up(env.context))
-        await until("the engine failed", lambda: bool(env.context.process.cold))
+        refit(env.cluster, sources=sources)
+        elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
+        warming = asyncio.create_task(app.warm_up(env.cluster))
+        await until("the engine failed", lambda: bool(env.cluster.process.cold))
 
-        ready, why = app.readiness(env.context, elector)
+        ready, why = app.readiness(env.cluster, elector)
         assert (ready, "the history can't be used: read-only" in why) == (False, True)
-        assert env.context.engine.is_set(), "the cycles go on, and tell what is wrong"
+        assert env.cluster.engine.is_set(), "the cycles go on, and tell what is wrong"
 
         sources.works = True
         await warming
-        assert app.readiness(env.context, elector)[0]
+        assert app.readiness(env.cluster, elector)[0]
 
     run_policy(LEVEL, scenario)

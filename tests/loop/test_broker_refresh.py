@@ -215,6 +215,6 @@ def test_bundles_of_brokers_are_counted_even_if_nothing_can_be_measured(run_poli
         await env.land()
         await env.reconcile(after=10)
 
-        assert broker_columns(env, "a")[0] == len(env.context.served["a"]) < 8
+        assert broker_columns(env, "a")[0] == len(env.cluster.served["a"]) < 8
 
     run_policy(HOT, scenario)

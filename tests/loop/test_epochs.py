@@ -51,12 +51,12 @@ def exchanged(load: ClusterLoad) -> ClusterLoad:
 def lead(env: PolicyEnvironment, identity: str, epoch: int) -> None:
     """Another process leads from now on, and knows nothing but what the API server holds."""
     env.restart()
-    env.context.process.leader, env.context.process.epoch = identity, epoch
+    env.cluster.process.leader, env.cluster.process.epoch = identity, epoch
 
 
 def test_no_one_ever_wrote_and_the_first_epoch_is_1(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        assert await unused_epoch(env.context) == 1
+        assert await unused_epoch(env.cluster) == 1
 
     run_policy(LEVEL, scenario)
 
@@ -67,7 +67,7 @@ def test_an_unused_epoch_is_above_what_bundles_carry_though_all_memory_is_gone(r
         assign(env, first, 41)
         await env.seen()
 
-        assert await unused_epoch(env.context) == 42
+        assert await unused_epoch(env.cluster) == 42
 
     run_policy(LEVEL, scenario)
 
@@ -78,7 +78,7 @@ def test_an_unused_epoch_is_above_that_of_a_leader_who_wrote_no_bundle(run_polic
         await env.reconcile()
         assert env.memory()["epoch"] == 7
 
-        assert await unused_epoch(env.context) == 8
+        assert await unused_epoch(env.cluster) == 8
 
     run_policy(LEVEL, scenario)
 
@@ -188,9 +188,9 @@ def test_beginning_to_lead_is_reported_by_an_event_on_the_lease_and_a_metric(run
         )
         lead(env, "x", 3)
 
-        await announce(env.context, lease)
+        await announce(env.cluster, lease)
 
         assert ("LeaderElected", "x leads, epoch 3") in env.events()
-        assert b"trimtab_leader 1.0" in env.context.metrics.text()
+        assert b"trimtab_leader 1.0" in env.cluster.metrics.text()
 
     run_policy(LEVEL, scenario)

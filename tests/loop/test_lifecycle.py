@@ -25,7 +25,7 @@ async def ready(env: PolicyEnvironment, brokers: str, *, is_ready: bool) -> None
 
 
 def held_back(env: PolicyEnvironment, reason: str) -> float:
-    found = env.context.metrics.registry.get_sample_value(
+    found = env.cluster.metrics.registry.get_sample_value(
         "trimtab_held_back_total", {"policy": "main", "reason": reason}
     )
     return found or 0.0
@@ -62,7 +62,7 @@ def test_a_mass_failure_stops_everything_says_so_everywhere_and_ends_by_itself(r
 async def moving(env: PolicyEnvironment) -> list[str]:
     """Names of the bundles that a cycle moves, on their way."""
     await env.reconcile()
-    flying = sorted(env.context.pending_moves.open)
+    flying = sorted(env.cluster.pending_moves.open)
     assert flying
     assert env.status()["inFlight"] == len(flying)
     return flying
@@ -78,8 +78,8 @@ def test_a_bundle_that_is_deleted_while_it_moves_ends_its_move_and_is_not_create
 
         assert gone not in env.bundles()
         assert set(others) <= set(env.bundles())
-        assert gone not in env.context.pending_moves.open
-        assert gone not in env.context.pending_moves.landed
+        assert gone not in env.cluster.pending_moves.open
+        assert gone not in env.cluster.pending_moves.landed
         assert env.condition("Ready")[0] == "True"
         assert "InternalError" not in {reason for reason, _ in env.events()}
 
@@ -90,7 +90,7 @@ def test_a_namespace_that_is_deleted_while_its_bundles_move_leaves_nothing_behin
     async def scenario(env: PolicyEnvironment) -> None:
         flying = await moving(env)
         env.rest.delete(env.path("topicnamespaces", "public-a"))
-        spaces = env.context.stores.topic_namespaces.items
+        spaces = env.cluster.stores.topic_namespaces.items
         await until("the store shows it", lambda: "public-a" not in spaces)
         await env.reconcile(after=1)  # its bundles are still there for a moment
         half = [name for name in env.bundles() if name.startswith("public-a-")]
@@ -103,7 +103,7 @@ def test_a_namespace_that_is_deleted_while_its_bundles_move_leaves_nothing_behin
 
         assert flying
         assert not [name for name in env.bundles() if name.startswith("public-a-")]
-        assert not set(env.context.pending_moves.open) | set(env.context.pending_moves.landed)
+        assert not set(env.cluster.pending_moves.open) | set(env.cluster.pending_moves.landed)
         assert env.status()["inFlight"] == 0
         assert "InternalError" not in {reason for reason, _ in env.events()}
 
@@ -115,7 +115,7 @@ async def discovered(env: PolicyEnvironment, name: str) -> None:
     body: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": LABELS}}
     body["spec"] = {"containers": [{"name": "broker", "image": "none"}]}
     env.rest.create(f"/api/v1/namespaces/{env.namespace}/pods", body)
-    await until("the pod is seen", lambda: name in env.context.stores.pods.items)
+    await until("the pod is seen", lambda: name in env.cluster.stores.pods.items)
     await look(env)
 
 
@@ -123,8 +123,8 @@ async def look(env: PolicyEnvironment, *, after: float = 0.0) -> set[str]:
     """Compare pods and Brokers; the Brokers there are then."""
     env.clock += after
     await env.seen()
-    env.context.share_out()
-    await discover_once(env.context)
+    env.cluster.share_out()
+    await discover_once(env.cluster)
     await env.seen()
     return set(env.versions("brokers"))
 
@@ -141,7 +141,7 @@ def test_a_discovered_broker_is_forgotten_once_its_pod_is_gone_for_good_and_it_o
         env.rest.patch(env.path("bundles", kept, "status"), {"status": {"owner": "busy", "state": "Owned"}})
         for name in ("idle", "busy", "mine"):
             env.rest.delete(f"/api/v1/namespaces/{env.namespace}/pods/{name}?gracePeriodSeconds=0")
-        await until("the pods are gone", lambda: not env.context.stores.pods.items)
+        await until("the pods are gone", lambda: not env.cluster.stores.pods.items)
 
         everybody = {"a", "b", "c", "idle", "busy", "mine"}
         assert await look(env) == everybody

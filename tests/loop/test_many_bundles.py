@@ -79,7 +79,7 @@ def test_a_large_plan_keeps_to_its_caps_and_leaves_what_others_changed_meanwhile
 ) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         assert isinstance(env, Crowd)
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
         taken = [env.names[move.bundle] for move in foreseen.plan.moves[:TAKEN]]
         env.source = Meanwhile(env.load, lambda: [env.give(name, "b") for name in taken])
 

@@ -27,13 +27,13 @@ PAIR = with_bundles(
 async def ask(env: PolicyEnvironment, space: str, **spec: Any) -> None:
     """A person edits the TopicNamespace, and the operator has seen it."""
     found = env.rest.patch(env.path("topicnamespaces", space), {"spec": spec})
-    await shown(env.context.stores.topic_namespaces.items, space, found)
+    await shown(env.cluster.stores.topic_namespaces.items, space, found)
 
 
 async def describe(env: PolicyEnvironment, name: str, **spec: Any) -> None:
     """A person says what a broker is, and the operator has seen it."""
     found = env.rest.patch(env.path("brokers", name), {"spec": spec})
-    await shown(env.context.stores.brokers.items, name, found)
+    await shown(env.cluster.stores.brokers.items, name, found)
 
 
 async def shown(items: Any, name: str, found: Any) -> None:
@@ -43,9 +43,9 @@ async def shown(items: Any, name: str, found: Any) -> None:
 
 async def examine(env: PolicyEnvironment) -> None:
     """The operator looks at what is asked; what it writes has been seen."""
-    await Examiner(env.context).examine()
+    await Examiner(env.cluster).examine()
     versions = env.versions("topicnamespaces")
-    items = env.context.stores.topic_namespaces.items
+    items = env.cluster.stores.topic_namespaces.items
     await until("the store shows them", lambda: {n: r.resource_version for n, r in items.items()} == versions)
 
 
@@ -311,7 +311,7 @@ def test_a_missing_broker_that_appears_mends_the_isolation(run_policy: RunPolicy
                 "spec": {"pod": "late"},
             },
         )
-        items = env.context.stores.brokers.items
+        items = env.cluster.stores.brokers.items
         await until("the broker is seen", lambda: made["metadata"]["name"] in items)
         await examine(env)
 
@@ -327,15 +327,15 @@ def test_the_running_operator_tells_without_any_policy_and_one_refusal_is_not_th
         env.rest.delete(env.path("balancingpolicies", "main"))
         for space in ("public-a", "public-b"):
             await ask(env, space, isolation={"primary": ["nobody"]})
-        patch = env.context.api.patch
+        patch = env.cluster.api.patch
 
         async def refusing(ref, namespace, name, body, **how):  # noqa: ANN001, ANN003, ANN202  the client's own
             if name == "public-a":
                 raise RefusedError("403 a webhook says no", status=403)
             return await patch(ref, namespace, name, body, **how)
 
-        env.context.api.patch = refusing  # type: ignore[method-assign]
-        running = asyncio.create_task(app.examine_topic_namespaces(env.context))
+        env.cluster.api.patch = refusing  # type: ignore[method-assign]
+        running = asyncio.create_task(app.examine_topic_namespaces(env.cluster))
         await until("the problem is told", lambda: valid(env, "public-b")[0] == "False")
         running.cancel()
         await asyncio.wait({running})

@@ -52,7 +52,7 @@ def test_a_policy_paused_by_annotation_while_its_cluster_is_measured_moves_nothi
 
 def test_a_policy_edited_while_its_status_is_written_is_reported_all_the_same(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        get = env.context.api.get
+        get = env.cluster.api.get
 
         async def edited_after(*what: Any) -> Any:
             found = await get(*what)
@@ -62,7 +62,7 @@ def test_a_policy_edited_while_its_status_is_written_is_reported_all_the_same(ru
             return found
 
         await env.reconcile()
-        env.context.api.get = edited_after  # type: ignore[method-assign]
+        env.cluster.api.get = edited_after  # type: ignore[method-assign]
         await env.cycle()
 
         assert env.requests["edited"] == 1
@@ -112,18 +112,18 @@ def test_a_loop_that_ends_late_does_not_deafen_its_successor(run_policy: RunPoli
         stop_old, stop_new = asyncio.Event(), asyncio.Event()
         old = asyncio.create_task(env.loop.run(stop_old))
         await asyncio.sleep(0.1)
-        fresh = PolicyLoop("main", env.loop.uid, env.context, env.loop.read)
+        fresh = PolicyLoop("main", env.loop.uid, env.cluster, env.loop.read)
         new = asyncio.create_task(fresh.run(stop_new))
         await asyncio.sleep(0.1)
 
         stop_old.set()
         await old
 
-        assert env.context.policies.wakers == {"main": fresh.wake}
-        assert "main" in env.context.policies.settings
+        assert env.cluster.policies.wakers == {"main": fresh.wake}
+        assert "main" in env.cluster.policies.settings
         stop_new.set()
         await new
-        assert env.context.policies.wakers == {}
+        assert env.cluster.policies.wakers == {}
 
     run_policy(LEVEL, scenario)
 

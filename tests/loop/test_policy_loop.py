@@ -82,7 +82,7 @@ def test_dry_run_shows_the_moves_and_touches_no_bundle(run_policy: RunPolicy) ->
 
 def test_a_bundle_that_another_client_changed_meanwhile_keeps_that_change(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
         first, *others = [env.names[move.bundle] for move in foreseen.plan.moves]
         assert others
         env.source = Meanwhile(env.load, lambda: env.give(first, "b"))
@@ -106,7 +106,7 @@ def test_a_bundle_that_another_client_changed_meanwhile_keeps_that_change(run_po
 
 def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
         first, *others = [env.names[move.bundle] for move in foreseen.plan.moves]
         env.source = Meanwhile(env.load, lambda: env.rest.delete(env.path("bundles", first)))
 
@@ -244,7 +244,7 @@ def test_a_restart_on_an_idle_cluster_writes_no_broker(run_policy: RunPolicy) ->
 
 def test_what_is_predicted_is_what_the_next_cycle_does(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
         assert foreseen.plan.moves
 
         await env.reconcile()

@@ -20,7 +20,7 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 
 async def previewed_and_done(env: PolicyEnvironment) -> tuple[Preview, int, str]:
     """A preview, then of the cycle after it the number of planned moves and the reason not to act."""
-    foreseen = await preview(env.context, "main")
+    foreseen = await preview(env.cluster, "main")
     await env.reconcile()
     return foreseen, env.status()["proposal"]["total"], env.condition("Acting")[1]
 
@@ -53,10 +53,10 @@ def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
         full, name = next(iter(env.names.items()))
         state = await env.loop.memory.recall()
         await env.loop.memory.keep(replace(state, quarantine={name: env.clock + 3600}))
-        env.context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
-        env.context.link.cross_check.compared["a"] = Compared(shown=9000.0, reported=0.0, at=200.0, odd=4)
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
+        env.cluster.link.cross_check.compared["a"] = Compared(shown=9000.0, reported=0.0, at=200.0, odd=4)
 
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
 
         load = foreseen.snapshot.load
         assert load.withheld == {full: Reason.QUARANTINED}
@@ -68,7 +68,7 @@ def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
 
 def test_a_refusal_is_that_of_the_operator(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
         await env.reconcile()
 
         assert foreseen.refusal is not None

@@ -19,7 +19,7 @@ FIRST, SECOND = {"names": ["a", "b"]}, {"names": ["c", "d"]}
 async def add_bundle(env: PolicyEnvironment) -> None:
     """There is a bundle `new-bundle`, the only one of its namespace, that nobody owns yet."""
     env.rest.create(env.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="new"))
-    await until("its namespace is known", lambda: "t-new" in env.context.stores.topic_namespaces.items)
+    await until("its namespace is known", lambda: "t-new" in env.cluster.stores.topic_namespaces.items)
     full = "t/new/0x00000000_0xffffffff"
     env.names[full] = "new-bundle"
     env.add_bundle(full, "")
@@ -161,7 +161,7 @@ def test_a_policy_that_is_edited_wrongly_still_gives_owners_to_its_bundles(run_p
 
 def gauges(env: PolicyEnvironment) -> list[bytes]:
     """The metrics that say how things are, and not how often something happened."""
-    lines = env.context.metrics.text().splitlines()
+    lines = env.cluster.metrics.text().splitlines()
     counted = (b"_total", b"_created", b"_bucket", b"_count", b"_sum")
     return [line for line in lines if not any(word in line for word in counted)]
 
@@ -173,7 +173,7 @@ def test_when_a_policy_goes_its_brokers_are_free_for_another(run_policy: RunPoli
         await second.reconcile()
         assert env.condition("Valid", "second") == ("False", "InvalidPolicy")
 
-        env.context.leave("main")
+        env.cluster.leave("main")
         assert b'policy="main"' not in b"".join(gauges(env))
         await second.reconcile()
         assert env.condition("Ready", "second") == ("True", "Cycled")

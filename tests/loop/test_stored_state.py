@@ -76,11 +76,11 @@ def test_a_policy_with_the_longest_name_remembers_too(run_policy: RunPolicy) -> 
     async def scenario(env: PolicyEnvironment) -> None:
         names = ["p" * LONGEST, "p" * (LONGEST - 1) + "q"]
         for epoch, name in enumerate(names, start=1):
-            store = PolicyStateStore(env.context.api, env.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
+            store = PolicyStateStore(env.cluster.api, env.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
             assert await store.load() == PolicyState()
             await store.save(PolicyState(epoch=epoch))
 
-        found = [await PolicyStateStore(env.context.api, env.namespace, name, "uid").load() for name in names]
+        found = [await PolicyStateStore(env.cluster.api, env.namespace, name, "uid").load() for name in names]
 
         assert [remembered.epoch for remembered in found] == [1, 2]
 
@@ -89,7 +89,7 @@ def test_a_policy_with_the_longest_name_remembers_too(run_policy: RunPolicy) -> 
 
 def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_back(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        store = PolicyStateStore(env.context.api, env.namespace, "main", env.loop.uid)
+        store = PolicyStateStore(env.cluster.api, env.namespace, "main", env.loop.uid)
         await store.save(PolicyState(epoch=1))
         env.requests.clear()
 
@@ -105,7 +105,7 @@ def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_bac
 
 def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        early, late = (PolicyStateStore(env.context.api, env.namespace, "main", env.loop.uid) for _ in range(2))
+        early, late = (PolicyStateStore(env.cluster.api, env.namespace, "main", env.loop.uid) for _ in range(2))
         await early.save(PolicyState(epoch=1))
         await late.load()
         await late.save(PolicyState(epoch=2))
@@ -123,7 +123,7 @@ def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(run_
         await env.reconcile()
         assert env.memory()["moves"]
         env.rest.delete(env.path("balancingpolicies", "main"))
-        env.context.leave("main")
+        env.cluster.leave("main")
         env.loop = env.add_policy(mode="DryRun")
         await env.reconcile(after=1)
 
@@ -136,7 +136,7 @@ def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(run_
 
 def test_a_memory_that_a_person_edited_is_written_over(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        store = PolicyStateStore(env.context.api, env.namespace, "main", env.loop.uid)
+        store = PolicyStateStore(env.cluster.api, env.namespace, "main", env.loop.uid)
         await store.save(PolicyState(epoch=1))
         path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-memory-main"
         env.rest.patch(path, {"metadata": {"labels": {"seen-by": "me"}}})

@@ -39,7 +39,7 @@ def put(env: PolicyEnvironment, name: str = "prometheus", *, released: str = "tr
 
 def used(env: PolicyEnvironment) -> Credentials:
     """The credentials that the source was opened with last."""
-    settings: dict[str, Any] = env.context.sources.settings  # type: ignore[attr-defined]
+    settings: dict[str, Any] = env.cluster.sources.settings  # type: ignore[attr-defined]
     credentials: Credentials = settings[f"{env.namespace}/main"].credentials
     return credentials
 
@@ -135,14 +135,14 @@ def test_a_secret_that_cant_be_used_is_a_condition_and_upkeep_goes_on(
 
 def test_an_operator_that_may_not_read_secrets_says_so(run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        get = env.context.api.get
+        get = env.cluster.api.get
 
         async def forbidden(ref: Any, namespace: str, name: str) -> Any:
             if ref.plural == "secrets":
                 raise RefusedError("secrets is forbidden", status=403, reason="Forbidden")
             return await get(ref, namespace, name)
 
-        monkeypatch.setattr(env.context.api, "get", forbidden)
+        monkeypatch.setattr(env.cluster.api, "get", forbidden)
         await env.reconcile()
         assert "Secret prometheus can't be read: secrets is forbidden" in told(env)
 
@@ -169,7 +169,7 @@ def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(run_pol
         await env.reconcile()
         assert env.condition("Valid") == ("False", "InvalidPolicy")
         assert told(env) == "source.prometheus.queries.cpu is refused: parse error"
-        settings = env.context.sources.settings[f"{env.namespace}/main"]  # type: ignore[attr-defined]
+        settings = env.cluster.sources.settings[f"{env.namespace}/main"]  # type: ignore[attr-defined]
         assert settings.queries == (("cpu", "oops("), ("bundle_rate_in", "x"))
 
     queries = {"cpu": "oops(", "bundleRateIn": "x"}

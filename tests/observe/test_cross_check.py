@@ -115,9 +115,9 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(run_pol
     told = {"a": 5.0, "b": 900.0, "c": 2000.0, "d": 0.0}
 
     async def scenario(env: PolicyEnvironment) -> None:
-        link = env.context.link
+        link = env.cluster.link
         env.source = StaticSource(showing(HOT, **SAME))
-        env.context.relink()
+        env.cluster.relink()
         await env.reconcile()
         link.ids, link.problem, link.own_balancer = (
             dict.fromkeys(NAMES, "id"),

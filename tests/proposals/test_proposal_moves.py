@@ -46,7 +46,7 @@ async def blocked_by(env: PolicyEnvironment, move: dict[str, str], how: str) -> 
         env.give(move["bundle"], "b" if move["destination"] == "c" else "c")
     elif how in NAMESPACE_CHANGES:
         space = env.bundles()[move["bundle"]]["spec"]["topicNamespace"]
-        spaces = env.context.stores.topic_namespaces.items
+        spaces = env.cluster.stores.topic_namespaces.items
         before = spaces[space].policy
         env.rest.patch(env.path("topicnamespaces", space), {"spec": NAMESPACE_CHANGES[how]})
         await until("the store shows it", lambda: spaces[space].policy != before)

@@ -189,7 +189,7 @@ def test_the_next_plan_is_offered_once_the_last_one_is_done(run_policy: RunPolic
 def test_a_landing_wakes_the_loop_for_the_next_move(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await approved(env)
-        env.context.policies.wakers["main"] = env.loop.wake
+        env.cluster.policies.wakers["main"] = env.loop.wake
         env.loop.wake.clear()
 
         await env.land()
@@ -248,8 +248,8 @@ def test_what_was_approved_rests_when_an_older_policy_takes_over_in_the_middle_o
         env.source = slow = Slow(env.load)
         measuring = asyncio.create_task(env.cycle())
         await until("the cycle measures", lambda: env.loop.cluster.clock() > NOW + 60)
-        env.context.policies.claims["older"] = Claim("older", "1970")
-        env.context.share_out()
+        env.cluster.policies.claims["older"] = Claim("older", "1970")
+        env.cluster.share_out()
 
         await env.land()
         await asyncio.sleep(0.3)
@@ -266,11 +266,11 @@ def test_nothing_is_ready_to_be_approved_while_an_older_policy_has_the_brokers(r
     async def scenario(env: PolicyEnvironment) -> None:
         first = await offered(env)
 
-        env.context.policies.claims["older"] = Claim("older", "1970")
+        env.cluster.policies.claims["older"] = Claim("older", "1970")
         await env.reconcile(after=2)
         assert env.condition("ProposalReady") == ("False", "InvalidPolicy")
 
-        env.context.leave("older")
+        env.cluster.leave("older")
         await env.reconcile(after=2)
         assert env.condition("ProposalReady") == ("True", "ProposalReady")
         assert proposal(env)["id"] == first["id"]

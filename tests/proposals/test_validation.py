@@ -58,7 +58,7 @@ def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     moves = tuple(replace(MOVE, bundle=f"t/n/{row}") for row in range(1000))
     names = tuple("b" for _ in moves)
     offered = Proposal("p", 1, 0.0, 1.0, moves, (), names, ("x", "y"), (), (), Cost(0, 0))
-    context: Any = env().context
+    context: Any = env().cluster
     context.now, context.brokers_of = lambda: 0.0, lambda _: {name: broker(name, ready=False) for name in "xyz"}
     context.departures = lambda _: Departures()
     run = PolicyRun(SETTINGS, DryRunActuator(), StaticSource(cluster()), PolicyState())

@@ -37,10 +37,10 @@ class Running:
 
     def __init__(self, env: PolicyEnvironment, fake: FakePulsar) -> None:
         self.env, self.fake, self.opened, self.ended = env, fake, 0, 0
-        self.context, self.link = env.context, env.context.link
-        refit(self.context, clock=time.monotonic, now=time.time)
-        refit(self.context, urls=AllowedUrls.of(["127.0.0.1"]))
-        self.bridge = Bridge(self.context, Fence(), self._parts)
+        self.cluster, self.link = env.cluster, env.cluster.link
+        refit(self.cluster, clock=time.monotonic, now=time.time)
+        refit(self.cluster, urls=AllowedUrls.of(["127.0.0.1"]))
+        self.bridge = Bridge(self.cluster, Fence(), self._parts)
 
     def _parts(self, _context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
         self.opened += 1
@@ -55,7 +55,7 @@ class Running:
     def take(self) -> None:
         """What the policy's loop does with the policy as it is now."""
         settings = Settings.of(self.env.policy())
-        self.context.policies.claims["main"], self.context.policies.settings["main"] = settings.claim, settings
+        self.cluster.policies.claims["main"], self.cluster.policies.settings["main"] = settings.claim, settings
 
     def name(self, **pulsar: Any) -> None:
         """Have the policy name the cluster so."""
@@ -118,7 +118,7 @@ def test_the_client_opens_when_a_policy_names_a_cluster_and_closes_when_none_doe
         await r.answers()
         assert (r.opened, r.link.policy) == (1, "main")
         r.link.ids = {"a": r.fake.ids[0]}
-        r.context.leave("main")
+        r.cluster.leave("main")
         await until("it is closed", lambda: r.bridge.admin is None)
         assert (r.link.spec, r.link.ids, r.ended) == (None, None, 1)
 
@@ -153,7 +153,7 @@ def test_a_cluster_that_does_not_answer_is_reported_and_asked_again(run: Run) ->
 @pytest.mark.apiserver
 def test_a_url_that_is_not_allowed_is_reported_and_no_secret_is_read(run: Run) -> None:
     async def scenario(r: Running) -> None:
-        refit(r.context, urls=AllowedUrls.of([]))
+        refit(r.cluster, urls=AllowedUrls.of([]))
         r.name(auth=TOKEN)
         await r.problem("--allow-url 127.0.0.1")
         assert r.fake.requests == []

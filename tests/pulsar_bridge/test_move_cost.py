@@ -147,7 +147,7 @@ def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_
     brokers: Any = Brokers({"persistent://t/n/x": topic([0.125], [0.25])})
 
     async def scenario(env: PolicyEnvironment) -> None:
-        costs, found = MoveCostController(env.context, brokers), landing(env)
+        costs, found = MoveCostController(env.cluster, brokers), landing(env)
         running = asyncio.create_task(costs.run())
         space = env.path("topicnamespaces", found.namespace)
         for count in (1, 2):
@@ -160,12 +160,12 @@ def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_
         running.cancel()
         known = {"median": 0.125, "longest": 0.125, "moves": 2}
         assert env.rest.get(space)["status"]["moveCost"]["publishGap"] == known
-        assert b"trimtab_move_interruption_seconds_count 2.0" in env.context.metrics.text()
+        assert b"trimtab_move_interruption_seconds_count 2.0" in env.cluster.metrics.text()
 
-        assert env.context.move_costs() is None
-        env.context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
+        assert env.cluster.move_costs() is None
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
         await env.seen()
-        told = env.context.move_costs()
+        told = env.cluster.move_costs()
         assert told is not None
         assert str(cost([found.full_name], env.load, told)).endswith(
             "publishers for about 0.12 s, 0.12 s the longest sampled"

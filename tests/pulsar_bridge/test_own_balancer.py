@@ -39,7 +39,7 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 
         async def whole(env: PolicyEnvironment) -> None:
             take(env)
-            await scenario(env, pulsar, OwnBalancerController(env.context, pulsar))  # type: ignore[arg-type]
+            await scenario(env, pulsar, OwnBalancerController(env.cluster, pulsar))  # type: ignore[arg-type]
 
         spec = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
         run_scenario(trimtab_crds, kube_namespace, LOAD, whole, mode=mode, **spec)
@@ -50,9 +50,9 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 def take(env: PolicyEnvironment, name: str = "main") -> None:
     """What the loop and the runner do with the policy as it is now."""
     settings = Settings.of(env.policy(name))
-    env.context.policies.claims[name], env.context.policies.settings[name] = settings.claim, settings
-    env.context.share_out()
-    env.context.link.spec, env.context.link.policy = settings.pulsar, name
+    env.cluster.policies.claims[name], env.cluster.policies.settings[name] = settings.claim, settings
+    env.cluster.share_out()
+    env.cluster.link.spec, env.cluster.link.policy = settings.pulsar, name
 
 
 async def kept(env: PolicyEnvironment) -> Any:
@@ -61,7 +61,7 @@ async def kept(env: PolicyEnvironment) -> Any:
 
 
 async def stored(env: PolicyEnvironment) -> FoundSettings | None:
-    return await found_settings_store(env.context.api, env.namespace).load()
+    return await found_settings_store(env.cluster.api, env.namespace).load()
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
@@ -70,7 +70,7 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
 
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert await kept(env) == {SHEDDING: None, SPLITTING: None}
-        state = env.context.link.own_balancer
+        state = env.cluster.link.own_balancer
         assert (state.disabled, state.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
         assert [reason for reason, _ in env.events()] == ["SwitchedOff"]
 
@@ -87,7 +87,7 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 
         assert pulsar.written == []
         assert await kept(env) is None
-        state = env.context.link.own_balancer
+        state = env.cluster.link.own_balancer
         assert state.disabled is False
         assert f"{SPLITTING} is on at a, b; {SHEDDING} is on at a, b" in state.text
         assert "ownBalancing: SwitchOff" in state.text
@@ -98,7 +98,7 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
     async def scenario(env: PolicyEnvironment, _pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         await wheel.check()
-        state = env.context.link.own_balancer
+        state = env.cluster.link.own_balancer
         assert state.disabled is False
         assert state.text.startswith(f"{SHEDDING} is on at b; ")
 
@@ -111,7 +111,7 @@ def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) 
         await wheel.check()
         assert pulsar.written == []
         assert await kept(env) is None
-        assert env.context.link.own_balancer.disabled is True
+        assert env.cluster.link.own_balancer.disabled is True
 
     off = {"sheds": "false", "splits": "banana"}
     steer(scenario, a=off, b=off)
@@ -122,7 +122,7 @@ def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
         await wheel.check()
         pulsar.deaf.add("b")
         await wheel.check()
-        state = env.context.link.own_balancer
+        state = env.cluster.link.own_balancer
         assert state.disabled is None
         assert "b (b does not answer)" in state.text
 
@@ -138,11 +138,11 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 
         env.edit(**edit)
         take(env)
-        await OwnBalancerController(env.context, pulsar).check()  # type: ignore[arg-type]  another client for another spec
+        await OwnBalancerController(env.cluster, pulsar).check()  # type: ignore[arg-type]  another client for another spec
 
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await kept(env) is None
-        assert env.context.link.own_balancer.disabled is False
+        assert env.cluster.link.own_balancer.disabled is False
 
     steer(scenario)
 
@@ -170,17 +170,17 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
         await wheel.check()
         for _ in range(2):
             pulsar.dynamic[SHEDDING] = "true"
-            await OwnBalancerController(env.context, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
+            await OwnBalancerController(env.cluster, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
             assert pulsar.dynamic[SHEDDING] == "false"
-            assert env.context.link.own_balancer.disabled is True
+            assert env.cluster.link.own_balancer.disabled is True
 
         for value in ("true", "tRue"):
             pulsar.dynamic[SHEDDING] = value
             await wheel.check()
             assert pulsar.dynamic[SHEDDING] == value
-            assert env.context.link.own_balancer.disabled is False
-            assert "only shows plans" in env.context.link.own_balancer.text
-        assert env.context.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
+            assert env.cluster.link.own_balancer.disabled is False
+            assert "only shows plans" in env.cluster.link.own_balancer.text
+        assert env.cluster.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
 
         env.clock += 3700
         await wheel.check()
@@ -196,10 +196,10 @@ def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer)
             pulsar.failing = writes
             for _ in range(writes):
                 await wheel._check_safely()
-                assert "metadata store is slow" in env.context.link.own_balancer.text
+                assert "metadata store is slow" in env.cluster.link.own_balancer.text
             await wheel.check()
             assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
-            assert env.context.link.own_balancer.disabled is True
+            assert env.cluster.link.own_balancer.disabled is True
 
         await failing(4)
         assert "PulsarBalancerActive" not in [reason for reason, _ in env.events()]
@@ -221,17 +221,17 @@ def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[s
         take(env)
         await wheel.check()
         assert (found := await stored(env)) is not None
-        assert found.pulsar != env.context.link.spec  # not by the client of what it said before
+        assert found.pulsar != env.cluster.link.spec  # not by the client of what it said before
 
         pulsar.deaf = {"a", "b"}
-        anew = OwnBalancerController(env.context, pulsar)  # type: ignore[arg-type]
+        anew = OwnBalancerController(env.cluster, pulsar)  # type: ignore[arg-type]
         await anew.check()
         assert await stored(env) == found  # nor before it is known to serve
 
         pulsar.deaf = {"b"}
         pulsar.broker("c")
         await anew.check()
-        assert await stored(env) == replace(found, pulsar=env.context.link.spec, brokers=frozenset("abc"))
+        assert await stored(env) == replace(found, pulsar=env.cluster.link.spec, brokers=frozenset("abc"))
 
     steer(scenario)
 
@@ -253,7 +253,7 @@ def test_a_configmap_that_another_client_deletes_is_written_again_as_long_as_it_
         await wheel.check()
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await stored(env) is None
-        assert env.context.link.switched_off is False
+        assert env.cluster.link.switched_off is False
 
     steer(scenario)
 
@@ -263,13 +263,13 @@ def test_what_was_seen_of_one_cluster_is_not_reported_of_the_next(steer: Steer) 
         async def brokers() -> frozenset[str]:
             env.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
             settings = Settings.of(env.policy())
-            env.context.link.lead_to(settings.pulsar, "main")
+            env.cluster.link.lead_to(settings.pulsar, "main")
             return frozenset("ab")
 
         pulsar.brokers = brokers  # type: ignore[method-assign]
         await wheel.check()
 
-        assert env.context.link.own_balancer.disabled is None
+        assert env.cluster.link.own_balancer.disabled is None
 
     off = {"sheds": "false", "splits": "false"}
     steer(scenario, a=off, b=off)
@@ -287,7 +287,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
         await wheel.check()
 
         assert pulsar.written == []
-        assert env.context.link.own_balancer.disabled is False
+        assert env.cluster.link.own_balancer.disabled is False
 
     steer(scenario, mode="DryRun", own="Verify")
 
@@ -296,11 +296,11 @@ def test_a_cluster_that_does_not_answer_is_reported_and_examined_again(steer: St
     async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
         pulsar.ids.clear()
         running = asyncio.create_task(wheel.run())
-        await until("that is told", lambda: "no active broker" in env.context.link.own_balancer.text)
+        await until("that is told", lambda: "no active broker" in env.cluster.link.own_balancer.text)
         pulsar.broker("a")
         env.edit(interval="61s")
         take(env)
-        await until("the broker is read", lambda: env.context.link.own_balancer.disabled)
+        await until("the broker is read", lambda: env.cluster.link.own_balancer.disabled)
         running.cancel()
 
     steer(scenario)
@@ -313,7 +313,7 @@ def test_a_damaged_configmap_is_reported_and_nothing_is_touched(steer: Steer) ->
         env.rest.create(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}})
         await wheel._check_safely()
         assert pulsar.written == []
-        assert env.context.link.own_balancer.disabled is None
-        assert "not what Trimtab writes" in env.context.link.own_balancer.text
+        assert env.cluster.link.own_balancer.disabled is None
+        assert "not what Trimtab writes" in env.cluster.link.own_balancer.text
 
     steer(scenario)

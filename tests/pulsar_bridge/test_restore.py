@@ -38,9 +38,9 @@ async def left_behind(env: PolicyEnvironment, brokers: SettingsBrokers) -> Balan
     """What an operator has kept that is no more; the one that is there now."""
     brokers.dynamic[SHEDDING] = "false"
     found = FoundSettings(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
-    await found_settings_store(env.context.api, env.namespace).save(found)
-    refit(env.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
-    return BalancerRelease(env.context, lambda _write: None)
+    await found_settings_store(env.cluster.api, env.namespace).save(found)
+    refit(env.cluster, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
+    return BalancerRelease(env.cluster, lambda _write: None)
 
 
 def moving(url: str) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def test_it_is_put_back_where_no_policy_has_it_off(run_policy: RunPolicy) -> Non
             release = await left_behind(env, brokers)
             await release.check()
             assert brokers.dynamic == {}
-            assert await found_settings_store(env.context.api, env.namespace).load() is None
-            assert env.context.link.switched_off is False
+            assert await found_settings_store(env.cluster.api, env.namespace).load() is None
+            assert env.cluster.link.switched_off is False
 
     run_policy(LOAD, scenario)
 
@@ -80,9 +80,9 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(run_policy:
         with settings_brokers(defaults()) as brokers:
             release, store = (
                 await left_behind(env, brokers),
-                found_settings_store(env.context.api, env.namespace),
+                found_settings_store(env.cluster.api, env.namespace),
             )
-            link = env.context.link
+            link = env.cluster.link
             link.found, link.switched_off = await store.load(), True
             await store.delete()
 
@@ -113,7 +113,7 @@ def test_a_policy_that_is_refused_does_not_keep_it_off(run_policy: RunPolicy) ->
 @pytest.mark.parametrize("way", ["it answers", "it is gone"])
 def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(run_policy: RunPolicy, way: str) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        context, pulsar = env.context, InMemoryPulsar()
+        context, pulsar = env.cluster, InMemoryPulsar()
         pulsar.broker("other")
         with settings_brokers(defaults()) as brokers:
             release = await left_behind(env, brokers)
@@ -146,7 +146,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(ru
 
 def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_back(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        context, pulsar = env.context, InMemoryPulsar()
+        context, pulsar = env.cluster, InMemoryPulsar()
         with settings_brokers(defaults()) as brokers:
             await left_behind(env, brokers)
         context.link.lead_to(Settings.of(env.policy()).pulsar, "main")
@@ -191,15 +191,15 @@ def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_not
             with pytest.raises(FencedError):
                 await release.check()
 
-            refit(env.context, urls=AllowedUrls.of(()))
+            refit(env.cluster, urls=AllowedUrls.of(()))
             with pytest.raises(RefusedUrlError):
                 await release.check()
             assert brokers.dynamic == {SHEDDING: "false"}
 
-        refit(env.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
+        refit(env.cluster, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
         with pytest.raises(PulsarError):
             await release.check()
-        assert await found_settings_store(env.context.api, env.namespace).load() is not None
+        assert await found_settings_store(env.cluster.api, env.namespace).load() is not None
 
     run_policy(LOAD, scenario)
 
@@ -211,7 +211,7 @@ def closed(write: str) -> None:
 @pytest.mark.parametrize("how", ["put back", "another policy", "never"])
 def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(run_policy: RunPolicy, how: str) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        context = env.context
+        context = env.cluster
         refit(context, clock=asyncio.get_running_loop().time)
         context.link.switched_off = True
         context.link.found = FoundSettings(PulsarSpec(admin_url="http://pulsar:8080"))

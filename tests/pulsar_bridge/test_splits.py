@@ -384,14 +384,14 @@ def test_a_split_whose_order_was_deleted_after_pulsar_split_is_seen_through(divi
 
 def test_without_a_link_the_brokers_divide_and_without_a_client_it_waits(divide: Callable[..., None]) -> None:
     async def scenario(env: PolicyEnvironment, operator: PulsarSplitOperator) -> None:
-        declarative = DeclarativeSplitExecutor(env.context.api, env.namespace, env.context.now)
-        operator.splits = SplitController(env.context, ChosenSplitExecutor(env.context, lambda: None, declarative))
+        declarative = DeclarativeSplitExecutor(env.cluster.api, env.namespace, env.cluster.now)
+        operator.splits = SplitController(env.cluster, ChosenSplitExecutor(env.cluster, lambda: None, declarative))
         ask(env, 0.5)
         await operator.round()
         await operator.round(after=10)
         assert "Pulsar can't be asked" in split_status(env, "split")["message"]
 
-        env.context.link.spec = None
+        env.cluster.link.spec = None
         await operator.round()
         assert set(halves(parent(env))) <= set(env.bundles())
 

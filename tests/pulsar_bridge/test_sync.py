@@ -51,7 +51,7 @@ class Mirrored:
         """Create a TopicNamespace, and have it known before the mirror looks again."""
         self.pulsar.away = True
         self.env.rest.create(self.env.path("topicnamespaces"), manifest)
-        known = self.env.context.stores.topic_namespaces.items
+        known = self.env.cluster.stores.topic_namespaces.items
         await self.until("it is known", lambda: manifest["metadata"]["name"] in known)
         self.pulsar.away = False
 
@@ -76,10 +76,10 @@ def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
     """Runs a scenario beside a mirror that looks all the time."""
 
     async def told(env: PolicyEnvironment, scenario: Scenario) -> None:
-        refit(env.context, clock=asyncio.get_running_loop().time)
-        env.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
+        refit(env.cluster, clock=asyncio.get_running_loop().time)
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
         world = Mirrored(env)
-        running = asyncio.create_task(ClusterSync(env.context, cast("Admin", world.pulsar), QUICK).run())
+        running = asyncio.create_task(ClusterSync(env.cluster, cast("Admin", world.pulsar), QUICK).run())
         try:
             await scenario(world)
         finally:
@@ -107,8 +107,8 @@ def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -
         made = world.spaces()["t-n"]
         assert made["metadata"]["labels"] == {"trimtab.dev/discovered": "true"}
         assert (made["spec"]["bundles"], made["status"]["bundles"]) == (3, 3)
-        assert {b.address for b in world.env.context.stores.brokers.items.values()} == {X, Y}
-        assert world.env.context.link.ids == {y_x(X): X, y_x(Y): Y}
+        assert {b.address for b in world.env.cluster.stores.brokers.items.values()} == {X, Y}
+        assert world.env.cluster.link.ids == {y_x(X): X, y_x(Y): Y}
 
     mirror(scenario)
 
@@ -139,9 +139,9 @@ def test_a_broker_is_found_by_address_then_by_its_pods_name(mirror: Tell) -> Non
         env.rest.create(env.path("brokers"), broker("pulsar-0"))
         env.rest.create(env.path("brokers"), broker("mine", address=Y))
 
-        await world.until("both are known", lambda: env.context.link.ids == {"pulsar-0": X, "mine": Y})
+        await world.until("both are known", lambda: env.cluster.link.ids == {"pulsar-0": X, "mine": Y})
 
-        await discover_once(env.context)
+        await discover_once(env.cluster)
         found = {n: env.rest.get(env.path("brokers", n))["status"] for n in ("pulsar-0", "mine")}
         assert (found["mine"]["id"], found["mine"]["ready"]) == (Y, True)
         assert found["pulsar-0"]["id"] == X
@@ -159,8 +159,8 @@ def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirr
 
         await world.until("bundles are x's", lambda: {owner for owner, _ in world.bundles().values()} == {y_x(X)})
 
-        await world.until("it is not active any more", lambda: y_x(Y) not in (world.env.context.link.ids or {}))
-        await discover_once(world.env.context)
+        await world.until("it is not active any more", lambda: y_x(Y) not in (world.env.cluster.link.ids or {}))
+        await discover_once(world.env.cluster)
         assert not world.env.rest.get(world.env.path("brokers", y_x(Y))).get("status", {}).get("ready")
 
     mirror(scenario)
@@ -186,7 +186,7 @@ def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle
         whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         order: list[str] = []
-        world.env.context.stores.bundles.subscribe(
+        world.env.cluster.stores.bundles.subscribe(
             lambda old, new: order.append("deleted" if new is None else "made") if not (old and new) else None
         )
 
@@ -273,7 +273,7 @@ def test_a_404_that_is_not_pulsars_deletes_nothing(mirror: Tell, astray: set[str
 
         world.pulsar.astray = astray
         world.pulsar.asked.clear()
-        world.env.context.link.suspects.add("t/n")
+        world.env.cluster.link.suspects.add("t/n")
         await world.until("it was looked at often", lambda: world.pulsar.asked["policies"] > 3)
         world.pulsar.astray = set()
 
@@ -346,7 +346,7 @@ def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(m
         for k in range(200):
             world.pulsar.add(f"closed/{k}", 1)
         world.pulsar.forbidden = {name for name in world.pulsar.spaces if name.startswith("closed/")}
-        world.env.context.link.suspects |= world.pulsar.forbidden
+        world.env.cluster.link.suspects |= world.pulsar.forbidden
         await world.until("they are many", lambda: world.pulsar.asked["policies"] > 300)
 
         world.pulsar.groups["t/n"] = "apart"

@@ -62,14 +62,14 @@ class Crowd(PolicyEnvironment):
 
 async def scenario(env: Crowd) -> None:
     loop = asyncio.get_running_loop()
-    refit(env.context, clock=loop.time)
-    env.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
-    running = asyncio.create_task(ClusterSync(env.context, cast("Admin", env.pulsar), QUICK).run())
+    refit(env.cluster, clock=loop.time)
+    env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
+    running = asyncio.create_task(ClusterSync(env.cluster, cast("Admin", env.pulsar), QUICK).run())
     try:
-        spaces = env.context.stores.topic_namespaces.items
+        spaces = env.cluster.stores.topic_namespaces.items
         await until("all is in step", lambda: all(r.bundles == 500 for r in spaces.values()), within=30)
         brokers = {broker_name_of_address(broker) for broker in IDS}
-        await until("brokers are there", lambda: brokers <= env.context.stores.brokers.items.keys(), within=30)
+        await until("brokers are there", lambda: brokers <= env.cluster.stores.brokers.items.keys(), within=30)
         env.requests.clear()
         begun = loop.time()
 

@@ -36,7 +36,7 @@ class Carrying:
         self.ids = dict(zip("abc", fake.ids, strict=True))
         self.landings: list[Landing] = []
         self._task: asyncio.Task[None] | None = None
-        context = env.context
+        context = env.cluster
         refit(context, clock=time.monotonic, now=time.time)
         context.link.lead_to(PulsarSpec(admin_url=fake.url, max_unloads=unloads), "main")
         context.link.ids, context.link.problem = dict(self.ids), ""
@@ -49,7 +49,7 @@ class Carrying:
             fake.spaces[f"{tenant}/{name}"] = tuple(sorted({*known, *(int(edge, 16) for edge in edges)}))
 
     def begin(self) -> None:
-        unload_controller = UnloadController(self.env.context, self.admin)
+        unload_controller = UnloadController(self.env.cluster, self.admin)
         unload_controller.subscribe(self.landings.append)
         self._task = asyncio.create_task(unload_controller.run())
 
@@ -73,7 +73,7 @@ class Carrying:
         return status
 
     def result(self, word: str) -> float:
-        registry = self.env.context.metrics.registry
+        registry = self.env.cluster.metrics.registry
         return registry.get_sample_value("trimtab_pulsar_unloads_total", {"result": word}) or 0
 
 
@@ -183,9 +183,9 @@ def test_a_bundle_that_is_there_already_is_not_unloaded(carry: Carry) -> None:
 def test_nothing_is_unloaded_to_a_broker_that_is_not_active_and_that_is_said_once(carry: Carry) -> None:
     async def scenario(c: Carrying) -> None:
         name = c.of("a")[0]
-        ids = c.env.context.link.ids
+        ids = c.env.cluster.link.ids
         assert ids is not None
-        c.env.context.link.ids = {broker: ids[broker] for broker in "ac"}
+        c.env.cluster.link.ids = {broker: ids[broker] for broker in "ac"}
         c.env.give(name, "b")
         await until("it is said", c.env.events)
         await asyncio.sleep(2.5)
@@ -216,7 +216,7 @@ async def _unanswered(c: Carrying, failure: tuple[int, str]) -> str:
     c.fake.failures.append(failure)
     c.env.give(name, "b")
     await until("it is unloaded", lambda: c.fake.count("/unload") == 1)
-    c.env.context.link.ids = {broker: c.ids[broker] for broker in "ac"}
+    c.env.cluster.link.ids = {broker: c.ids[broker] for broker in "ac"}
     c.fake.inactive.add(c.ids["b"])
     await c.env.seen()
     return name
@@ -295,7 +295,7 @@ def test_what_another_broker_took_is_not_unloaded_once_more(carry: Carry) -> Non
         c.env.give(name, "b")
         await until("it is unloaded", lambda: c.fake.count("/unload") == 1)
         c.fake.owners[c.full[name]] = c.ids["c"]  # as the leader says
-        c.env.context.link.ids = {broker: c.ids[broker] for broker in "ac"}
+        c.env.cluster.link.ids = {broker: c.ids[broker] for broker in "ac"}
         c.fake.inactive.add(c.ids["b"])
         await until("it is said that the wish can't be carried out", lambda: c.result("Inactive") == 1)
         for owner, why in (("a", "BrokerLost"), ("c", "Adopted")):  # what upkeep does
@@ -362,7 +362,7 @@ def test_a_bundle_that_was_split_is_read_again_and_not_hammered(carry: Carry) ->
         middle = (int(lower, 16) + int(upper, 16)) // 2
         c.fake.spaces[full_name] = tuple(sorted({*c.fake.spaces[full_name], middle}))
         c.env.give(name, "b")
-        await until("the mirror is to look", lambda: full_name in c.env.context.link.suspects)
+        await until("the mirror is to look", lambda: full_name in c.env.cluster.link.suspects)
         await asyncio.sleep(1.0)
         assert c.result("Stale") == 1
         assert c.fake.owners[c.full[name]] == c.ids["a"]
@@ -398,7 +398,7 @@ def test_no_more_bundles_are_unloaded_at_the_same_time_than_allowed(carry: Carry
 
 def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) -> None:
     async def scenario(c: Carrying) -> None:
-        context, (first, second) = c.env.context, c.of("a")
+        context, (first, second) = c.env.cluster, c.of("a")
         c.env.give(first, "b")
         await until("it is being unloaded", lambda: c.fake.peak == 1)
         c.env.give(second, "b")
@@ -413,7 +413,7 @@ def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) ->
 
 def test_what_waited_is_overdue_in_time_once_no_one_carries_it(carry: Carry) -> None:
     async def scenario(c: Carrying) -> None:
-        pending_moves, clock = c.env.context.pending_moves, c.env.context.clock
+        pending_moves, clock = c.env.cluster.pending_moves, c.env.cluster.clock
         first, second = c.of("a")
         c.env.give(first, "b")
         await until("it is being unloaded", lambda: c.fake.peak == 1)

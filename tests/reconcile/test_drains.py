@@ -180,10 +180,10 @@ def test_a_broker_on_a_cordoned_node_is_drained(run_policy: RunPolicy) -> None:
         spec = {"nodeName": node, "containers": [{"name": "broker", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}, "spec": spec}
         env.rest.create(f"/api/v1/namespaces/{env.namespace}/pods", body)
-        nodes = env.context.stores.nodes = Store(env.context.api, NODES, node_record, namespace="")
-        async with following(env.context):
+        nodes = env.cluster.stores.nodes = Store(env.cluster.api, NODES, node_record, namespace="")
+        async with following(env.cluster):
             await nodes.synced.wait()
-            await until("the pod is seen", lambda: "b" in env.context.stores.pods.items)
+            await until("the pod is seen", lambda: "b" in env.cluster.stores.pods.items)
             await env.reconcile()
             assert condition(env, "b") is None
 

@@ -26,11 +26,11 @@ class Watched:
     """An environment with the TopicNamespace `t-new`, cut into four bundles, and what is told of it."""
 
     def __init__(self, env: PolicyEnvironment) -> None:
-        self.env, self.status = env, RingStatus(env.context)
+        self.env, self.status = env, RingStatus(env.cluster)
 
     async def begin(self) -> Watched:
         manifest = topic_namespace("t-new", tenant="t", name="new", bundles=4)
-        await cut(self.env.context, self.env.rest.create(self.env.path("topicnamespaces"), manifest))
+        await cut(self.env.cluster, self.env.rest.create(self.env.path("topicnamespaces"), manifest))
         await self.assigned()
         return self
 
@@ -66,7 +66,7 @@ class Watched:
     async def _seen(self) -> None:
         await self.env.seen()
         versions = self.env.versions("topicnamespaces")
-        items = self.env.context.stores.topic_namespaces.items
+        items = self.env.cluster.stores.topic_namespaces.items
         await until("the store shows it", lambda: {n: r.resource_version for n, r in items.items()} == versions)
 
     def ready(self) -> tuple[str, str, str]:
@@ -75,7 +75,7 @@ class Watched:
         return ready["status"], ready["reason"], ready["message"]
 
     def faults(self) -> dict[str, float]:
-        [metric] = self.env.context.metrics.ring_faults.collect()
+        [metric] = self.env.cluster.metrics.ring_faults.collect()
         return {sample.labels["kind"]: sample.value for sample in metric.samples}
 
 
@@ -109,7 +109,7 @@ def test_all_bundles_gone_is_a_hole_also_for_an_operator_that_never_saw_them(run
         watched = await Watched(env).begin()
         for quarter in range(4):
             watched.delete(quarter)
-        watched.status = RingStatus(env.context)
+        watched.status = RingStatus(env.cluster)
 
         assert await watched.settled() == ("False", "Gap")
         assert "0x00000000 to 0xffffffff" in watched.ready()[2]
@@ -199,7 +199,7 @@ def test_a_ring_with_a_hole_is_not_cut_again_when_the_operator_restarts(run_poli
         victim = watched.delete(3)
         assert await watched.settled() == ("False", "Gap")
 
-        await cut(env.context, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
 
         assert victim not in env.bundles()
         assert watched.ready()[1] == "Gap"
@@ -228,7 +228,7 @@ def test_a_linked_pulsar_cluster_has_the_ring_itself(run_policy: RunPolicy) -> N
     async def scenario(env: PolicyEnvironment) -> None:
         watched = await Watched(env).begin()
         watched.delete(1)
-        env.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
 
         assert await watched.settled() == CUT
         assert watched.faults() == {"Gap": 0, "Overlap": 0, "Unknown": 0}

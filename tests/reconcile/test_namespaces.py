@@ -25,7 +25,7 @@ def ready(env: PolicyEnvironment, name: str) -> tuple[str, str, str]:
 async def made(env: PolicyEnvironment, name: str, bundles: int) -> None:
     """A person creates the object, and the operator cuts it."""
     manifest = topic_namespace(name, tenant="t", name="new", bundles=bundles)
-    await cut(env.context, env.rest.create(env.path("topicnamespaces"), manifest))
+    await cut(env.cluster, env.rest.create(env.path("topicnamespaces"), manifest))
 
 
 def test_the_bundles_cover_the_ring_without_a_gap_and_the_status_says_so(run_policy: RunPolicy) -> None:
@@ -48,11 +48,11 @@ def test_an_interrupted_cut_goes_on_and_a_finished_one_is_never_repeated(run_pol
         before = env.versions("bundles")
 
         env.rest.delete(env.path("bundles", victim))
-        await cut(env.context, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
         assert victim not in env.bundles()
 
         env.rest.patch(env.path("topicnamespaces", "t-new", "status"), {"status": {"conditions": None}})
-        await cut(env.context, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
         after = env.versions("bundles")
         assert after.keys() == before.keys()
         assert {name for name in after if after[name] != before[name]} == {victim}
@@ -82,9 +82,9 @@ def test_a_namespace_that_pulsar_has_or_will_have_is_not_cut(run_policy: RunPoli
         before = env.versions("bundles")
         found = topic_namespace("t-found", tenant="t", name="found", bundles=3)
         found["metadata"]["labels"] = {"trimtab.dev/discovered": "true"}
-        await cut(env.context, env.rest.create(env.path("topicnamespaces"), found))
+        await cut(env.cluster, env.rest.create(env.path("topicnamespaces"), found))
 
-        env.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
         await made(env, "t-new", bundles=2)
 
         assert env.versions("bundles") == before

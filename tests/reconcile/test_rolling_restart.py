@@ -42,13 +42,13 @@ class Restarting:
         spec = {"nodeName": "somewhere", "containers": [{"name": "broker", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
         made = self.env.rest.create(self.path(), body)
-        pods = self.env.context.stores.pods.items
+        pods = self.env.cluster.stores.pods.items
         await until("the pod is seen", lambda: name in pods and pods[name].uid == made["metadata"]["uid"])
 
     async def becomes_ready(self, name: str) -> None:
         ready = {"type": "Ready", "status": "True"}
         self.env.rest.patch(self.path(f"{name}/status"), {"status": {"conditions": [ready]}})
-        await until("the pod is ready", lambda: self.env.context.stores.pods.items[name].ready)
+        await until("the pod is ready", lambda: self.env.cluster.stores.pods.items[name].ready)
 
     async def ready(self, name: str) -> None:
         """So, and the operator sees it."""
@@ -58,17 +58,17 @@ class Restarting:
     async def end(self, name: str) -> None:
         """It is told to end, and has its grace period."""
         self.env.rest.delete(self.path(name))
-        await until("the pod ends", lambda: self.env.context.stores.pods.items[name].deleted)
+        await until("the pod ends", lambda: self.env.cluster.stores.pods.items[name].deleted)
         await self.act()
 
     async def gone(self, name: str) -> None:
         self.env.rest.delete(f"{self.path(name)}?gracePeriodSeconds=0")
-        await until("the pod is gone", lambda: name not in self.env.context.stores.pods.items)
+        await until("the pod is gone", lambda: name not in self.env.cluster.stores.pods.items)
 
     async def act(self) -> None:
         """A turn, in which the brokers confirm what they are wished, and their load follows."""
         env, before = self.env, self.env.owners()
-        await discover_once(env.context)
+        await discover_once(env.cluster)
         await env.reconcile(after=5)
         await env.land()
         after = env.owners()
@@ -113,7 +113,7 @@ def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_br
         assert env.condition("Balanced")[1] != "RollingOut"
         assert sum(pods.moved.values()) <= 1.1 * len(LOAD.bundles)
         assert pods.peak <= 0.85
-        assert set(env.context.lost_brokers.since) == set()
+        assert set(env.cluster.lost_brokers.since) == set()
 
     run_policy(LOAD, scenario, shedder=COARSE)
 
@@ -136,12 +136,12 @@ def test_bundles_of_a_pod_that_ends_wait_a_moment_for_the_one_that_was_ready_jus
 
         await pods.becomes_ready("p-2")
         env.rest.delete(pods.path("p-1"))
-        await until("the next pod ends", lambda: env.context.stores.pods.items["p-1"].deleted)
+        await until("the next pod ends", lambda: env.cluster.stores.pods.items["p-1"].deleted)
         await env.reconcile(after=1)
         assert {env.desired_owners()[name] for name in own} == {"p-1"}, "its Broker does not say yet that it is ready"
 
         if seconds < APPEARS_WITHIN:
-            await discover_once(env.context)
+            await discover_once(env.cluster)
         await env.reconcile(after=seconds)
         assert {env.desired_owners()[name] for name in own} == where
 
@@ -157,7 +157,7 @@ def test_an_open_move_to_a_pod_that_ends_is_withdrawn(run_policy: RunPolicy) -> 
         env.give(moving, "b")
         await env.reconcile()
         env.rest.delete(pods.path("b"))
-        await until("the pod ends", lambda: env.context.stores.pods.items["b"].deleted)
+        await until("the pod ends", lambda: env.cluster.stores.pods.items["b"].deleted)
         await env.reconcile(after=1)
 
         assert env.desired_owners()[moving] == "a"

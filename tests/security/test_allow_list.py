@@ -25,7 +25,7 @@ def source(url: str, **auth: Any) -> dict[str, Any]:
 
 def opened(env: PolicyEnvironment) -> dict[str, str]:
     """URL of each source that was opened, by policy."""
-    return {name: found.url for name, found in env.context.sources.settings.items()}  # type: ignore[attr-defined]
+    return {name: found.url for name, found in env.cluster.sources.settings.items()}  # type: ignore[attr-defined]
 
 
 def told(env: PolicyEnvironment) -> str:
@@ -73,7 +73,7 @@ def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by
 
 def test_what_the_administrator_listed_is_asked(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        refit(env.context, urls=AllowedUrls.of(["metrics.example.com:9090"]))
+        refit(env.cluster, urls=AllowedUrls.of(["metrics.example.com:9090"]))
         await env.reconcile()
         assert opened(env) == {f"{env.namespace}/main": STRANGER}
 
@@ -84,7 +84,7 @@ def test_a_person_who_looks_connects_anywhere_but_sends_no_secret_there(run_poli
     """As `trimtab plan` does: the connection is the person's own, the Secret is not."""
 
     async def scenario(env: PolicyEnvironment) -> None:
-        refit(env.context, urls=AllowedUrls.of((), strangers=True))
+        refit(env.cluster, urls=AllowedUrls.of((), strangers=True))
         await env.reconcile()
         assert opened(env) == {f"{env.namespace}/main": STRANGER}
         env.edit(source=source(STRANGER, **TOKEN))

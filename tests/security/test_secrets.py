@@ -68,7 +68,7 @@ def test_a_secret_that_no_one_released_is_neither_kept_nor_reported_nor_used(
         assert "is not released for this: label it trimtab.dev/credentials=true" in told(env)
         assert CANARY not in everything(env)
         assert env.loop.sources._known is None
-        assert not env.context.sources.settings  # type: ignore[attr-defined]
+        assert not env.cluster.sources.settings  # type: ignore[attr-defined]
 
     run_policy(LEVEL, scenario, source=source(**token()))
 

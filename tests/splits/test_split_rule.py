@@ -187,7 +187,7 @@ def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(ru
         await env.reconcile()
         await env.cycle()
 
-        records = cluster_records(env.context, Settings.of(env.policy()))
+        records = cluster_records(env.cluster, Settings.of(env.policy()))
         assert {record.name for record in records.bundles} == set(env.names.values())
         now = env.bundles()
         for name in (whole, *halves(whole)):
@@ -267,7 +267,7 @@ def test_topics_that_a_cycle_has_seen_can_be_split_by_number(run_policy: RunPoli
 
 def test_a_plan_shows_its_splits(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        foreseen = await preview(env.context, "main")
+        foreseen = await preview(env.cluster, "main")
         screen = Console(file=StringIO(), width=200)
         print_tables(screen, "main", foreseen)
         shown = screen.file.getvalue()  # type: ignore[attr-defined]

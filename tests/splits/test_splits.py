@@ -253,7 +253,7 @@ def test_a_split_does_not_wait_for_ever(run_policy: RunPolicy) -> None:
         await operator.round()
 
         await env.seen()
-        env.clock = env.context.stores.splits.items["halve"].created
+        env.clock = env.cluster.stores.splits.items["halve"].created
         await operator.round(after=WAIT_FOR + 1)
 
         assert failed(env) == ("Accepted", "InFlight")

@@ -75,7 +75,7 @@ def test_after_a_split_a_cycle_sees_the_children_with_their_load(run_policy: Run
 
         settings = Settings.of(env.policy())
         run = PolicyRun(settings, DryRunActuator(), env.source, PolicyState())
-        seen = await observe(env.context, run)
+        seen = await observe(env.cluster, run)
 
         assert len(seen.load.bundles) == len(load.bundles) + 1
         np.testing.assert_allclose(seen.load.bundles.short.sum(axis=0), load.bundles.short.sum(axis=0))

@@ -140,7 +140,7 @@ def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(run_pol
         assert target > 1.05
         assert score == pytest.approx(target / 2, abs=0.01)
         assert other == pytest.approx(2 - target, abs=0.01)
-        page = env.context.metrics.text().decode()
+        page = env.cluster.metrics.text().decode()
         assert f'trimtab_broker_target_weight{{broker="a",policy="main"}} {target:.2f}' in page
         assert 'trimtab_broker_score{broker="a",policy="main"}' in page
         assert 'trimtab_broker_weight_error_ratio{broker="a",policy="main"} -' in page
@@ -158,7 +158,7 @@ def test_weights_go_when_the_shedder_has_none(run_policy: RunPolicy) -> None:
         await env.cycle()
 
         assert weights(env) == {"a": (None, None), "b": (None, None)}
-        assert "trimtab_broker_target_weight{" not in env.context.metrics.text().decode()
+        assert "trimtab_broker_target_weight{" not in env.cluster.metrics.text().decode()
 
     run_policy(cluster(a=0.4, b=0.4), scenario, shedder=WEIGHTED)
 

@@ -25,7 +25,7 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 def shown(env: PolicyEnvironment, name: str) -> dict[tuple[str, ...], float]:
     """Values of a metric by its labels, without the policy's."""
     found = dict[tuple[str, ...], float]()
-    for family in env.context.metrics.registry.collect():
+    for family in env.cluster.metrics.registry.collect():
         for sample in family.samples:
             if sample.name == f"trimtab_{name}":
                 labels: Mapping[str, Any] = {key: value for key, value in sample.labels.items() if key != "policy"}
@@ -62,7 +62,7 @@ def test_a_paused_policy_shows_why_and_no_load_of_the_past(run_policy: RunPolicy
         for gone in ("balanced", "cpu_range_ratio", "broker_usage_ratio", "broker_message_rate", "brokers"):
             assert shown(env, gone) == {}, gone
 
-        env.context.leave("main")
+        env.cluster.leave("main")
         assert shown(env, "policy_state") == {}
 
     run_policy(HOT, scenario)
@@ -75,7 +75,7 @@ def test_brokers_are_counted_by_what_their_data_is(run_policy: RunPolicy) -> Non
     load = replace(HOT, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"OutDated": 4}))
 
     async def scenario(env: PolicyEnvironment) -> None:
-        PolicyMetrics(env.context, "main").cycle(CycleResult(env.clock, {}, 1, load=load))
+        PolicyMetrics(env.cluster, "main").cycle(CycleResult(env.clock, {}, 1, load=load))
 
         assert shown(env, "brokers") == {("Trusted",): 2, ("OutDatedData",): 1}
         assert shown(env, "sample_age_seconds") == {(): 300}
@@ -87,7 +87,7 @@ def test_brokers_are_counted_by_what_their_data_is(run_policy: RunPolicy) -> Non
 @pytest.mark.apiserver
 def test_whether_the_history_is_written_is_shown_until_a_cycle_says_otherwise(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        meter = PolicyMetrics(env.context, "main")
+        meter = PolicyMetrics(env.cluster, "main")
         for unwritten, expected in ((None, {}), ("no space", {(): 0}), (None, {(): 0}), ("", {(): 1})):
             meter.cycle(CycleResult(env.clock, {}, 1, load=HOT, unwritten=unwritten))
             assert shown(env, "history_writable") == expected
@@ -102,7 +102,7 @@ def test_of_a_broker_that_is_not_trusted_no_load_is_shown(run_policy: RunPolicy)
 
     async def scenario(env: PolicyEnvironment) -> None:
         plan = Plan((), (), load.brokers.names, usage, usage)
-        meter = PolicyMetrics(env.context, "main")
+        meter = PolicyMetrics(env.cluster, "main")
         meter.cycle(CycleResult(env.clock, {}, 1, load=load, plan=plan))
         meter.usage(plan.brokers, usage, load)
 
@@ -116,7 +116,7 @@ def test_of_a_broker_that_is_not_trusted_no_load_is_shown(run_policy: RunPolicy)
 @pytest.mark.apiserver
 def test_a_proposal_is_shown_until_none_waits(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        meter = PolicyMetrics(env.context, "main")
+        meter = PolicyMetrics(env.cluster, "main")
         meter.proposal(ProposalState.PROPOSAL_READY, 1000.0)
         meter.became("Offered")
         assert shown(env, "proposal_state") == {("ProposalReady",): 1}
@@ -140,7 +140,7 @@ def test_predictions_of_brokers_that_moved_again_are_left_out(run_policy: RunPol
 
     async def scenario(env: PolicyEnvironment) -> None:
         record = DecisionRecord.model_construct(results=results)
-        PolicyMetrics(env.context, "main").predicted(r.error for r in record.results if not r.disturbed)
+        PolicyMetrics(env.cluster, "main").predicted(r.error for r in record.results if not r.disturbed)
         assert shown(env, "prediction_error_ratio_sum") == {(): pytest.approx(0.03)}
 
     run_policy(HOT, scenario)

@@ -28,7 +28,7 @@ def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
 
 def seen(env: PolicyEnvironment, state: OwnBalancerState) -> None:
     """What the bridge knows once it has looked."""
-    link = env.context.link
+    link = env.cluster.link
     link.lead_to(SPEC, "main")
     link.problem, link.own_balancer = "", state
     link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}

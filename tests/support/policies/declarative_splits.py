@@ -67,9 +67,9 @@ class SplitOperator:
 
     def __init__(self, env: PolicyEnvironment, *, dies_after: int | None = None) -> None:
         self.env, self.life, self.lost = env, Life(dies_after, self._check), frozenset[str]()
-        self.api: Any = Mortal(env.context.api, self.life, *API_WRITES)
-        divider = DeclarativeSplitExecutor(self.api, env.namespace, env.context.now)
-        self.splits = SplitController(env.context, divider)
+        self.api: Any = Mortal(env.cluster.api, self.life, *API_WRITES)
+        divider = DeclarativeSplitExecutor(self.api, env.namespace, env.cluster.now)
+        self.splits = SplitController(env.cluster, divider)
 
     def _check(self, ref: Any, *_: Any) -> None:
         if ref.plural == "bundles":
@@ -80,12 +80,12 @@ class SplitOperator:
         self.env.clock += after
         self.lost = frozenset({lost} - {""})
         await self.env.seen()
-        living = self.env.context.api
-        refit(self.env.context, api=self.api)
+        living = self.env.cluster.api
+        refit(self.env.cluster, api=self.api)
         try:
             await self.splits.round()
         finally:
-            refit(self.env.context, api=living)
+            refit(self.env.cluster, api=living)
         await self.env.seen()
         check_served(self.env, self.lost)
 

@@ -48,14 +48,14 @@ def eager(**limits: Any) -> dict[str, Any]:
     }
 
 
-def refit(context: ClusterState, **tools: Any) -> None:
+def refit(cluster: ClusterState, **tools: Any) -> None:
     """Exchange tools of a cluster's state in place. It is frozen: only a test does that."""
     for name, tool in tools.items():
-        object.__setattr__(context, name, tool)
+        object.__setattr__(cluster, name, tool)
 
 
 class PolicyEnvironment:
-    """The objects of `load` in a namespace of their own, and a context with one policy `main` that looks at them.
+    """The objects of `load` in a namespace of their own, and a cluster state with one policy `main`.
 
     `clock` (seconds) stands still unless a test moves it; the wall clock shows it plus `wall_step`.
     """
@@ -100,7 +100,7 @@ class PolicyEnvironment:
     def add_policy(self, name: str = "main", **spec: Any) -> PolicyLoop:
         """Create a policy and the loop that would run it."""
         made = self.create_policy(name, **spec)
-        return PolicyLoop(name, made["metadata"]["uid"], self.context, lambda: self.policy(name))
+        return PolicyLoop(name, made["metadata"]["uid"], self.cluster, lambda: self.policy(name))
 
     async def run_policy(
         self, scenario: Callable[[PolicyEnvironment], Awaitable[None]], spec: Mapping[str, Any]
@@ -109,11 +109,11 @@ class PolicyEnvironment:
         self.build()
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
             clocks = {"now": lambda: self.clock + self.wall_step, "clock": lambda: self.clock, "chance": lambda: 0.0}
-            self.context = new_cluster(api, self.namespace, StaticSources(self), Metrics(), **clocks)
-            self.context.engine.set()
+            self.cluster = new_cluster(api, self.namespace, StaticSources(self), Metrics(), **clocks)
+            self.cluster.engine.set()
             self.loop = self.add_policy(**spec)
-            async with following(self.context):
-                for store in self.context.stores.all():
+            async with following(self.cluster):
+                for store in self.cluster.stores.all():
                     await store.synced.wait()
                 await scenario(self)
         await asyncio.sleep(0.05)  # TLS connections say good-bye to each other, as aiohttp does not wait for that
@@ -145,8 +145,8 @@ class PolicyEnvironment:
 
     def restart(self) -> None:
         """Restart the operator: it knows only what the API server holds."""
-        self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
-        refit(self.context, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
+        self.loop = PolicyLoop("main", self.loop.uid, self.cluster, self.loop.read)
+        refit(self.cluster, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
 
     async def whole_turn(self, *, after: float = 0.0) -> None:
         """A turn as the running loop makes it, which survives what goes wrong."""
@@ -165,7 +165,7 @@ class PolicyEnvironment:
 
     async def seen(self) -> None:
         """Wait until the stores show what the API server has."""
-        stores = self.context.stores
+        stores = self.cluster.stores
         kinds: tuple[tuple[str, Any], ...] = (
             ("bundles", stores.bundles),
             ("brokers", stores.brokers),

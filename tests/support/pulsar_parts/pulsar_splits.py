@@ -19,7 +19,7 @@ class PulsarSplitOperator:
 
     def __init__(self, env: PolicyEnvironment, pulsar: InMemoryPulsar) -> None:
         self.env, self.pulsar = env, pulsar
-        self.context, self.living = env.context, env.context.api
+        self.cluster, self.living = env.cluster, env.cluster.api
         self.life = Life(check=lambda *_: self.check())
         self.whole = env.load.bundles.names[0]
         self.begin()
@@ -29,16 +29,16 @@ class PulsarSplitOperator:
         self.life.writes = dies_after
         self.mortal: Any = Mortal(self.living, self.life, *API_WRITES)
         self.admin: Any = Mortal(self.pulsar, self.life, "split")
-        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, self.admin))
+        self.splits = SplitController(self.cluster, PulsarSplitExecutor(self.cluster, self.admin))
 
     async def round(self, *, after: float = 0.0) -> None:
         self.env.clock += after
         await self.env.seen()
-        refit(self.context, api=self.mortal)
+        refit(self.cluster, api=self.mortal)
         try:
             await self.splits.round()
         finally:
-            refit(self.context, api=self.living)
+            refit(self.cluster, api=self.living)
         await self.env.seen()
 
     async def finish(self, name: str = "split") -> Any:
@@ -67,13 +67,13 @@ class PulsarSplitOperator:
 
     def truth(self) -> dict[str, str]:
         """Owner by bundle in Pulsar's spelling, from Pulsar."""
-        names = {address: name for name, address in (self.context.link.ids or {}).items()}
+        names = {address: name for name, address in (self.cluster.link.ids or {}).items()}
         return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
 
 
 def link(env: PolicyEnvironment, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
     """A Pulsar cluster in memory with the bundles of the environment's objects."""
-    context = env.context
+    context = env.cluster
     context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
     context.link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
     pulsar = InMemoryPulsar(extensible=extensible)

@@ -62,7 +62,7 @@ class Snapshot:
 async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None = None) -> Snapshot:
     """Measure the policy's cluster now. Raises `SourceUnavailableError`."""
     records, at, watch = cluster_records(cluster, run.settings), cluster.now(), watch or Stopwatch()
-    with watch.phase("picture"):
+    with watch.phase("snapshot"):
         rows, bundles = await _rows(records, run)
     observation = await asyncio.wrap_future(run.source.observe(rows, at))
     watch.seconds.update(observation.seconds)

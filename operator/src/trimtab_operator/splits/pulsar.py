@@ -80,12 +80,12 @@ class _Space:
 class PulsarSplitExecutor:
     """Splits bundles of the cluster behind `admin`."""
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Admin
 
     @property
     def _objects(self) -> BundleObjects:
-        return BundleObjects(self.context.api, self.context.namespace, self.context.now)
+        return BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Do all steps that are possible now. Another call continues. Raises `ApiError`.
@@ -123,13 +123,13 @@ class PulsarSplitExecutor:
     # -- reading --
 
     async def _space(self, order: SplitOrder) -> _Space:
-        raw = await self.context.api.get(TOPIC_NAMESPACES, self.context.namespace, order.topic_namespace)
+        raw = await self.cluster.api.get(TOPIC_NAMESPACES, self.cluster.namespace, order.topic_namespace)
         meta, spec = raw["metadata"], raw["spec"]
         return _Space(meta["name"], meta["uid"], spec["tenant"], spec["name"])
 
     def _whole(self, order: SplitOrder) -> tuple[int, int]:
         """The range of the parent; from its children once it is gone."""
-        record = self.context.stores.bundles.items.get(order.bundle)
+        record = self.cluster.stores.bundles.items.get(order.bundle)
         ends = (order.children[0].lower, order.children[-1].upper) if record is None else (record.lower, record.upper)
         return int(ends[0], 16), int(ends[1], 16)
 
@@ -157,7 +157,7 @@ class PulsarSplitExecutor:
         self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
     ) -> Mapping[tuple[int, int], str]:
         """Name of the Broker that serves each child, where one is found. The owner of the parent is asked first."""
-        ids = self.context.link.ids or {}
+        ids = self.cluster.link.ids or {}
         names = {broker: name for name, broker in ids.items()}
         asked = [ids[name] for name in sorted(ids, key=lambda name: name != order.source)]
         parts = {space.bundle(*part): part for part in seen.ranges}
@@ -182,7 +182,7 @@ class PulsarSplitExecutor:
 
     async def _lock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
         await self._topics(space.bundle(*seen.whole))
-        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.context.now())}
+        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.cluster.now())}
         await self._objects.patch(seen.parent, {"status": status}, subresource="status")
 
     async def _unlock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
@@ -258,7 +258,7 @@ class PulsarSplitExecutor:
         status = {
             "owner": owner,
             "state": str(BundleState.OWNED if owner else BundleState.FREE),
-            "since": timestamp(self.context.now()),
+            "since": timestamp(self.cluster.now()),
             "observedGeneration": child["metadata"]["generation"],
         }
         await self._objects.patch(child, {"status": status}, subresource="status")
@@ -287,15 +287,15 @@ class ChosenSplitExecutor:
     admin: the open client, None if there is none.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Callable[[], Admin | None]
     otherwise: SplitExecutor
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Call `advance` of the chosen executor."""
-        if not self.context.link.linked:
+        if not self.cluster.link.linked:
             return await self.otherwise.advance(order, give_up)
-        if (admin := self.admin()) is None or self.context.link.ids is None:
-            problem = self.context.link.problem or "no request was sent to it yet"
+        if (admin := self.admin()) is None or self.cluster.link.ids is None:
+            problem = self.cluster.link.problem or "no request was sent to it yet"
             return SplitProgress(text=f"Pulsar can't be asked: {problem}")
-        return await PulsarSplitExecutor(self.context, admin).advance(order, give_up)
+        return await PulsarSplitExecutor(self.cluster, admin).advance(order, give_up)

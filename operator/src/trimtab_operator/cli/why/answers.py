@@ -23,7 +23,7 @@ _SPOKEN = dict(zip(RESOURCES, ("CPU", "memory", "direct memory", "network in", "
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class ManualMoveFacts:
     """A move of a bundle by a person or Git.
 
     writer: the field manager that wrote spec.owner, empty if unknown. asked: time of that write (epoch seconds), NaN if
@@ -59,7 +59,7 @@ class Facts:
 
     now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: end (epoch seconds)
     by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question. costs:
-    measured cost of moves in its namespace, None if not measured. by_hand: its last move, if a person made it.
+    measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made it.
     """
 
     now: float
@@ -72,7 +72,7 @@ class Facts:
     usage: Mapping[str, float] = field(default_factory=dict)
     bundle: BundleRecord | None = None
     costs: MoveCosts | None = None
-    by_hand: ByHand | None = None
+    manual_move: ManualMoveFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
