@@ -93,13 +93,6 @@ def test_every_algorithm_has_a_drawing_and_each_drawing_an_algorithm() -> None:
     assert sorted(drawn) == sorted(path.name for path in (DOCS / "explanation").glob("*.svg"))
 
 
-def test_unknown_page_is_refused() -> None:
-    refused = generate("--check", "novel")
-
-    assert refused.returncode == 2
-    assert "no such page: novel; use strategies, comparison, proposals" in refused.stderr
-
-
 @pytest.mark.parametrize(("name", "row"), ROWS)
 def test_reference_names_every_parameter_key_and_defect(name: str, row: registry.Row[registry.Shedder]) -> None:
     text = (DOCS / "strategies.md").read_text()
