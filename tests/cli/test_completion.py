@@ -132,7 +132,7 @@ def test_bash_completes_with_it(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", scenario], capture_output=True, text=True, check=True, cwd=tmp_path)
     resumed, output, nothing, how = (sorted(line.split()) for line in done.stdout.splitlines())
     assert (resumed, output, nothing) == (["restore", "resume"], ["--output"], [])
-    assert "default" not in how  # files are no candidates where a name is meant
+    assert "default" not in how  # files are not candidates where a name is meant
 
 
 @pytest.mark.apiserver

@@ -88,7 +88,7 @@ def test_a_process_joins_its_groups_before_it_becomes_itself(tmp_path: Path) -> 
     for controller in ("cpu", "cpuacct", "memory"):
         (tmp_path / controller).mkdir()
     box = Box("broker-0", tmp_path)
-    assert not box.make(), "these folders are no control groups"
+    assert not box.make(), "these folders are not control groups"
     for controller in ("cpu", "cpuacct", "memory"):
         (tmp_path / controller / "broker-0").mkdir(exist_ok=True)
         (tmp_path / controller / "broker-0" / "cgroup.procs").touch()
