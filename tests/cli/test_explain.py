@@ -174,7 +174,7 @@ def test_there_is_a_text_for_each_situation_and_no_other() -> None:
 
 
 def test_every_reason_has_its_sentence() -> None:
-    assert set(SENTENCES) == set(Reason), "whoever adds a Reason says in cli/why/wording.py what it means"
+    assert set(SENTENCES) == set(Reason), "a new Reason needs its meaning in cli/why/wording.py"
 
 
 @pytest.mark.parametrize("reason", Reason)

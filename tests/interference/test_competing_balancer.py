@@ -1,4 +1,4 @@
-"""Bundles that come back are left alone, and whoever undoes the policy's moves makes it give way."""
+"""Bundles that come back are left alone. A balancer that reverts the policy's moves makes it advise only."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_another_client_that_writes_over_a_fresh_desired_owner_of_ours_is_distin
 
 
 def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> list[ChangeKind]:
-    """What it is that somebody writes another owner over fresh wishes of these bundles; ten seconds lie between."""
+    """The kinds of change when a person overwrites new desired owners of these bundles, ten seconds apart."""
     for number, name in enumerate(names):
         ours = moving_bundle(name, **{**OURS, "assigned_at": at})
         ownership_changes.update(
@@ -85,7 +85,7 @@ def test_one_batch_of_desired_owners_is_no_contest_and_the_same_bundle_again_is(
     assert overruled(ownership_changes, "b1", "b2", "b3", "b4", "b5", "b6", at=0) == [ChangeKind.OVERRULED] * 6
     assert overruled(ownership_changes, "b3", "b1", at=60) == [ChangeKind.OVERWRITTEN] * 2
     assert overruled(ownership_changes, "b1", at=20 * HOUR) == [ChangeKind.OVERWRITTEN]
-    assert overruled(ownership_changes, "b1", at=45 * HOUR) == [ChangeKind.OVERRULED], "nobody fights once a day"
+    assert overruled(ownership_changes, "b1", at=45 * HOUR) == [ChangeKind.OVERRULED], "once a day is not a competition"
 
 
 def test_each_further_batch_within_the_hour_counts_once() -> None:
@@ -120,7 +120,7 @@ def test_a_child_that_a_policy_placed_and_that_goes_back_is_reverted() -> None:
     ]
 
 
-def test_who_moves_a_bundle_to_and_fro_by_hand_has_his_reasons() -> None:
+def test_a_person_may_move_a_bundle_back_and_forth() -> None:
     there = bundle(owner="y", assigned_owner="x", generation=4, resource_version="8")
     back = bundle(owner="x", assigned_owner="", generation=5, resource_version="9")
     ownership_changes = seen(bundle(), there, back)
@@ -212,12 +212,12 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 
 
 def serve(env: PolicyEnvironment, name: str, owner: str) -> None:
-    """What another balancer does: the owner changes, and nobody wished it."""
+    """What another balancer does: the owner changes without a desired owner."""
     env.rest.patch(env.path("bundles", name, "status"), {"status": {"owner": owner, "state": "Owned"}})
 
 
 async def brought_back(env: PolicyEnvironment) -> str:
-    """A bundle that the policy moved off broker a, and that somebody has just brought back there."""
+    """A bundle that the policy moved off broker a, and that another client has just moved back."""
     await env.reconcile()
     moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
     await env.land()
@@ -251,7 +251,7 @@ def test_a_bundle_that_another_client_brings_back_is_left_alone_until_it_is_rele
 
 
 async def overwrite(env: PolicyEnvironment, count: int = 1) -> list[str]:
-    """What a rival does: writes broker a over fresh wishes of the policy, and once more when it moved them again."""
+    """A competing balancer writes broker a over new desired owners of the policy, and again after the next moves."""
     names: list[str] = []
     for again in (False, True):
         wanted = [name for name, desired in env.desired_owners().items() if desired != env.owners()[name]]
@@ -262,7 +262,7 @@ async def overwrite(env: PolicyEnvironment, count: int = 1) -> list[str]:
         await env.reconcile(after=1)
         if not again:
             assert env.condition("CompetingBalancer") in {("", ""), ("False", "Alone")}, (
-                "one batch of wishes is no contest"
+                "one batch of desired owners is not a competition"
             )
             await settled(env)
             await env.cycle()
@@ -270,7 +270,7 @@ async def overwrite(env: PolicyEnvironment, count: int = 1) -> list[str]:
 
 
 async def settled(env: PolicyEnvironment) -> None:
-    """What people wished has landed, and is noted as theirs."""
+    """What people asked for has landed, and is noted as theirs."""
     await env.land()
     await env.reconcile(after=1)
     await env.land()
@@ -406,7 +406,7 @@ def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_i
         assert env.condition("Flapping") == ("True", "Quarantined")
 
         env.restart()
-        await env.reconcile(after=7 * HOUR)  # nobody ran while the quarantine ended
+        await env.reconcile(after=7 * HOUR)  # no operator ran while the quarantine ended
         assert env.condition("Flapping") == ("False", "Settled")
         assert env.status()["quarantined"] == {"total": 0, "bundles": []}
 

@@ -103,7 +103,7 @@ class Environment:
         return spec
 
     def written(self) -> list[str]:
-        """Names of the ConfigMaps that somebody wrote."""
+        """Names of the ConfigMaps that were written."""
         items = self.plane.rest.get(f"/api/v1/namespaces/{self.namespace}/configmaps")["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
 

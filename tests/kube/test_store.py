@@ -51,7 +51,7 @@ RunScenario = Callable[[Scenario], None]
 
 @pytest.fixture
 def run_scenario(trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path) -> RunScenario:
-    """Runs a scenario beside a store that has bundles `a` and `b`, both wished on x, and is synced."""
+    """Runs a scenario beside a store that has bundles `a` and `b`, both with the desired owner x, and is synced."""
 
     async def whole(scenario: Scenario) -> None:
         async with (

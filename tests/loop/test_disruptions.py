@@ -172,7 +172,7 @@ def test_a_burst_of_changes_makes_one_turn(run_policy: RunPolicy) -> None:
             env.rest.patch(env.path("bundles", name), {"spec": {"owner": ""}})
             env.rest.patch(env.path("bundles", name, "status"), {"status": {"owner": ""}})
             await asyncio.sleep(0)
-        await until("every bundle is wished on a broker", lambda: all(env.desired_owners().values()))
+        await until("every bundle has a desired owner", lambda: all(env.desired_owners().values()))
 
         assert turns.looks <= 3
         stopped.set()

@@ -25,14 +25,14 @@ PATIENT = {
 
 
 def assign(env: PolicyEnvironment, name: str, epoch: int) -> None:
-    """A leader of that epoch gives the bundle to whom has it."""
+    """A leader of that epoch confirms the bundle's present owner."""
     owner = env.desired_owners()[name]
     assignment = {"owner": owner, "epoch": epoch, "reason": "Overloaded", "time": "2026-01-31T12:00:00Z"}
     env.rest.patch(env.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
 
 
 def moves(env: PolicyEnvironment) -> dict[str, str]:
-    """Bundles that are not wished on their first owner, and on whom they are."""
+    """Bundles whose desired owner is not their first owner, and their desired owners."""
     load = env.load
     first = {
         env.names[full]: load.brokers.names[owner]

@@ -1,4 +1,4 @@
-"""A defect in one part of a turn costs that part alone: bundles that nobody serves get owners all the same."""
+"""A defect in one part of a reconcile affects that part alone: unowned bundles still get owners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
 async def unassigned(env: PolicyEnvironment) -> str:
-    """A bundle that nobody serves, and nobody is wished to."""
+    """A bundle without owner and desired owner."""
     name = min(env.bundles())
     env.rest.patch(env.path("bundles", name), {"spec": {"owner": ""}})
     env.rest.patch(env.path("bundles", name, "status"), {"status": {"owner": "", "state": "Free"}})

@@ -83,7 +83,7 @@ def test_a_standby_asked_to_stop_ends_without_having_led(control_plane: ControlP
             Api.connect(str(control_plane.kubeconfig), patience=0) as direct,
         ):
             elector = Elector(direct, kube_namespace, Candidacy(identity="x"), fence)
-            context = new_cluster(api, kube_namespace, SOURCES, Metrics())  # whose stores nobody fills
+            context = new_cluster(api, kube_namespace, SOURCES, Metrics())  # nothing fills its stores
             asyncio.get_running_loop().call_later(0.1, stop.set)
 
             assert not await asyncio.wait_for(leadership.elected(context, elector, stop), 5)

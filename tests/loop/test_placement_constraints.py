@@ -50,7 +50,7 @@ async def examine(env: PolicyEnvironment) -> None:
 
 
 def where(env: PolicyEnvironment, space: str) -> Counter[str]:
-    """Who is wished to have how many bundles of a namespace."""
+    """Number of bundles of a namespace by desired owner."""
     found = env.bundles().values()
     return Counter(b["spec"].get("owner", "") for b in found if b["spec"]["topicNamespace"] == space)
 

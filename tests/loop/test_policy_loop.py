@@ -23,7 +23,7 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 def moves(env: PolicyEnvironment) -> dict[str, str]:
-    """Bundle -> destination of those that are not wished on their first owner."""
+    """Bundle -> destination of those whose desired owner is not their first owner."""
     first = {
         env.names[full]: env.load.brokers.names[owner]
         for full, owner in zip(env.load.bundles.names, env.load.bundles.owner.tolist(), strict=True)

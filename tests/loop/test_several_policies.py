@@ -17,7 +17,7 @@ FIRST, SECOND = {"names": ["a", "b"]}, {"names": ["c", "d"]}
 
 
 async def add_bundle(env: PolicyEnvironment) -> None:
-    """There is a bundle `new-bundle`, the only one of its namespace, that nobody owns yet."""
+    """There is a bundle `new-bundle`, the only one of its namespace, without an owner."""
     env.rest.create(env.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="new"))
     await until("its namespace is known", lambda: "t-new" in env.cluster.stores.topic_namespaces.items)
     full = "t/new/0x00000000_0xffffffff"

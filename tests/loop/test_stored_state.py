@@ -20,7 +20,7 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 def put(env: PolicyEnvironment, text: str, **more: Any) -> None:
-    """Somebody writes this where the policy's memory is."""
+    """Another client writes this where the policy's memory is."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-memory-main"}, **more}
     env.rest.create(f"/api/v1/namespaces/{env.namespace}/configmaps", {**body, "data": {"memory.json": text}})
 

@@ -47,7 +47,7 @@ class Case:
     description: str | None = None
 
 
-NOBODY = "No Trimtab leads in messaging"
+NO_LEADER = "No Trimtab leads in messaging"
 LEADS = of_pod("trimtab_leader")
 TIMED_OUT = of_policy("trimtab_moves_total", ', reason="", result="TimedOut"')
 LANDED = of_policy("trimtab_moves_total", ', reason="", result="Landed"')
@@ -79,7 +79,7 @@ CASES = (
         (13, 20),
         (9, 11, 25),
         HERE,
-        NOBODY,
+        NO_LEADER,
     ),
     Case(
         "TrimtabNoLeader",
@@ -88,7 +88,7 @@ CASES = (
         (13, 300),
         (11, 400),
         HERE,
-        NOBODY,
+        NO_LEADER,
     ),
     Case(
         "TrimtabNoLeader",
@@ -202,7 +202,7 @@ CASES = (
     Case("TrimtabStaysUneven", "a dry run", {**UNEVEN, state("DryRun"): "1x200"}, quiet=(60, 125, 150)),
     Case(
         "TrimtabCompetingBalancer",
-        "a rival is found, and leaves",
+        "a competing balancer is found, and leaves",
         {state("Acting"): "1x4 stale", state("CompetingBalancer"): "_x4 1x20 stale"},
         (6, 20),
         (3, 30),
@@ -218,7 +218,7 @@ CASES = (
     ),
     Case(
         "TrimtabCompetingBalancer",
-        "bundles move that nobody wished",
+        "bundles move without a desired owner",
         {of_policy("trimtab_external_moves_total", ', kind="External"'): "0x4 50x99"},
         quiet=(6, 40),
     ),

@@ -81,7 +81,7 @@ def test_every_legend_names_labels_that_the_query_keeps(board_queries: list[tupl
 
 def test_the_board_speaks_of_every_metric_but_a_few(panels: list[dict[str, Any]]) -> None:
     """A new metric has a place on the board, or is named here."""
-    elsewhere = {  # in whoever looks closer
+    elsewhere = {  # only in a closer look
         *("trimtab_build_info", "trimtab_cpu_range_ratio", "trimtab_cycle_interval_seconds", "trimtab_store_objects"),
         *("process_max_fds", "process_open_fds", "process_start_time_seconds", "process_virtual_memory_bytes"),
     }

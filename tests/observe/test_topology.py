@@ -85,7 +85,7 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         "moved by a person",
         "noted long after a person moved it",
         "created with an owner",
-        "moved by somebody",
+        "moved by a person",
         "found with an owner",
     ],
 )

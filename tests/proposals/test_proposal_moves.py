@@ -36,7 +36,7 @@ NAMESPACE_CHANGES: dict[str, dict[str, Any]] = {
 
 
 async def blocked_by(env: PolicyEnvironment, move: dict[str, str], how: str) -> None:
-    """Somebody changes what `move` rests on."""
+    """Another client changes what `move` rests on."""
     path = env.path("bundles", move["bundle"])
     if how == "Pinned":
         env.rest.patch(path, {"spec": {"pinned": True}})

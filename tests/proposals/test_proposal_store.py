@@ -157,7 +157,7 @@ def test_a_written_move_lands_when_its_destination_confirms_it() -> None:
         (bundle(owner="a", reason="BrokerLost", resource_version="9"), Reason.BROKER_LOST),
         (moving_bundle(destination="c", resource_version="9"), Reason.SUPERSEDED),
     ],
-    ids=["deleted", "withdrawn", "broker lost", "wished elsewhere"],
+    ids=["deleted", "withdrawn", "broker lost", "another desired owner"],
 )
 def test_a_written_move_that_ends_elsewhere_has_failed(found: object, reason: Reason) -> None:
     begun = execution()

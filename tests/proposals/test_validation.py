@@ -78,7 +78,7 @@ def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
 IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
     "the bundle is gone": (env(None), Reason.CONFLICT, "deleted"),
     "it is elsewhere": (env(bundle(owner="z")), Reason.CONFLICT, "it is on z now, and not on x any more"),
-    "nobody has it": (env(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
+    "no owner": (env(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
     "it is on its way elsewhere": (env(moving_bundle(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
     "it is pinned": (env(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
     "it is divided": (env(bundle(state="Splitting")), Reason.SPLITTING, "being split"),

@@ -131,7 +131,7 @@ def test_a_changed_policy_opens_the_client_again(run: Run) -> None:
         r.name()
         await r.answers()
         r.name(requestsPerSecond=7)
-        await until("it is opened anew", lambda: r.opened == 2)
+        await until("it is opened again", lambda: r.opened == 2)
         assert r.ended == 1
 
     run(scenario)

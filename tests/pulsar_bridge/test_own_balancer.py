@@ -29,7 +29,7 @@ Steer = Callable[..., None]
 
 @pytest.fixture
 def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Steer:
-    """Runs a scenario with a wheel, for a policy of that mode that allows to switch off, or does not."""
+    """Runs a scenario with an `OwnBalancerController`, and a policy of that mode that may switch off, or may not."""
     monkeypatch.setattr(wheels, "TRY_AFTER", 0.0)
 
     def run(scenario: Scenario, mode: str = "Auto", own: str = "SwitchOff", **brokers: dict[str, str]) -> None:
@@ -65,8 +65,8 @@ async def stored(env: PolicyEnvironment) -> FoundSettings | None:
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
 
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert await kept(env) == {SHEDDING: None, SPLITTING: None}
@@ -74,7 +74,7 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
         assert (state.disabled, state.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
         assert [reason for reason, _ in env.events()] == ["SwitchedOff"]
 
-        await wheel.check()
+        await balancer.check()
         assert len(pulsar.written) == 2
 
     steer(scenario)
@@ -82,8 +82,8 @@ def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
 
 @pytest.mark.parametrize(("mode", "own"), [("DryRun", "SwitchOff"), ("Auto", "Verify"), ("Approve", "Verify")])
 def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, own: str) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
 
         assert pulsar.written == []
         assert await kept(env) is None
@@ -96,8 +96,8 @@ def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, o
 
 
 def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, _pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, _pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         state = env.cluster.link.own_balancer
         assert state.disabled is False
         assert state.text.startswith(f"{SHEDDING} is on at b; ")
@@ -107,8 +107,8 @@ def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
 
 
 def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         assert pulsar.written == []
         assert await kept(env) is None
         assert env.cluster.link.own_balancer.disabled is True
@@ -118,10 +118,10 @@ def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) 
 
 
 def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         pulsar.deaf.add("b")
-        await wheel.check()
+        await balancer.check()
         state = env.cluster.link.own_balancer
         assert state.disabled is None
         assert "b (b does not answer)" in state.text
@@ -131,9 +131,9 @@ def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
 
 @pytest.mark.parametrize("edit", [{"mode": "DryRun"}, {"pulsar": {"ownBalancing": "Verify"}}])
 def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[str, Any]) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         pulsar.dynamic[SPLITTING] = "TRUE"
-        await wheel.check()
+        await balancer.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
         env.edit(**edit)
@@ -148,26 +148,26 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 
 
 def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         env.create_policy("other", **{key: env.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
         env.edit(mode="DryRun")
         take(env)
 
-        await wheel.check()  # as an operator that was started again, and has seen the first policy only
+        await balancer.check()  # as an operator that was started again, and has seen the first policy only
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
         env.rest.patch(env.path("balancingpolicies", "other"), {"spec": {"mode": "DryRun"}})
         take(env, "other")
-        await wheel.check()
+        await balancer.check()
         assert pulsar.dynamic == {}
 
     steer(scenario)
 
 
 def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         for _ in range(2):
             pulsar.dynamic[SHEDDING] = "true"
             await OwnBalancerController(env.cluster, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
@@ -176,14 +176,14 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
 
         for value in ("true", "tRue"):
             pulsar.dynamic[SHEDDING] = value
-            await wheel.check()
+            await balancer.check()
             assert pulsar.dynamic[SHEDDING] == value
             assert env.cluster.link.own_balancer.disabled is False
             assert "only shows plans" in env.cluster.link.own_balancer.text
         assert env.cluster.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
 
         env.clock += 3700
-        await wheel.check()
+        await balancer.check()
         assert pulsar.dynamic[SHEDDING] == "false"
         assert (await kept(env))[SHEDDING] is None
 
@@ -191,13 +191,13 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
 
 
 def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         async def failing(writes: int) -> None:
             pulsar.failing = writes
             for _ in range(writes):
-                await wheel._check_safely()
+                await balancer._check_safely()
                 assert "metadata store is slow" in env.cluster.link.own_balancer.text
-            await wheel.check()
+            await balancer.check()
             assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
             assert env.cluster.link.own_balancer.disabled is True
 
@@ -215,42 +215,42 @@ def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer)
     "edit", [{"auth": {"token": {"secret": "new", "key": "token"}}}, {"adminUrl": "http://pulsar-proxy:8080"}]
 )
 def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[str, Any]) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         env.edit(pulsar=edit)
         take(env)
-        await wheel.check()
+        await balancer.check()
         assert (found := await stored(env)) is not None
         assert found.pulsar != env.cluster.link.spec  # not by the client of what it said before
 
         pulsar.deaf = {"a", "b"}
-        anew = OwnBalancerController(env.cluster, pulsar)  # type: ignore[arg-type]
-        await anew.check()
+        restarted = OwnBalancerController(env.cluster, pulsar)  # type: ignore[arg-type]
+        await restarted.check()
         assert await stored(env) == found  # nor before it is known to serve
 
         pulsar.deaf = {"b"}
         pulsar.broker("c")
-        await anew.check()
+        await restarted.check()
         assert await stored(env) == replace(found, pulsar=env.cluster.link.spec, brokers=frozenset("abc"))
 
     steer(scenario)
 
 
 def test_a_configmap_that_another_client_deletes_is_written_again_as_long_as_it_is_needed(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-pulsar-found"
         pulsar.dynamic[SPLITTING] = "TRUE"
-        await wheel.check()
+        await balancer.check()
         found = await stored(env)
 
         env.rest.delete(path)
-        await wheel.check()
+        await balancer.check()
         assert await stored(env) == found
 
         env.rest.delete(path)
         env.edit(mode="DryRun")
         take(env)
-        await wheel.check()
+        await balancer.check()
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
         assert await stored(env) is None
         assert env.cluster.link.switched_off is False
@@ -259,7 +259,7 @@ def test_a_configmap_that_another_client_deletes_is_written_again_as_long_as_it_
 
 
 def test_what_was_seen_of_one_cluster_is_not_reported_of_the_next(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         async def brokers() -> frozenset[str]:
             env.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
             settings = Settings.of(env.policy())
@@ -267,7 +267,7 @@ def test_what_was_seen_of_one_cluster_is_not_reported_of_the_next(steer: Steer) 
             return frozenset("ab")
 
         pulsar.brokers = brokers  # type: ignore[method-assign]
-        await wheel.check()
+        await balancer.check()
 
         assert env.cluster.link.own_balancer.disabled is None
 
@@ -276,7 +276,7 @@ def test_what_was_seen_of_one_cluster_is_not_reported_of_the_next(steer: Steer) 
 
 
 def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         env.edit(brokers={"names": ["a"]})
         await env.reconcile()
         pulsar_spec = {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}
@@ -284,7 +284,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
         await other.reconcile()
         assert env.condition("Valid", "other")[0] == "False"
 
-        await wheel.check()
+        await balancer.check()
 
         assert pulsar.written == []
         assert env.cluster.link.own_balancer.disabled is False
@@ -293,9 +293,9 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
 
 
 def test_a_cluster_that_does_not_answer_is_reported_and_examined_again(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         pulsar.ids.clear()
-        running = asyncio.create_task(wheel.run())
+        running = asyncio.create_task(balancer.run())
         await until("that is told", lambda: "no active broker" in env.cluster.link.own_balancer.text)
         pulsar.broker("a")
         env.edit(interval="61s")
@@ -307,11 +307,11 @@ def test_a_cluster_that_does_not_answer_is_reported_and_examined_again(steer: St
 
 
 def test_a_damaged_configmap_is_reported_and_nothing_is_touched(steer: Steer) -> None:
-    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         path = f"/api/v1/namespaces/{env.namespace}/configmaps"
         meta = {"name": "trimtab-pulsar-found"}
         env.rest.create(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}})
-        await wheel._check_safely()
+        await balancer._check_safely()
         assert pulsar.written == []
         assert env.cluster.link.own_balancer.disabled is None
         assert "not what Trimtab writes" in env.cluster.link.own_balancer.text

@@ -119,9 +119,9 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(ru
             release = await left_behind(env, brokers)
             context.policies.settings["main"] = Settings.of(env.policy())
             context.link.lead_to(context.policies.settings["main"].pulsar, "main")
-            wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
+            balancer = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
 
-            await wheel.check()
+            await balancer.check()
             assert pulsar.written == []
             assert context.link.own_balancer.disabled is False
             assert f"of the cluster at {brokers.url} must be restored first" in context.link.own_balancer.text
@@ -132,10 +132,10 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(ru
         if way == "it is gone":
             with pytest.raises(PulsarError):
                 await release.check()
-            await wheel.check()
+            await balancer.check()
             assert pulsar.written == []
             await found_settings_store(context.api, env.namespace).delete()  # as the condition says
-        await wheel.check()
+        await balancer.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert context.link.own_balancer.disabled is True
         await release.check()
@@ -150,15 +150,15 @@ def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_ba
         with settings_brokers(defaults()) as brokers:
             await left_behind(env, brokers)
         context.link.lead_to(Settings.of(env.policy()).pulsar, "main")
-        wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
-        await wheel.check()
+        balancer = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
+        await balancer.check()
         assert (context.link.own_balancer.disabled, context.link.elsewhere) == (
             None,
             False,
         )  # without brokers nothing is known
 
         pulsar.broker("other", sheds="false", splits="false")
-        await wheel.check()
+        await balancer.check()
 
         assert (context.link.own_balancer.disabled, context.link.elsewhere) == (True, True)
         assert "trimtab restore" in context.link.own_balancer.text

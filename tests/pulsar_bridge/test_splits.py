@@ -58,7 +58,7 @@ def test_pulsar_splits_where_it_was_ordered_and_the_children_go_where_they_shoul
         assert whole not in env.bundles()
         assert operator.mirrored() == operator.truth()
         assert {env.desired_owners()[name] for name in halves(whole)[:1]} == {"a"}
-        assert env.desired_owners()[halves(whole)[1]] == "c"  # the carrier's to carry out
+        assert env.desired_owners()[halves(whole)[1]] == "c"  # the unload controller moves it
         moved = env.bundles()[halves(whole)[1]]
         assert moved["metadata"]["generation"] > moved["status"]["observedGeneration"]
         assert not leftovers(env)

@@ -1,4 +1,4 @@
-"""The mirror on a real API server: objects follow a Pulsar cluster, and a cluster follows what people apply."""
+"""The cluster sync on a real API server: objects follow a Pulsar cluster, and a cluster follows what people apply."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Mirrored:
         return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Ready"), ("", ""))
 
     async def apply(self, manifest: dict[str, Any]) -> None:
-        """Create a TopicNamespace, and have it known before the mirror looks again."""
+        """Create a TopicNamespace, and have it known before the next sync."""
         self.pulsar.away = True
         self.env.rest.create(self.env.path("topicnamespaces"), manifest)
         known = self.env.cluster.stores.topic_namespaces.items
@@ -72,8 +72,8 @@ class Bare(PolicyEnvironment):
 
 
 @pytest.fixture
-def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
-    """Runs a scenario beside a mirror that looks all the time."""
+def run_sync(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
+    """Runs a scenario beside a sync that runs all the time."""
 
     async def told(env: PolicyEnvironment, scenario: Scenario) -> None:
         refit(env.cluster, clock=asyncio.get_running_loop().time)
@@ -92,7 +92,7 @@ def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
     return lambda scenario: asyncio.run(whole(scenario))
 
 
-def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -> None:
+def test_brokers_namespaces_and_bundles_appear_with_their_owners(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 3, X, Y)
         del world.pulsar.owners["t/n/0xaaaaaaaa_0xffffffff"]
@@ -110,7 +110,7 @@ def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -
         assert {b.address for b in world.env.cluster.stores.brokers.items.values()} == {X, Y}
         assert world.env.cluster.link.ids == {y_x(X): X, y_x(Y): Y}
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
 def y_x(broker_id: str) -> str:
@@ -118,7 +118,7 @@ def y_x(broker_id: str) -> str:
     return broker_id.replace(":", "-")
 
 
-def test_a_second_look_writes_nothing(mirror: Tell) -> None:
+def test_a_second_look_writes_nothing(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 8, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -130,10 +130,10 @@ def test_a_second_look_writes_nothing(mirror: Tell) -> None:
 
         assert not {"create", "patch", "delete"} & world.env.requests.keys()
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_a_broker_is_found_by_address_then_by_its_pods_name(mirror: Tell) -> None:
+def test_a_broker_is_found_by_address_then_by_its_pods_name(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         env = world.env
         env.rest.create(env.path("brokers"), broker("pulsar-0"))
@@ -146,10 +146,10 @@ def test_a_broker_is_found_by_address_then_by_its_pods_name(mirror: Tell) -> Non
         assert (found["mine"]["id"], found["mine"]["ready"]) == (Y, True)
         assert found["pulsar-0"]["id"] == X
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirror: Tell) -> None:
+def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -163,10 +163,10 @@ def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirr
         await discover_once(world.env.cluster)
         assert not world.env.rest.get(world.env.path("brokers", y_x(Y))).get("status", {}).get("ready")
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
+def test_a_silent_broker_keeps_its_bundles(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -178,10 +178,10 @@ def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
 
         assert world.bundles() == before
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle(mirror: Tell) -> None:
+def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -197,10 +197,10 @@ def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle
         assert order == ["made", "made", "deleted"]
         await world.until("they are x's", lambda: set(world.bundles().values()) == {(y_x(X), "Owned")})
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(mirror: Tell) -> None:
+def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -214,10 +214,10 @@ def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(mirror: Tell)
 
         assert world.env.versions("bundles") == versions
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundles(mirror: Tell) -> None:
+def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundles(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         manifest = topic_namespace("t-n", tenant="t", name="n", bundles=5, antiAffinityGroup="far")
         world.env.rest.create(world.env.path("topicnamespaces"), manifest)
@@ -228,10 +228,10 @@ def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundle
 
         assert world.pulsar.written[:2] == ["tenant t of fake", "namespace t/n of 5"]
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_says_so(mirror: Tell) -> None:
+def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_says_so(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.away = True
         world.pulsar.add("t/n", 3)
@@ -242,10 +242,10 @@ def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_say
         assert len(world.bundles()) == 3
         assert not [w for w in world.pulsar.written if w.startswith("namespace")]
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_nothing_again(mirror: Tell) -> None:
+def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_nothing_again(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.away = True
         world.pulsar.add("t/n", 2)
@@ -261,11 +261,11 @@ def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_
         await world.until("bundles go", lambda: not [b for b in world.env.bundles() if b.startswith("t-")])
         assert world.pulsar.written == []
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
 @pytest.mark.parametrize("astray", [{"policies"}, {"policies", "namespaces"}, {"policies", "namespaces", "tenants"}])
-def test_a_404_that_is_not_pulsars_deletes_nothing(mirror: Tell, astray: set[str]) -> None:
+def test_a_404_that_is_not_pulsars_deletes_nothing(run_sync: Tell, astray: set[str]) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -279,14 +279,14 @@ def test_a_404_that_is_not_pulsars_deletes_nothing(mirror: Tell, astray: set[str
 
         assert {uid_of(b) for b in world.env.bundles().values()} | {uid_of(world.spaces()["t-n"])} == kept
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
 def uid_of(raw: dict[str, Any]) -> str:
     return str(raw["metadata"]["uid"])
 
 
-def test_the_namespaces_of_a_tenant_that_is_gone_go(mirror: Tell) -> None:
+def test_the_namespaces_of_a_tenant_that_is_gone_go(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -296,10 +296,10 @@ def test_the_namespaces_of_a_tenant_that_is_gone_go(mirror: Tell) -> None:
 
         await world.until("it is gone", lambda: not world.spaces() and not world.bundles())
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(mirror: Tell) -> None:
+def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -312,10 +312,10 @@ def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(m
         assert world.spaces()["t-n"]["metadata"]["uid"] != uid
         assert (list(world.pulsar.spaces), world.pulsar.written) == (["t/n"], [])
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(mirror: Tell) -> None:
+def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 1)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -336,10 +336,10 @@ def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(mirror: Te
         world.pulsar.isolations.clear()
         await world.until("isolation goes", lambda: "isolation" not in world.spaces()["t-n"]["spec"])
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(mirror: Tell) -> None:
+def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 1)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -353,10 +353,10 @@ def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(m
 
         await world.until("it follows", lambda: world.spaces()["t-n"]["spec"].get("antiAffinityGroup") == "apart")
 
-    mirror(scenario)
+    run_sync(scenario)
 
 
-def test_bundles_that_people_made_are_never_deleted(mirror: Tell) -> None:
+def test_bundles_that_people_made_are_never_deleted(run_sync: Tell) -> None:
     async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
@@ -369,4 +369,4 @@ def test_bundles_that_people_made_are_never_deleted(mirror: Tell) -> None:
         assert "odd" in world.env.bundles()
         assert len(world.bundles()) == 2
 
-    mirror(scenario)
+    run_sync(scenario)

@@ -31,7 +31,7 @@ QUICK = SyncIntervals(brokers=0.5, owners=0.5, namespaces=1.0)
 
 
 class Crowd(PolicyEnvironment):
-    """The objects that the mirror made some time ago, and a policy."""
+    """The objects that the cluster sync made some time ago, and a policy."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         super().__init__(plane, namespace, cluster(bundles=1, a=0.0))

@@ -1,4 +1,4 @@
-"""Wishes are carried out on Pulsar: unloaded, read back, tried again, and told as they are."""
+"""Desired owners on Pulsar: bundles are unloaded, owners read back, failures repeated and reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOAD = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 MANAGERS = pytest.mark.parametrize("extensible", [False, True], ids=["modular", "extensible"])
 
 
-class Carrying:
+class Unloading:
     """An unload controller between an environment with brokers a, b and c, and a fake cluster of three brokers."""
 
     def __init__(self, env: PolicyEnvironment, fake: FakePulsar, admin: HttpAdmin, unloads: int) -> None:
@@ -62,13 +62,13 @@ class Carrying:
         return sorted(name for name, owner in self.env.owners().items() if owner == broker)
 
     async def settled(self, name: str) -> dict[str, Any]:
-        """Its status, once its wish is no longer open."""
+        """Its status, once its move is no longer pending."""
 
         def closed() -> bool:
             found = self.env.bundles()[name]
             return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
 
-        await until(f"the wish of {name} is carried out", closed)
+        await until(f"the move of {name} is complete", closed)
         status: dict[str, Any] = self.env.bundles()[name]["status"]
         return status
 
@@ -77,13 +77,13 @@ class Carrying:
         return registry.get_sample_value("trimtab_pulsar_unloads_total", {"result": word}) or 0
 
 
-Scenario = Callable[[Carrying], Awaitable[None]]
+Scenario = Callable[[Unloading], Awaitable[None]]
 Carry = Callable[..., None]
 
 
 @pytest.fixture
 def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Carry:
-    """Runs a scenario with a carrier that runs unless `begin` is False; further options are the fake cluster's."""
+    """Runs a scenario with a controller that runs unless `begin` is False; further options are the fake cluster's."""
     monkeypatch.setattr(ownership, "LOOKUP_AFTER", 0.3)
     monkeypatch.setattr(ownership, "OTHERS_AFTER", 0.1)
     monkeypatch.setattr(ownership, "SOURCE_AFTER", 0.2)
@@ -91,7 +91,7 @@ def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
     def run(scenario: Scenario, *, begin: bool = True, unloads: int = 4, **fake: Any) -> None:
         async def whole(env: PolicyEnvironment) -> None:
             async with FakePulsar(**fake) as pulsar, connected(pulsar.url) as admin:
-                carrying = Carrying(env, pulsar, admin, unloads)
+                carrying = Unloading(env, pulsar, admin, unloads)
                 if begin:
                     carrying.begin()
                 try:
@@ -106,7 +106,7 @@ def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
 
 @MANAGERS
 def test_a_desired_owner_is_carried_out_read_back_and_confirmed(carry: Carry, extensible: bool) -> None:  # noqa: FBT001
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.env.give(name, "b")
         status = await c.settled(name)
@@ -126,7 +126,7 @@ def test_a_desired_owner_is_carried_out_read_back_and_confirmed(carry: Carry, ex
 @MANAGERS
 @pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
 def test_what_no_client_asks_for_lands_all_the_same(carry: Carry, extensible: bool, served: bool) -> None:  # noqa: FBT001
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         if not served:
             del c.fake.owners[c.full[name]]
@@ -140,7 +140,7 @@ def test_what_no_client_asks_for_lands_all_the_same(carry: Carry, extensible: bo
 
 
 def test_what_goes_elsewhere_is_unloaded_again(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.thieves[c.full[name]] = [c.ids["c"], c.ids["a"]]
         c.env.give(name, "b")
@@ -153,7 +153,7 @@ def test_what_goes_elsewhere_is_unloaded_again(carry: Carry) -> None:
 
 
 def test_what_goes_elsewhere_three_times_is_reported_as_it_is(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.thieves[c.full[name]] = [c.ids["c"], c.ids["a"], c.ids["c"], c.ids["c"]]
         c.env.give(name, "b")
@@ -169,7 +169,7 @@ def test_what_goes_elsewhere_three_times_is_reported_as_it_is(carry: Carry) -> N
 
 
 def test_a_bundle_that_is_there_already_is_not_unloaded(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.owners[c.full[name]] = c.ids["b"]
         c.env.give(name, "b")
@@ -181,7 +181,7 @@ def test_a_bundle_that_is_there_already_is_not_unloaded(carry: Carry) -> None:
 
 
 def test_nothing_is_unloaded_to_a_broker_that_is_not_active_and_that_is_said_once(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         ids = c.env.cluster.link.ids
         assert ids is not None
@@ -197,20 +197,20 @@ def test_nothing_is_unloaded_to_a_broker_that_is_not_active_and_that_is_said_onc
 
 
 def test_a_destination_that_dies_between_desired_owner_and_unload_gets_nothing(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.inactive.add(c.ids["b"])
         c.env.give(name, "b")
         await until("it is said", c.env.events)
         assert c.env.events()[0][0] == "InactiveDestination"
         assert c.fake.owners[c.full[name]] == c.ids["a"]
-        c.env.give(name, "a")  # what upkeep does in the end
+        c.env.give(name, "a")  # what reconciliation does in the end
         assert (await c.settled(name))["state"] == "Owned"
 
     carry(scenario)
 
 
-async def _unanswered(c: Carrying, failure: tuple[int, str]) -> str:
+async def _unanswered(c: Unloading, failure: tuple[int, str]) -> str:
     """A bundle of a that was to go to b, which died meanwhile; its unload ended in `failure`. Wished on a again."""
     name = c.of("a")[0]
     c.fake.failures.append(failure)
@@ -225,7 +225,7 @@ async def _unanswered(c: Carrying, failure: tuple[int, str]) -> str:
 TIMED_OUT = (500, "Message: java.util.concurrent.TimeoutException")
 
 
-def _told(c: Carrying, name: str) -> None:
+def _told(c: Unloading, name: str) -> None:
     assert c.fake.owners[c.full[name]] == c.ids["c"]
     assert c.fake.count("/unload") == 2
     assert c.result("Returned") == 1
@@ -236,12 +236,12 @@ def _told(c: Carrying, name: str) -> None:
 
 
 def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = await _unanswered(c, TIMED_OUT)
         await until("another has it", lambda: c.env.bundles()[name]["status"]["owner"] == "c")
-        await until("it is said that the wish can't be carried out", lambda: c.result("Inactive") == 1)
+        await until("it is reported that the destination is inactive", lambda: c.result("Inactive") == 1)
         _told(c, name)
-        c.env.give(name, "c")  # what upkeep does in the end
+        c.env.give(name, "c")  # what reconciliation does in the end
         assert (await c.settled(name))["state"] == "Owned"
         assert c.fake.count("/unload") == 2
 
@@ -249,7 +249,7 @@ def test_what_came_back_to_who_was_letting_it_go_is_given_to_another(carry: Carr
 
 
 def test_an_operator_that_begins_frees_what_came_back_before_its_time(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = await _unanswered(c, TIMED_OUT)
         await c.crash()
         why = {"policy": "main", "epoch": 1, "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}
@@ -265,7 +265,7 @@ def test_an_operator_that_begins_frees_what_came_back_before_its_time(carry: Car
 
 
 def test_a_person_who_wants_it_where_it_came_back_to_gets_it_there_in_the_end(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = await _unanswered(c, TIMED_OUT)
         c.env.give(name, "a")
         assert (await c.settled(name))["owner"] == "a"
@@ -276,7 +276,7 @@ def test_a_person_who_wants_it_where_it_came_back_to_gets_it_there_in_the_end(ca
 
 
 def test_what_came_back_is_freed_although_pulsar_refused_to_unload_it_again(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.failures.append(TIMED_OUT)
         c.fake.dying.add(c.ids["b"])
@@ -289,7 +289,7 @@ def test_what_came_back_is_freed_although_pulsar_refused_to_unload_it_again(carr
 
 
 def test_what_another_broker_took_is_not_unloaded_once_more(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.failures.append(TIMED_OUT)
         c.env.give(name, "b")
@@ -297,8 +297,8 @@ def test_what_another_broker_took_is_not_unloaded_once_more(carry: Carry) -> Non
         c.fake.owners[c.full[name]] = c.ids["c"]  # as the leader says
         c.env.cluster.link.ids = {broker: c.ids[broker] for broker in "ac"}
         c.fake.inactive.add(c.ids["b"])
-        await until("it is said that the wish can't be carried out", lambda: c.result("Inactive") == 1)
-        for owner, why in (("a", "BrokerLost"), ("c", "Adopted")):  # what upkeep does
+        await until("it is reported that the destination is inactive", lambda: c.result("Inactive") == 1)
+        for owner, why in (("a", "BrokerLost"), ("c", "Adopted")):  # what reconciliation does
             assignment = {"owner": owner, "reason": why, "time": "2026-01-31T12:00:00Z"}
             c.env.rest.patch(c.env.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
             assert (await c.settled(name))["owner"] == "c"
@@ -309,7 +309,7 @@ def test_what_another_broker_took_is_not_unloaded_once_more(carry: Carry) -> Non
 
 
 def test_what_may_be_closed_where_it_is_comes_before_all_that_waits(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         closed, waiting = c.of("a")
         c.env.give(waiting, "b")
         desired = {"owner": "a", "assignment": {"owner": "a", "reason": "BrokerLost", "time": "2026-01-31T12:00:00Z"}}
@@ -329,7 +329,7 @@ def test_what_may_be_closed_where_it_is_comes_before_all_that_waits(carry: Carry
     ("extensible", "failure"), [(False, TIMED_OUT), (True, (403, "not allowed"))], ids=["modular", "refused"]
 )
 def test_what_never_began_to_leave_stays(carry: Carry, extensible: bool, failure: tuple[int, str]) -> None:  # noqa: FBT001
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = await _unanswered(c, failure)
         c.env.give(name, "a")
         assert (await c.settled(name))["owner"] == "a"
@@ -340,7 +340,7 @@ def test_what_never_began_to_leave_stays(carry: Carry, extensible: bool, failure
 
 @pytest.mark.parametrize("reason", ["TimedOut", "BrokerLost", "Adopted", "Found"])
 def test_a_withdrawn_desired_owner_moves_nothing_back_that_has_landed_after_all(carry: Carry, reason: str) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.owners[c.full[name]] = c.ids["c"]
         now = "2026-01-31T12:00:00Z"
@@ -355,14 +355,14 @@ def test_a_withdrawn_desired_owner_moves_nothing_back_that_has_landed_after_all(
 
 
 def test_a_bundle_that_was_split_is_read_again_and_not_hammered(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         tenant, space, lower, upper = parse_pulsar_bundle(c.full[name])
         full_name = f"{tenant}/{space}"
         middle = (int(lower, 16) + int(upper, 16)) // 2
         c.fake.spaces[full_name] = tuple(sorted({*c.fake.spaces[full_name], middle}))
         c.env.give(name, "b")
-        await until("the mirror is to look", lambda: full_name in c.env.cluster.link.suspects)
+        await until("the namespace is marked to be read again", lambda: full_name in c.env.cluster.link.suspects)
         await asyncio.sleep(1.0)
         assert c.result("Stale") == 1
         assert c.fake.owners[c.full[name]] == c.ids["a"]
@@ -371,7 +371,7 @@ def test_a_bundle_that_was_split_is_read_again_and_not_hammered(carry: Carry) ->
 
 
 def test_a_competing_balancers_unload_at_the_same_moment_is_outlived(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.fake.failures.append((500, "Message: bundle is already being unloaded"))
         c.env.give(name, "b")
@@ -383,7 +383,7 @@ def test_a_competing_balancers_unload_at_the_same_moment_is_outlived(carry: Carr
 
 
 def test_no_more_bundles_are_unloaded_at_the_same_time_than_allowed(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         names = [name for name, owner in c.env.owners().items() if owner != "b"]
         for name in names:
             c.env.give(name, "b")
@@ -397,7 +397,7 @@ def test_no_more_bundles_are_unloaded_at_the_same_time_than_allowed(carry: Carry
 
 
 def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         context, (first, second) = c.env.cluster, c.of("a")
         c.env.give(first, "b")
         await until("it is being unloaded", lambda: c.fake.peak == 1)
@@ -412,7 +412,7 @@ def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) ->
 
 
 def test_what_waited_is_overdue_in_time_once_no_one_carries_it(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         pending_moves, clock = c.env.cluster.pending_moves, c.env.cluster.clock
         first, second = c.of("a")
         c.env.give(first, "b")
@@ -432,7 +432,7 @@ def test_what_waited_is_overdue_in_time_once_no_one_carries_it(carry: Carry) -> 
 
 
 def test_a_crash_between_unload_and_confirmation_leaves_nothing_undone(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         c.env.give(name, "b")
         await until("it is being unloaded", lambda: c.fake.peak == 1)
@@ -448,7 +448,7 @@ def test_a_crash_between_unload_and_confirmation_leaves_nothing_undone(carry: Ca
 
 
 def test_a_bundle_that_is_being_split_is_left_alone(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]
         lock = {"status": {"state": "Splitting", "split": "some-split"}}
         c.env.rest.patch(c.env.path("bundles", name, "status"), lock)
@@ -461,7 +461,7 @@ def test_a_bundle_that_is_being_split_is_left_alone(carry: Carry) -> None:
 
 
 def test_a_broker_that_does_not_answer_keeps_its_bundles_and_no_one_elses(carry: Carry) -> None:
-    async def scenario(c: Carrying) -> None:
+    async def scenario(c: Unloading) -> None:
         stays, goes = c.of("c")[0], c.of("a")[0]
         c.fake.deaf.add(c.ids["c"])
         c.env.give(stays, "b")

@@ -1,4 +1,4 @@
-"""A wish that a person writes with kubectl: whose it is, and that the reason of the wish before goes."""
+"""A desired owner that a person writes with kubectl: it counts as theirs, and the older reason is removed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Watched:
         return self
 
     async def assigned(self) -> None:
-        """Upkeep gives owners to bundles that have none, and the brokers take them."""
+        """Reconciliation gives owners to bundles that have none, and the brokers take them."""
         await self.env.reconcile(after=20)
         await self.env.land()
 

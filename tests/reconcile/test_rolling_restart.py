@@ -66,7 +66,7 @@ class Restarting:
         await until("the pod is gone", lambda: name not in self.env.cluster.stores.pods.items)
 
     async def act(self) -> None:
-        """A turn, in which the brokers confirm what they are wished, and their load follows."""
+        """A reconcile, in which the brokers confirm desired owners, and their load follows."""
         env, before = self.env, self.env.owners()
         await discover_once(env.cluster)
         await env.reconcile(after=5)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.apiserver
 
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 LOST_AFTER = 31.0
-"""Seconds after which a broker that nobody has seen counts as lost, and a little more."""
+"""Seconds after which a missing broker counts as lost, and a little more."""
 
 
 def told(env: PolicyEnvironment) -> list[str]:

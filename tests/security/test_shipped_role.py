@@ -131,7 +131,7 @@ def split_by_hand(stage: SmallCluster) -> None:
 
 
 def leave_a_split(stage: SmallCluster) -> None:
-    """A bundle is locked by a split that somebody deleted in the middle."""
+    """A bundle is locked by a split that was deleted in the middle."""
     name = min(fresh(stage))
     stage.patch_bundle(name, status=True, state="Splitting", split="deleted")
     until("the bundle is free again", lambda: stage.world.bundles()[name]["status"]["state"] == "Owned")

@@ -37,7 +37,7 @@ def happen(model: SplitModel, event: str, name: str) -> None:
 
 
 def to_the_end(model: SplitModel) -> SplitStep:
-    """Brokers do as wished, and whoever operates goes on, until nothing is left to be done."""
+    """Brokers follow desired owners, and the operator continues, until nothing is left to be done."""
     for _ in range(60):
         step = model.advance()
         model.check_once()

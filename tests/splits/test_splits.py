@@ -114,7 +114,7 @@ def test_a_split_goes_back_wherever_the_operator_died(run_policy: RunPolicy) -> 
             name = f"split-{writes}"
             whole = halve(env, writes, name)
             before = SplitOperator(env)
-            await before.round()  # the children are there, and nobody takes them
+            await before.round()  # the children are there, and no broker takes them
             mortal = SplitOperator(env, dies_after=writes)
             try:
                 await mortal.round()
@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a boundary outside": ({"boundaries": ["0xf0000000"]}, "InvalidSplit", "0xf0000000 is not strictly inside"),
     "a boundary at its end": ({"boundaries": ["0x00000000"]}, "InvalidSplit", "is not strictly inside"),
     "a broker that is not there": ({"destinations": ["", "z"]}, "UnknownBroker", "no Broker object is called z"),
-    "topics that nobody has seen": (
+    "topics that were never measured": (
         {"boundaries": None, "algorithm": "topic_count_equally_divide"},
         "NoLoadData",
         "name boundaries, or use range_equally_divide",

@@ -156,7 +156,7 @@ PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWith
 
 @dataclass
 class Restart:
-    """A rolling restart of brokers ``p-0`` to ``p-9``, by what really decides: pods, upkeep, housing and cycles.
+    """A rolling restart of brokers ``p-0`` to ``p-9``, by what decides it: pods, repairs, assignments and cycles.
 
     What a broker carries is the sum of its bundles; a pod that became ready is not measured at first.
     """
@@ -198,7 +198,7 @@ class Restart:
         return [b for name in self.pods for b in self._of(name)]
 
     def reconcile(self) -> None:
-        """What upkeep does: house what ending brokers serve."""
+        """What reconciliation does: assign the bundles of ending brokers."""
         rows, load, leaving = self.rows(), self.load(), departures(self.brokers, self.pods, {}, NOW)
         records = [bundle(str(i), f"p-{self.owner[b]}") for i, b in enumerate(rows)]
         unassigned = np.array(
@@ -277,7 +277,7 @@ def test_over_a_rolling_restart_of_ten_brokers_a_bundle_moves_1_1_times_at_most(
 
 
 def test_where_few_bundles_are_the_load_two_moves_for_a_thousand_bundles_correct_it() -> None:
-    # below 1 + 1/10 nobody gets: the first broker's bundles can only go to brokers that restart themselves
+    # no broker stays below 1 + 1/10: the first broker's bundles can only go to brokers that restart themselves
     world = restart_of(0.7, skew=2.0)
 
     assert world.run() <= 1.102

@@ -1,4 +1,4 @@
-"""A move is followed from the moment its wish is seen until its load is measured where it went."""
+"""A move is followed from its desired owner until its load is measured at the destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While somebody else may balance the Pulsar cluster, a policy only says so."""
+"""While another balancer may act on the Pulsar cluster, a policy only advises."""
 
 from __future__ import annotations
 
