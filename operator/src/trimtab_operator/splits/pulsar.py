@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
@@ -21,6 +20,7 @@ from trimtab_operator.pulsar.bridge.sync.namespaces import listed
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
 from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.objects import SplitObjects
 from trimtab_operator.splits.pulsar_steps import (
     FEW,
     PulsarSplitObservation,
@@ -34,7 +34,7 @@ from trimtab_operator.splits.pulsar_steps import (
     untold,
     within,
 )
-from trimtab_operator.splits.steps import Raw, SplitExecutor, SplitOrder, SplitProgress, parent_of, unlocked_state
+from trimtab_operator.splits.steps import Raw, SplitExecutor, SplitOrder, SplitProgress
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.model import Reason, counted
 
@@ -169,26 +169,21 @@ class PulsarSplitExecutor:
     async def _take(
         self, step: PulsarSplitStep, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
     ) -> None:
-        steps: dict[PulsarSplitStep, Callable[[SplitOrder, _Space, PulsarSplitObservation], Awaitable[None]]] = {
-            PulsarSplitStep.LOCK: self._lock,
-            PulsarSplitStep.CUT: self._cut,
-            PulsarSplitStep.CREATE: self._create,
-            PulsarSplitStep.DELETE: self._delete,
-            PulsarSplitStep.RELEASE: self._release,
-            PulsarSplitStep.MOVE: self._move,
-            PulsarSplitStep.UNLOCK: self._unlock,
+        writes = SplitObjects(self._objects, order)
+        steps: dict[PulsarSplitStep, Callable[[], Awaitable[None]]] = {
+            PulsarSplitStep.LOCK: lambda: self._lock(writes, space, seen),
+            PulsarSplitStep.CUT: lambda: self._cut(order, space, seen),
+            PulsarSplitStep.CREATE: lambda: self._create(writes, space, seen),
+            PulsarSplitStep.DELETE: lambda: self._objects.delete(seen.parent),
+            PulsarSplitStep.RELEASE: lambda: writes.release(seen.children.values()),
+            PulsarSplitStep.MOVE: lambda: writes.move(to_move(order, seen)),
+            PulsarSplitStep.UNLOCK: lambda: writes.unlock(seen.parent),
         }
-        await steps[step](order, space, seen)
+        await steps[step]()
 
-    async def _lock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
+    async def _lock(self, writes: SplitObjects, space: _Space, seen: PulsarSplitObservation) -> None:
         await self._topics(space.bundle(*seen.whole))
-        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.cluster.now())}
-        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
-
-    async def _unlock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        assert seen.parent is not None
-        status = {"state": unlocked_state(seen.parent), "split": None}
-        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
+        await writes.lock(seen.parent)
 
     async def _topics(self, bundle: str) -> list[int]:
         """Positions of the bundle's loaded topics. Raises `_CannotSplitError` for fewer than Pulsar splits."""
@@ -227,8 +222,9 @@ class PulsarSplitExecutor:
         text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
         raise _CannotSplitError(Reason.INVALID_SPLIT, text)
 
-    async def _create(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
+    async def _create(self, writes: SplitObjects, space: _Space, seen: PulsarSplitObservation) -> None:
         """Create an object for each bundle that Pulsar has, with its owner in Pulsar."""
+        order = writes.order
         owners = await self._owners(order, space, seen)
         for pause in READ_AGAIN:
             if len(owners) == len(seen.ranges):
@@ -240,14 +236,14 @@ class PulsarSplitExecutor:
         for part in seen.ranges:
             owner, child = owners.get(part, ""), seen.children.get(part)
             if child is None:
-                child = await self._bear(order, space, part, owner, pinned=pinned, parent=cut_out_of)
+                child = await self._create_child(writes, space, part, owner, pinned=pinned, parent=cut_out_of)
             if untold(child):
                 await self._confirm(child, owner)
 
-    async def _bear(
-        self, order: SplitOrder, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
+    async def _create_child(
+        self, writes: SplitObjects, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
     ) -> Raw:
-        assignment = self._assignment(order, owner, str(Reason.SPLITTING))
+        assignment = writes.assignment(owner, str(Reason.SPLITTING))
         spec = {"owner": owner, "pinned": pinned, "assignment": assignment}
         lower, upper = (f"0x{edge:08x}" for edge in part)
         manifest = bundle_manifest(space.object(*part), space.name, space.uid, lower, upper, spec, parent=parent)
@@ -262,22 +258,6 @@ class PulsarSplitExecutor:
             "observedGeneration": child["metadata"]["generation"],
         }
         await self._objects.patch(child, {"status": status}, subresource="status")
-
-    async def _delete(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        await self._objects.delete(seen.parent)
-
-    async def _release(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        for child in seen.children.values():
-            if parent_of(child):
-                await self._objects.release(child)
-
-    async def _move(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        for child, raw in to_move(order, seen):
-            assignment = self._assignment(order, child.destination, order.reason)
-            await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
-
-    def _assignment(self, order: SplitOrder, owner: str, reason: str) -> dict[str, Any]:
-        return self._objects.assignment(owner, order.policy, order.epoch, reason)
 
 
 @dataclass(frozen=True, slots=True)
