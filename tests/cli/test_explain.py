@@ -25,8 +25,8 @@ from records import bundle, moving_bundle
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.why.answers import Answer, Facts
-from trimtab_operator.cli.why.broker import BrokerStory
-from trimtab_operator.cli.why.bundle import BundleStory
+from trimtab_operator.cli.why.broker import BrokerExplanation
+from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.outcome import followed, measured
@@ -51,12 +51,12 @@ FACTS = Facts(NOW + 300, "messaging", "main", cool_down=1800, last=(NOW, "Overlo
 LATER = replace(FACTS, last=(NOW + 240, "Balanced"), usage={"a": 53.4, "b": 49.0})
 
 
-def of_broker(record: DecisionRecord | Sequence[DecisionRecord], name: str, facts: Facts = FACTS) -> BrokerStory:
-    return BrokerStory(name, facts, [record] if isinstance(record, DecisionRecord) else record)
+def of_broker(record: DecisionRecord | Sequence[DecisionRecord], name: str, facts: Facts = FACTS) -> BrokerExplanation:
+    return BrokerExplanation(name, facts, [record] if isinstance(record, DecisionRecord) else record)
 
 
-def of_bundle(record: DecisionRecord, name: str, owner: str, facts: Facts = FACTS) -> BundleStory:
-    return BundleStory(name, owner, facts, [record])
+def of_bundle(record: DecisionRecord, name: str, owner: str, facts: Facts = FACTS) -> BundleExplanation:
+    return BundleExplanation(name, owner, facts, [record])
 
 
 def moved_back() -> Answer | None:
@@ -102,7 +102,7 @@ def moved_by_a_person(case: str) -> Answer | None:
     raw = written_by("kubectl-patch", NOW + 190)
     hand = manual_move(raw, now, ["a", "b", "c", "d"], [record])
     facts = replace(FACTS, bundle=now, manual_move=hand)
-    return BundleStory(move.name, now.status_owner, facts, [record]).explain()
+    return BundleExplanation(move.name, now.status_owner, facts, [record]).explain()
 
 
 def written_by(manager: str, at: float, *, made: float = NOW - 9000) -> dict[str, Any]:
@@ -205,9 +205,9 @@ def test_no_object_of_a_drawn_cluster_is_without_an_answer(load: ClusterLoad) ->
 
 
 def test_without_a_decision_a_pin_is_an_answer_and_nothing_else_is() -> None:
-    assert BrokerStory("a", FACTS, []).explain() is None
-    assert BundleStory("x", "a", replace(FACTS, bundle=bundle("x", "a")), []).why_not() is None
-    pinned = BundleStory("x", "a", replace(FACTS, bundle=bundle("x", "a", pinned=True)), []).why_not()
+    assert BrokerExplanation("a", FACTS, []).explain() is None
+    assert BundleExplanation("x", "a", replace(FACTS, bundle=bundle("x", "a")), []).why_not() is None
+    pinned = BundleExplanation("x", "a", replace(FACTS, bundle=bundle("x", "a", pinned=True)), []).why_not()
     assert pinned is not None
     assert pinned.headline == "x stays on a: a person pinned it to its owner."
 
@@ -310,7 +310,7 @@ def test_who_wrote_the_owner_tells_a_person_s_move_from_the_operator_s(
 def test_a_manual_move_without_a_decision_is_an_answer() -> None:
     now = bundle("x", "a", assigned_owner="", since=NOW)
     facts = replace(FACTS, bundle=now, manual_move=manual_move(written_by("trimtab", NOW), now, ["a"], []))
-    answer = BundleStory("x", "a", facts, []).explain()
+    answer = BundleExplanation("x", "a", facts, []).explain()
 
     assert answer is not None
     assert answer.headline.startswith(
@@ -365,7 +365,7 @@ def test_a_recorded_manual_move_is_explained_while_the_bundle_is_still_there() -
     later = decided(LEVEL, at=NOW + 120).model_copy(update={"manual_moves": (manual,)})
     withdrawn = bundle(move.name, "a", reason="TimedOut", assigned_at=NOW + 200, since=NOW + 60)
     facts = replace(FACTS, bundle=withdrawn)
-    answer = BundleStory(move.name, "a", facts, [landed, later]).explain()
+    answer = BundleExplanation(move.name, "a", facts, [landed, later]).explain()
 
     assert answer is not None
     assert answer.headline.startswith(f"{move.name} was moved by a person, or Git, from {move.destination} to a at ")

@@ -209,7 +209,7 @@ def distance(record: DecisionRecord, view: BrokerView) -> str:
     return f"{level(view)}{smoothed}, {where}"
 
 
-def story(record: DecisionRecord, view: BrokerView) -> str:
+def load_reason(record: DecisionRecord, view: BrokerView) -> str:
     """Why a broker gave bundles away, with figures."""
     if far := distance(record, view):
         return f"{view.name} was at {far}"
@@ -218,10 +218,10 @@ def story(record: DecisionRecord, view: BrokerView) -> str:
     return f"{view.name} was at {level(view)}{others}"
 
 
-def move_story(record: DecisionRecord, move: MoveView) -> str:
+def move_reason(record: DecisionRecord, move: MoveView) -> str:
     """Why a move was planned: figures of its source if the reason is load, else the meaning of the reason."""
     view = record.broker(move.source)
-    return story(record, view) if view is not None and move.reason in _OF_LOAD else because(move.reason)
+    return load_reason(record, view) if view is not None and move.reason in _OF_LOAD else because(move.reason)
 
 
 _OF_LOAD = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})

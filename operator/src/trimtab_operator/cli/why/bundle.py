@@ -19,7 +19,7 @@ from trimtab_operator.cli.why.answers import (
     level,
     line_step,
     moment,
-    move_story,
+    move_reason,
     percent,
     points,
     sentence,
@@ -41,7 +41,7 @@ _CAPS = frozenset({Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP})
 
 
 @dataclass(frozen=True, slots=True)
-class BundleStory:
+class BundleExplanation:
     """What the `records` (oldest first) and the facts say about the Bundle object `name`, which `owner` serves."""
 
     name: str
@@ -210,7 +210,7 @@ class BundleStory:
         lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
         return Answer(
             self.name,
-            sentence(f"{headline}: {move_story(record, move)}"),
+            sentence(f"{headline}: {move_reason(record, move)}"),
             reason,
             tuple(lines),
             self._otherwise(record, move, reason),
