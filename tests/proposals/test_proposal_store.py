@@ -143,7 +143,7 @@ def test_a_written_move_lands_when_its_destination_confirms_it() -> None:
     name, begun = proposal(*MOVES).names[0], execution()
     begun.wrote(0, "7")
 
-    assert not begun.follow({name: bundle(name, "a", resource_version="7")}), "the store has not seen the wish yet"
+    assert not begun.follow({name: bundle(name, "a", resource_version="7")}), "not in the store yet"
     assert not begun.follow({name: moving_bundle(name, "a", "b", resource_version="8")})
     assert begun.follow({name: bundle(name, "b", resource_version="9")})
     assert begun.counts[Mark.LANDED] == 1
