@@ -74,11 +74,11 @@ def resident() -> float:
 
 
 @asynccontextmanager
-async def complete(context: ClusterState) -> AsyncIterator[None]:
+async def complete(cluster: ClusterState) -> AsyncIterator[None]:
     """Stores that are complete, and follow while the block runs; the collector is set up as `trimtab run` does it."""
     collect_seldom()
-    async with following(context):
-        for store in context.stores.all():
+    async with following(cluster):
+        for store in cluster.stores.all():
             await store.synced.wait()
         freeze_heap()
         yield
@@ -95,19 +95,19 @@ def store(kubeconfig: str) -> Figures:
 async def _store(kubeconfig: str) -> Figures:
     figures: Figures = {"before_mb": resident()}
     async with Forgetful.connect(kubeconfig) as api:
-        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        cluster = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         async with heartbeat() as heart:
             begun, cpu = time.perf_counter(), time.process_time()
-            async with complete(context):
+            async with complete(cluster):
                 figures |= {"synced_s": time.perf_counter() - begun, "synced_cpu_s": time.process_time() - cpu}
-                figures |= {"bundles": len(context.stores.bundles.items), "mb": resident(), **heart.worst()}
-                figures |= {f"relist_{name}": value for name, value in (await _relist(api, context)).items()}
+                figures |= {"bundles": len(cluster.stores.bundles.items), "mb": resident(), **heart.worst()}
+                figures |= {f"relist_{name}": value for name, value in (await _relist(api, cluster)).items()}
                 figures["relist_mb"] = resident()
     return figures
 
 
-async def _relist(api: Api, context: ClusterState) -> Figures:
-    counters = context.stores.bundles.counters
+async def _relist(api: Api, cluster: ClusterState) -> Figures:
+    counters = cluster.stores.bundles.counters
     async with heartbeat() as heart:
         api.forget = True  # type: ignore[attr-defined]  (a `Forgetful`)
         await until(lambda: counters.gone)
@@ -124,7 +124,7 @@ async def _relist(api: Api, context: ClusterState) -> Figures:
 class Stage:
     """One policy's loop beside stores that follow, one reconcile at a time. patched: start of each patch."""
 
-    context: ClusterState
+    cluster: ClusterState
     loop: PolicyLoop
     source: StaticSource
     requests: Counter[str] = field(default_factory=Counter)
@@ -150,13 +150,13 @@ async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stag
     async with Api.connect(kubeconfig, observe=observe) as api:
         source = StaticSource(load_of(size, hot=hot))
         clock = lambda: time.monotonic() + played.offset  # noqa: E731  (read once `played` is there)
-        context = new_cluster(api, NAMESPACE, StaticSources(source), Metrics(), clock=clock)
-        context.engine.set()
+        cluster = new_cluster(api, NAMESPACE, StaticSources(source), Metrics(), clock=clock)
+        cluster.engine.set()
         body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "main"}}
         made = await api.create(POLICIES, NAMESPACE, {**body, "spec": POLICY})
-        loop = PolicyLoop("main", made["metadata"]["uid"], context, lambda: made)
-        played = Stage(context, loop, source, requests, patched)
-        async with complete(context):
+        loop = PolicyLoop("main", made["metadata"]["uid"], cluster, lambda: made)
+        played = Stage(cluster, loop, source, requests, patched)
+        async with complete(cluster):
             try:
                 yield played
             finally:
@@ -193,7 +193,7 @@ def moving(kubeconfig: str, size: Size) -> Figures:
 
 async def _moving(kubeconfig: str, size: Size) -> Figures:
     async with stage(kubeconfig, size, hot=True) as played:
-        bundles = played.context.stores.bundles
+        bundles = played.cluster.stores.bundles
         landed = dict[str, float]()
 
         def see(old: BundleRecord | None, new: BundleRecord | None) -> None:
@@ -206,7 +206,7 @@ async def _moving(kubeconfig: str, size: Size) -> Figures:
             await played.cycle()
             told = time.perf_counter()
             figures = {"cycle_s": told - begun, **heart.worst()}
-        cycle = (await played.context.api.get(POLICIES, NAMESPACE, "main"))["status"]["lastCycle"]
+        cycle = (await played.cluster.api.get(POLICIES, NAMESPACE, "main"))["status"]["lastCycle"]
         figures |= {"moves": cycle["moved"], "act_s": cycle["phases"].get("act", math.nan)}
         figures["written_per_s"] = cycle["moved"] / figures["act_s"]
         await until(lambda: len(landed) >= cycle["moved"])
@@ -233,10 +233,10 @@ async def _writing(kubeconfig: str) -> Figures:
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     cpu: dict[str, list[float]] = {"ours": [], "bare": []}
     async with Api.connect(kubeconfig) as api, Bare.connect(kubeconfig) as bare:
-        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        cluster = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
         actuator = DeclarativeActuator(api, NAMESPACE, "main", 2, time.time)
-        async with complete(context):
-            records = list(context.stores.bundles.items.values())
+        async with complete(cluster):
+            records = list(cluster.stores.bundles.items.values())
             each = min(OF_ROUND, len(records) // (2 * ROUNDS))
             for k in range(2 * ROUNDS):
                 name, set_owner = (("ours", actuator.set_owner), ("bare", bare.set_owner))[(k + k // 2) % 2]
@@ -304,10 +304,10 @@ def watching(kubeconfig: str, seconds: float) -> Figures:
 
 async def _watching(kubeconfig: str, seconds: float) -> Figures:
     async with Api.connect(kubeconfig) as api:
-        context = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
-        async with complete(context):
+        cluster = new_cluster(api, NAMESPACE, StaticSources(StaticSource(load_of(Size(10, 10), hot=False))), Metrics())
+        async with complete(cluster):
             await asyncio.sleep(2.0)
-            counters, begun, cpu = context.stores.bundles.counters, time.perf_counter(), time.process_time()
+            counters, begun, cpu = cluster.stores.bundles.counters, time.perf_counter(), time.process_time()
             events = counters.events
             await asyncio.sleep(seconds)
             took, used, came = time.perf_counter() - begun, time.process_time() - cpu, counters.events - events
@@ -315,7 +315,7 @@ async def _watching(kubeconfig: str, seconds: float) -> Figures:
                 await asyncio.sleep(seconds / 2)
             figures = {"events_per_s": came / took, "core_percent": 100 * used / took}
             figures |= {"us_per_event": 1e6 * used / max(came, 1), **heart.worst(), "mb": resident()}
-            return figures | {"failures": counters.failures, "open": len(context.pending_moves.open)}
+            return figures | {"failures": counters.failures, "open": len(cluster.pending_moves.open)}
 
 
 # -- simulated brokers by the hundred: each watches by field selector, releases, takes and confirms --

@@ -179,7 +179,7 @@ _SINCE = "runs that finished before this time (UTC) do not count: an entrant's f
 
 def _runs(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is no number of runs; give 1 or more, as --runs 3")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of runs; give 1 or more, as --runs 3")
     return int(text)
 
 
@@ -187,7 +187,9 @@ def _moment(text: str) -> str:
     try:
         return moment(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is no time; write it as 2026-11-23 or '2026-11-23 08:00'") from None
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a time; write it as 2026-11-23 or '2026-11-23 08:00'"
+        ) from None
 
 
 def _tell(name: str, figures: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 import yaml
 
-from policy_scene import Play, played
+from policy_environment import RunPolicy, run_scenario
 from scheduling import SharedClusterScheduling, part_of
 from tiers import E2E, QUICK, SMOKE_TOO, python_only, tier_of
 from trimtab_pipeline.spark.settings import JavaMissingError, require_java
@@ -170,5 +170,5 @@ def _apply_crds(control_plane: ControlPlane) -> None:
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)

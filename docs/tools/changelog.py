@@ -33,7 +33,7 @@ def fragments(folder: Path) -> Iterator[tuple[str, str, Path]]:
             continue
         kind = path.stem.rpartition(".")[2]
         if kind not in KINDS:
-            raise FragmentError(f"{path.name}: {kind!r} is no kind of change: use <topic>.<{'|'.join(KINDS)}>.md")
+            raise FragmentError(f"{path.name}: {kind!r} is not a kind of change: use <topic>.<{'|'.join(KINDS)}>.md")
         yield kind, " ".join(path.read_text().split()), path
 
 

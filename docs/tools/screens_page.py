@@ -26,8 +26,8 @@ from trimtab_operator.cli.commands.plan_table import print_tables
 from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_operator.cli.tables import console
 from trimtab_operator.cli.why.answers import Answer, Facts
-from trimtab_operator.cli.why.broker import BrokerStory
-from trimtab_operator.cli.why.bundle import BundleStory
+from trimtab_operator.cli.why.broker import BrokerExplanation
+from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.policy import Mode
 from trimtab_strategies.model import Move
@@ -93,7 +93,7 @@ def _explain(screen: Console) -> None:
     scene = _scene(Mode.AUTO)
     move = scene.record.moves[0]
     _prompt(screen, f"trimtab explain bundle {move.name} -n {NAMESPACE}")
-    _answer(screen, BundleStory(move.name, move.destination, _facts(scene), [scene.record]).explain())
+    _answer(screen, BundleExplanation(move.name, move.destination, _facts(scene), [scene.record]).explain())
 
 
 def _why_not(screen: Console) -> None:
@@ -102,7 +102,7 @@ def _why_not(screen: Console) -> None:
     given = {move.destination for move in scene.record.moves} | {move.source for move in scene.record.moves}
     name = next(view.name for view in scene.record.brokers if view.name not in given)
     _prompt(screen, f"trimtab why-not {name} -n {NAMESPACE}")
-    _answer(screen, BrokerStory(name, _facts(scene), [scene.record]).why_not(""))
+    _answer(screen, BrokerExplanation(name, _facts(scene), [scene.record]).why_not(""))
 
 
 @cache

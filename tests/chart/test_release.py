@@ -76,7 +76,7 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
     unused = {("trimtab.dev", "topicnamespaces", "patch")}  # none of them has a finalizer here
     assert restorer_granted(release.helm) == restorer_asked(release.plane) | unused
 
-    release.install()  # whoever comes back finds it as it was
+    release.install()  # users who come back find it as it was
     assert release.policy()["spec"]["mode"] == "Auto"
 
 
@@ -84,7 +84,7 @@ def test_an_uninstall_that_can_not_ask_pulsar_fails_and_changes_no_more(
     release_plane: ControlPlane, online: Runner, prometheus_binary: Path, tmp_path: Path
 ) -> None:
     stage = ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage")
-    stage.install()  # and nothing else: nobody balances
+    stage.install()  # and nothing else: nothing balances
     with settings_brokers(defaults()) as brokers:
         gone = brokers.url
     switch_off(stage.rest, gone, {})

@@ -136,7 +136,7 @@ def test_no_image_is_taken_that_no_one_named(offline: Runner) -> None:
 
 
 def test_pods_are_restricted(offline: Runner) -> None:
-    """As the Pod Security Standard `restricted` has it, and with a root file system that nobody writes to."""
+    """As the Pod Security Standard `restricted` demands, and with a read-only root file system."""
     manifests = offline.rendered({"spark": {"mode": "sidecar"}})
     pods = [one(manifests, kind)["spec"]["template"]["spec"] for kind in ("Deployment", "Job")]
     assert [len(pod["containers"]) for pod in pods] == [2, 1]

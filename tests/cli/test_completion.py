@@ -121,7 +121,7 @@ def test_a_script_is_printed_for_each_shell(shell: str, capsys: Captured) -> Non
 
 def test_bash_completes_with_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    story = f"""
+    scenario = f"""
     PATH={BIN}:$PATH
     source <(trimtab completion bash)
     COMP_LINE="trimtab res"; COMP_POINT=11; _python_argcomplete trimtab; echo "${{COMPREPLY[@]}}"
@@ -129,10 +129,10 @@ def test_bash_completes_with_it(tmp_path: Path) -> None:
     COMP_LINE="trimtab drain "; COMP_POINT=14; _python_argcomplete trimtab; echo "${{COMPREPLY[@]}}"
     complete -p trimtab
     """
-    done = subprocess.run(["bash", "-c", story], capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(["bash", "-c", scenario], capture_output=True, text=True, check=True, cwd=tmp_path)
     resumed, output, nothing, how = (sorted(line.split()) for line in done.stdout.splitlines())
     assert (resumed, output, nothing) == (["restore", "resume"], ["--output"], [])
-    assert "default" not in how  # files are no candidates where a name is meant
+    assert "default" not in how  # files are not candidates where a name is meant
 
 
 @pytest.mark.apiserver

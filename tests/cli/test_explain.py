@@ -19,15 +19,15 @@ import pytest
 import yaml
 
 from kept_histories import AT, keep
-from policy_scene import Play, PolicyScene, eager, played
+from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
 from recorded_decisions import decided
-from records import bundle, wished
+from records import bundle, moving_bundle
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.why.answers import Answer, Facts
-from trimtab_operator.cli.why.broker import BrokerStory
-from trimtab_operator.cli.why.bundle import BundleStory
-from trimtab_operator.cli.why.manual_move import by_hand
+from trimtab_operator.cli.why.broker import BrokerExplanation
+from trimtab_operator.cli.why.bundle import BundleExplanation
+from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove, SplitView
@@ -51,12 +51,12 @@ FACTS = Facts(NOW + 300, "messaging", "main", cool_down=1800, last=(NOW, "Overlo
 LATER = replace(FACTS, last=(NOW + 240, "Balanced"), usage={"a": 53.4, "b": 49.0})
 
 
-def of_broker(record: DecisionRecord | Sequence[DecisionRecord], name: str, facts: Facts = FACTS) -> BrokerStory:
-    return BrokerStory(name, facts, [record] if isinstance(record, DecisionRecord) else record)
+def of_broker(record: DecisionRecord | Sequence[DecisionRecord], name: str, facts: Facts = FACTS) -> BrokerExplanation:
+    return BrokerExplanation(name, facts, [record] if isinstance(record, DecisionRecord) else record)
 
 
-def of_bundle(record: DecisionRecord, name: str, owner: str, facts: Facts = FACTS) -> BundleStory:
-    return BundleStory(name, owner, facts, [record])
+def of_bundle(record: DecisionRecord, name: str, owner: str, facts: Facts = FACTS) -> BundleExplanation:
+    return BundleExplanation(name, owner, facts, [record])
 
 
 def moved_back() -> Answer | None:
@@ -77,7 +77,7 @@ def held(hold: str) -> Answer | None:
         case "pinned":
             found = bundle(name, "a", pinned=True)
         case "in flight":
-            found = wished(name, "a", "b")
+            found = moving_bundle(name, "a", "b")
         case "cooling down":
             found = bundle(name, "a", reason="Overloaded", assigned_at=NOW - 600)
         case "quarantined":
@@ -87,7 +87,7 @@ def held(hold: str) -> Answer | None:
     return of_bundle(record, name, "a", replace(facts, bundle=found)).why_not()
 
 
-def moved_by_hand(case: str) -> Answer | None:
+def moved_by_a_person(case: str) -> Answer | None:
     """A bundle that balancing moved from a to b, and a person back to a, or to a broker that there is not."""
     record = decided(HOT, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
@@ -97,12 +97,12 @@ def moved_by_hand(case: str) -> Answer | None:
         "back": back,
         "pinned": replace(back, pinned=True),
         "long ago": replace(back, since=NOW - 7200),
-        "nowhere": wished(move.name, move.destination, "zz", assigned_owner=""),
+        "nowhere": moving_bundle(move.name, move.destination, "zz", assigned_owner=""),
     }[case]
     raw = written_by("kubectl-patch", NOW + 190)
-    hand = by_hand(raw, now, ["a", "b", "c", "d"], [record])
-    facts = replace(FACTS, bundle=now, by_hand=hand)
-    return BundleStory(move.name, now.status_owner, facts, [record]).explain()
+    hand = manual_move(raw, now, ["a", "b", "c", "d"], [record])
+    facts = replace(FACTS, bundle=now, manual_move=hand)
+    return BundleExplanation(move.name, now.status_owner, facts, [record]).explain()
 
 
 def written_by(manager: str, at: float, *, made: float = NOW - 9000) -> dict[str, Any]:
@@ -152,10 +152,10 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a bundle on a level broker": lambda: held(""),
     **{f"a bundle {hold}": partial(held, hold) for hold in ("pinned", "in flight", "cooling down", "quarantined")},
     "a bundle under a pause": partial(held, "paused"),
-    "a bundle that a person moved": partial(moved_by_hand, "back"),
-    "a bundle that a person pinned elsewhere": partial(moved_by_hand, "pinned"),
-    "a bundle that a person moved long ago": partial(moved_by_hand, "long ago"),
-    "a bundle asked to move nowhere": partial(moved_by_hand, "nowhere"),
+    "a bundle that a person moved": partial(moved_by_a_person, "back"),
+    "a bundle that a person pinned elsewhere": partial(moved_by_a_person, "pinned"),
+    "a bundle that a person moved long ago": partial(moved_by_a_person, "long ago"),
+    "a bundle asked to move nowhere": partial(moved_by_a_person, "nowhere"),
     "a bundle over the cap of a cycle": partial(capped, "maxMovesPerCycle"),
     "a bundle over the cap of an hour": partial(capped, "maxMovesPerHour", moved=1),
 }
@@ -174,7 +174,7 @@ def test_there_is_a_text_for_each_situation_and_no_other() -> None:
 
 
 def test_every_reason_has_its_sentence() -> None:
-    assert set(SENTENCES) == set(Reason), "whoever adds a Reason says in cli/why/wording.py what it means"
+    assert set(SENTENCES) == set(Reason), "a new Reason needs its meaning in cli/why/wording.py"
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -205,9 +205,9 @@ def test_no_object_of_a_drawn_cluster_is_without_an_answer(load: ClusterLoad) ->
 
 
 def test_without_a_decision_a_pin_is_an_answer_and_nothing_else_is() -> None:
-    assert BrokerStory("a", FACTS, []).explain() is None
-    assert BundleStory("x", "a", replace(FACTS, bundle=bundle("x", "a")), []).why_not() is None
-    pinned = BundleStory("x", "a", replace(FACTS, bundle=bundle("x", "a", pinned=True)), []).why_not()
+    assert BrokerExplanation("a", FACTS, []).explain() is None
+    assert BundleExplanation("x", "a", replace(FACTS, bundle=bundle("x", "a")), []).why_not() is None
+    pinned = BundleExplanation("x", "a", replace(FACTS, bundle=bundle("x", "a", pinned=True)), []).why_not()
     assert pinned is not None
     assert pinned.headline == "x stays on a: a person pinned it to its owner."
 
@@ -304,13 +304,13 @@ def test_who_wrote_the_owner_tells_a_person_s_move_from_the_operator_s(
     raw: dict[str, Any],
     by_a_person: bool,  # noqa: FBT001 - a column
 ) -> None:
-    assert (by_hand(raw, bundle("x", "a", **changes), ["a", "b"], []) is not None) is by_a_person
+    assert (manual_move(raw, bundle("x", "a", **changes), ["a", "b"], []) is not None) is by_a_person
 
 
-def test_a_move_by_hand_that_nothing_was_decided_about_is_an_answer() -> None:
+def test_a_manual_move_without_a_decision_is_an_answer() -> None:
     now = bundle("x", "a", assigned_owner="", since=NOW)
-    facts = replace(FACTS, bundle=now, by_hand=by_hand(written_by("trimtab", NOW), now, ["a"], []))
-    answer = BundleStory("x", "a", facts, []).explain()
+    facts = replace(FACTS, bundle=now, manual_move=manual_move(written_by("trimtab", NOW), now, ["a"], []))
+    answer = BundleExplanation("x", "a", facts, []).explain()
 
     assert answer is not None
     assert answer.headline.startswith(
@@ -321,11 +321,11 @@ def test_a_move_by_hand_that_nothing_was_decided_about_is_an_answer() -> None:
 def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_is_not() -> None:
     record = decided(LEVEL)
     cooling = bundle("x", "a", assigned_owner="", since=NOW)
-    missing = wished("x", "a", "zz", assigned_owner="")
+    missing = moving_bundle("x", "a", "zz", assigned_owner="")
 
     def told(now: BundleRecord) -> str:
-        hand = by_hand(written_by("kubectl-edit", NOW), now, ["a", "b"], [record])
-        answer = of_bundle(record, "x", "a", replace(LATER, bundle=now, by_hand=hand)).why_not()
+        hand = manual_move(written_by("kubectl-edit", NOW), now, ["a", "b"], [record])
+        answer = of_bundle(record, "x", "a", replace(LATER, bundle=now, manual_move=hand)).why_not()
         assert answer is not None
         return answer.headline
 
@@ -357,15 +357,15 @@ def test_a_move_that_is_no_longer_where_the_bundle_is_is_told_as_the_past(now: d
     assert said in answer.headline
 
 
-def test_a_move_by_hand_that_was_noted_is_told_while_the_bundle_is_still_there() -> None:
+def test_a_recorded_manual_move_is_explained_while_the_bundle_is_still_there() -> None:
     record = decided(HOT, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
     manual = ManualMove(name=move.name, source=move.destination, destination="a", at=NOW + 60)
-    later = decided(LEVEL, at=NOW + 120).model_copy(update={"by_hand": (manual,)})
+    later = decided(LEVEL, at=NOW + 120).model_copy(update={"manual_moves": (manual,)})
     withdrawn = bundle(move.name, "a", reason="TimedOut", assigned_at=NOW + 200, since=NOW + 60)
     facts = replace(FACTS, bundle=withdrawn)
-    answer = BundleStory(move.name, "a", facts, [landed, later]).explain()
+    answer = BundleExplanation(move.name, "a", facts, [landed, later]).explain()
 
     assert answer is not None
     assert answer.headline.startswith(f"{move.name} was moved by a person, or Git, from {move.destination} to a at ")
@@ -463,7 +463,7 @@ def test_a_moment_is_of_a_history_alone(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_history_tells_what_people_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "public-a-0x00000000-0x80000000"
     manual = ManualMove(name=name, source="b", destination="a", at=AT + 60)
-    record = decided(LEVEL, at=AT + 120).model_copy(update={"by_hand": (manual,)})
+    record = decided(LEVEL, at=AT + 120).model_copy(update={"manual_moves": (manual,)})
     keep(tmp_path, "messaging/main", [2], LEVEL)
     entry = DecisionEntry(record.at, str(record.outcome), 0, record.to_json())
     DecisionHistories(tmp_path).keep_decisions("messaging/main", record.at, [entry])
@@ -480,17 +480,17 @@ Verb = Callable[..., Awaitable[Said]]
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
-    """Runs a verb against the scene; exit code, output and errors."""
+    """Runs a verb against the environment; exit code, output and errors."""
 
-    async def run(scene: PolicyScene, *words: str) -> Said:
+    async def run(env: PolicyEnvironment, *words: str) -> Said:
         capsys.readouterr()
-        whole = [*words, "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
+        whole = [*words, "-n", env.namespace, "--kubeconfig", env.kubeconfig]
         code = await asyncio.to_thread(main, whole)
         shown = capsys.readouterr()
         return code, shown.out, shown.err
@@ -499,81 +499,79 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
 
 
 @pytest.mark.apiserver
-def test_a_person_learns_why_bundles_moved_and_why_others_did_not(play: Play, ask: Verb) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = [n for n, owner in scene.desired_owners().items() if owner != scene.owners()[n]]
-        full = {short: whole for whole, short in scene.names.items()}[name]
+def test_a_person_learns_why_bundles_moved_and_why_others_did_not(run_policy: RunPolicy, ask: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = [n for n, owner in env.desired_owners().items() if owner != env.owners()[n]]
+        full = {short: whole for whole, short in env.names.items()}[name]
 
-        code, out, _ = await ask(scene, "explain", "broker", "a")
+        code, out, _ = await ask(env, "explain", "broker", "a")
         assert code == 0
         first, _, why = out.splitlines()[0].partition(": ")
         assert first == "a gives 1 bundle away, 30.0 points of its CPU"
         assert why == "a was at 90.0 % CPU, 35.0 points above the 55.0 % from which ThresholdShedder relieves a broker."
-        code, out, _ = await ask(scene, "explain", "bundle", full)
-        assert out.startswith(f"{name} is moving from a to {scene.desired_owners()[name]}: a was at 90.0 % CPU")
+        code, out, _ = await ask(env, "explain", "bundle", full)
+        assert out.startswith(f"{name} is moving from a to {env.desired_owners()[name]}: a was at 90.0 % CPU")
 
-        await scene.land()
-        _, out, _ = await ask(scene, "why-not", name)
+        await env.land()
+        _, out, _ = await ask(env, "why-not", name)
         assert out.startswith(f"{name} moved from a to "), "it has landed since, which no cycle has seen yet"
 
-        still = next(n for n, owner in scene.owners().items() if owner == "d")
-        scene.rest.patch(scene.path("bundles", still), {"spec": {"pinned": True}})
-        code, out, _ = await ask(scene, "why-not", still, "--to", "b", "-o", "json")
+        still = next(n for n, owner in env.owners().items() if owner == "d")
+        env.rest.patch(env.path("bundles", still), {"spec": {"pinned": True}})
+        code, out, _ = await ask(env, "why-not", still, "--to", "b", "-o", "json")
         data = json.loads(out)
         assert (data["reason"], data["answer"]) == ("Pinned", f"{still} stays on d: a person pinned it to its owner.")
         assert data["decision"]["policy"] == "main"
-        code, out, _ = await ask(scene, "why-not", "d", "-o", "yaml")
+        code, out, _ = await ask(env, "why-not", "d", "-o", "yaml")
         assert yaml.safe_load(out)["reason"] == "Overloaded"
 
-    play(HOT, story, **eager(maxMovesPerCycle=1))
+    run_policy(HOT, scenario, **eager(maxMovesPerCycle=1))
 
 
 @pytest.mark.apiserver
-def test_a_person_s_move_is_told_as_theirs(play: Play, ask: Verb) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = [n for n, owner in scene.desired_owners().items() if owner != scene.owners()[n]]
-        await scene.land()
-        there = scene.owners()[name]
+def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = [n for n, owner in env.desired_owners().items() if owner != env.owners()[n]]
+        await env.land()
+        there = env.owners()[name]
 
-        scene.clock += 10
-        await ask(scene, "move", name, "a")
-        _, asked_for, _ = await ask(scene, "explain", "bundle", name)
-        await scene.land()
-        await scene.cycle()
-        _, landed, _ = await ask(scene, "explain", "bundle", name)
-        scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": "zz"}})
-        _, nowhere, _ = await ask(scene, "explain", "bundle", name)
+        env.clock += 10
+        await ask(env, "move", name, "a")
+        _, asked_for, _ = await ask(env, "explain", "bundle", name)
+        await env.land()
+        await env.cycle()
+        _, landed, _ = await ask(env, "explain", "bundle", name)
+        env.rest.patch(env.path("bundles", name), {"spec": {"owner": "zz"}})
+        _, nowhere, _ = await ask(env, "explain", "bundle", name)
 
         assert asked_for.startswith(f"{name} was requested to move by a person (trimtab move) from {there} to a at ")
         assert landed.startswith(f"{name} was moved by a person (trimtab move) from {there} to a at ")
         assert "; it is on a now" in landed.splitlines()[0]
         assert "; it is on a now, as there is no broker zz" in nowhere.splitlines()[0]
-        records = DECISIONS.read(
-            scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main")
-        )
-        assert [(m.source, m.destination) for r in records for m in r.by_hand if m.name == name] == [(there, "a")]
+        records = DECISIONS.read(env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"))
+        assert [(m.source, m.destination) for r in records for m in r.manual_moves if m.name == name] == [(there, "a")]
 
-    play(HOT, story, **eager(maxMovesPerCycle=1))
+    run_policy(HOT, scenario, **eager(maxMovesPerCycle=1))
 
 
 @pytest.mark.apiserver
-def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(play: Play, ask: Verb) -> None:
-    async def story(scene: PolicyScene) -> None:
-        code, _, err = await ask(scene, "explain", "broker", "aa")
+def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(run_policy: RunPolicy, ask: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        code, _, err = await ask(env, "explain", "broker", "aa")
         assert code == 2
         assert "no Broker aa in namespace" in err
-        code, _, err = await ask(scene, "why-not", "public-a-0x00000000-0x80000001")
+        code, _, err = await ask(env, "why-not", "public-a-0x00000000-0x80000001")
         assert (code, "did you mean public-a-0x00000000-0x80000000" in err) == (2, True)
-        code, _, err = await ask(scene, "explain", "bundle", "public/a")
+        code, _, err = await ask(env, "explain", "bundle", "public/a")
         assert (code, "tenant/namespace/0x" in err) == (2, True)
 
-        code, out, err = await ask(scene, "explain", "broker", "a")
+        code, out, err = await ask(env, "explain", "broker", "a")
         assert (code, out) == (1, "")
         assert "nothing was decided about a yet: policy main decides every 60s, but has not yet" in err
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.parametrize(

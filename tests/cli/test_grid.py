@@ -1,4 +1,4 @@
-"""Tables where there is little room, and where nobody looks."""
+"""Tables on narrow terminals, and without a terminal."""
 
 from __future__ import annotations
 

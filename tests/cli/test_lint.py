@@ -141,8 +141,8 @@ TOGETHER = {
     ),
     "ranges side by side": ([bundle("a"), bundle("b", "0x40000000", "0x60000000")], []),
     "a pattern that is none": ([topic_namespace(isolation={"primary": ["a("]})], ["pattern"]),
-    "a pattern that refers back": ([topic_namespace(isolation={"primary": [r"(a)\1"]})], ["pattern"]),
-    "a weight that nobody heeds": ([policy(), broker(pod="x", weight=2)], ["weight-unheeded"]),
+    "a pattern with a back-reference": ([topic_namespace(isolation={"primary": [r"(a)\1"]})], ["pattern"]),
+    "a weight that no policy uses": ([policy(), broker(pod="x", weight=2)], ["weight-unheeded"]),
     "a weight that is heeded": ([FINE, broker(pod="x", weight=2)], []),
 }
 

@@ -18,7 +18,7 @@ import yaml
 
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import AT, LOAD, keep
-from policy_scene import PolicyScene
+from policy_environment import PolicyEnvironment
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
@@ -331,9 +331,11 @@ def test_a_prometheus_alone_is_enough(fake: FakePrometheus, spark: list[str]) ->
 
 
 @pytest.fixture
-def scene(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyScene:
+def scene(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyEnvironment:
     """An uneven cluster with a policy."""
-    scene = PolicyScene(trimtab_crds, kube_namespace, cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2))
+    scene = PolicyEnvironment(
+        trimtab_crds, kube_namespace, cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
+    )
     scene.build()
     scene.create_policy()
     return scene
@@ -341,7 +343,7 @@ def scene(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyScene:
 
 @pytest.mark.apiserver
 def test_a_policys_cluster_is_shown_and_not_touched(
-    scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    scene: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     measured_by(StaticSource(scene.load), monkeypatch)
     before = scene.versions("bundles")
@@ -359,7 +361,7 @@ def test_a_policys_cluster_is_shown_and_not_touched(
 
 @pytest.mark.apiserver
 def test_a_source_that_does_not_answer_is_told_in_one_line(
-    scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    scene: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     source = StaticSource(scene.load)
     source.error = SourceUnavailableError("http://prometheus:9090: connection refused")

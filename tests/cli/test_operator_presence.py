@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene, played
+from policy_environment import PolicyEnvironment, RunPolicy, run_scenario
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import left_alone
 from trimtab_operator.cli.commands.status_table import as_data, print_one
@@ -74,13 +74,13 @@ def test_one_policy_begins_with_that_nobody_looks_at_it(capsys: pytest.CaptureFi
 def test_status_of_a_policy_that_nobody_looks_at_is_a_finding(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    play: Play = partial(played, trimtab_crds, kube_namespace)
+    run_policy: RunPolicy = partial(run_scenario, trimtab_crds, kube_namespace)
 
-    async def story(scene: PolicyScene) -> None:
-        words = ("status", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig)
+    async def scenario(env: PolicyEnvironment) -> None:
+        words = ("status", "-n", env.namespace, "--kubeconfig", env.kubeconfig)
         assert await asyncio.to_thread(main, words) == 1
-        assert f"start one for this namespace: trimtab run --namespace {scene.namespace}" in capsys.readouterr().out
+        assert f"start one for this namespace: trimtab run --namespace {env.namespace}" in capsys.readouterr().out
         assert await asyncio.to_thread(main, (*words, "-o", "json")) == 1
         assert "no Lease" in json.loads(capsys.readouterr().out)[0]["leftAlone"]
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)

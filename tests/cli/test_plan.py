@@ -14,7 +14,7 @@ import yaml
 
 from manifests import policy
 from plan_clusters import HOT
-from policy_scene import PolicyScene, eager
+from policy_environment import PolicyEnvironment, eager
 from trimtab_operator.cli import main
 from trimtab_operator.kube.client import POLICIES
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
@@ -27,14 +27,14 @@ Planned = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def planned(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Planned:
-    """Runs `trimtab plan` on the scene, measured by its source; gives exit code, output and errors."""
-    sources: LoadSources = StaticSources(scene)
+def planned(env: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Planned:
+    """Runs `trimtab plan` on the cluster, measured by its source; gives exit code, output and errors."""
+    sources: LoadSources = StaticSources(env)
     monkeypatch.setattr("trimtab_operator.cli.commands.plan.load_sources", lambda _history, _master: sources)
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(*words: str) -> tuple[int, str, str]:
-        code = main(["plan", *(words or ["main"]), "-n", scene.namespace, "--kubeconfig", scene.kubeconfig])
+        code = main(["plan", *(words or ["main"]), "-n", env.namespace, "--kubeconfig", env.kubeconfig])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -51,8 +51,8 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trimtab_operator.cli.commands.plan.load_sources", refuse)
 
 
-def test_a_table_tells_what_moves_where_and_why(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy()
+def test_a_table_tells_what_moves_where_and_why(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy()
 
     code, shown, _ = planned()
 
@@ -66,16 +66,16 @@ def test_a_table_tells_what_moves_where_and_why(scene: PolicyScene, planned: Pla
     assert max(map(len, lines)) <= 100
 
 
-def test_a_dry_run_is_called_one(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy(mode="DryRun")
+def test_a_dry_run_is_called_one(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy(mode="DryRun")
 
     _, shown, _ = planned()
 
     assert shown.splitlines()[0] == "main proposes 4 moves and makes none: spec.mode is DryRun"
 
 
-def test_outside_its_windows_a_policy_proposes(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy(windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])
+def test_outside_its_windows_a_policy_proposes(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy(windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])
 
     code, shown, _ = planned()
 
@@ -83,8 +83,8 @@ def test_outside_its_windows_a_policy_proposes(scene: PolicyScene, planned: Plan
     assert shown.startswith("main makes drains only, and proposes 4 moves: OutsideWindow: spec.windows: ")
 
 
-def test_what_is_held_back_is_told_with_its_reason(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy(limits={"maxMovesPerCycle": 1})
+def test_what_is_held_back_is_told_with_its_reason(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy(limits={"maxMovesPerCycle": 1})
 
     _, shown, _ = planned()
 
@@ -101,7 +101,7 @@ NEWEST = {"type": "Extensible", "extensible": {"preferLaterVersions": True}}
 
 
 @pytest.mark.parametrize(
-    ("scene", "selection", "asked", "reason", "words"),
+    ("env", "selection", "asked", "reason", "words"),
     [
         (HOT, None, {"isolation": {"primary": ["a"]}}, "Isolation", "isolation policies allow no such move"),
         (GROUPED, None, {"antiAffinityGroup": "shop"}, "AntiAffinity", "group would not be kept apart"),
@@ -111,17 +111,17 @@ NEWEST = {"type": "Extensible", "extensible": {"preferLaterVersions": True}}
         (HOT, None, {"isolation": {"primary": ["a("]}}, "InvalidPolicy", "isolation pattern 'a(' is not a regular"),
         (HOT, None, {"balanced": False}, "Excluded", "in namespaces that are left out of balancing"),
     ],
-    indirect=["scene"],
+    indirect=["env"],
     ids=["isolation", "anti-affinity", "topic limit", "version", "uneven", "invalid policy", "excluded"],
 )
 def test_a_bundle_that_a_selection_keeps_is_told_with_the_reason_in_words(
-    scene: PolicyScene, selection: Any, asked: dict[str, Any], reason: str, words: str, planned: Planned
+    env: PolicyEnvironment, selection: Any, asked: dict[str, Any], reason: str, words: str, planned: Planned
 ) -> None:
-    for space in scene.load.namespaces:
-        scene.rest.patch(scene.path("topicnamespaces", space.replace("/", "-")), {"spec": asked})
+    for space in env.load.namespaces:
+        env.rest.patch(env.path("topicnamespaces", space.replace("/", "-")), {"spec": asked})
     for name, version in {"a": "4.2.4", "b": "4.0.8", "c": "4.0.8"}.items():
-        scene.rest.patch(scene.path("brokers", name), {"spec": {"version": version}})
-    scene.create_policy(**({"selection": selection} if selection else {}))
+        env.rest.patch(env.path("brokers", name), {"spec": {"version": version}})
+    env.create_policy(**({"selection": selection} if selection else {}))
 
     _, shown, _ = planned()
 
@@ -137,9 +137,9 @@ def test_a_bundle_that_a_selection_keeps_is_told_with_the_reason_in_words(
     ids=["paused", "unknown broker"],
 )
 def test_a_cycle_that_would_be_refused_says_so_before_what_it_would_do(
-    spec: dict[str, Any], reason: str, scene: PolicyScene, planned: Planned
+    spec: dict[str, Any], reason: str, env: PolicyEnvironment, planned: Planned
 ) -> None:
-    scene.create_policy(**spec)
+    env.create_policy(**spec)
 
     _, shown, _ = planned()
     _, data, _ = planned("main", "--json")
@@ -149,10 +149,10 @@ def test_a_cycle_that_would_be_refused_says_so_before_what_it_would_do(
     assert json.loads(data)["refusal"]["reason"] == reason
 
 
-def test_nothing_to_do_is_a_table_too(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy()
-    scene.load = replace(HOT, brokers=replace(HOT.brokers, usage=HOT.brokers.usage[[1, 1, 1]]))
-    scene.source.load = scene.load  # type: ignore[attr-defined]
+def test_nothing_to_do_is_a_table_too(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy()
+    env.load = replace(HOT, brokers=replace(HOT.brokers, usage=HOT.brokers.usage[[1, 1, 1]]))
+    env.source.load = env.load  # type: ignore[attr-defined]
 
     code, shown, _ = planned()
 
@@ -161,8 +161,8 @@ def test_nothing_to_do_is_a_table_too(scene: PolicyScene, planned: Planned) -> N
     assert "Balanced" in shown
 
 
-def test_json_and_yaml_hold_the_same(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy()
+def test_json_and_yaml_hold_the_same(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy()
 
     _, as_json, _ = planned("main", "-o", "json")
     _, as_yaml, _ = planned("main", "-o", "yaml")
@@ -175,45 +175,43 @@ def test_json_and_yaml_hold_the_same(scene: PolicyScene, planned: Planned) -> No
     assert usage == [("a", 80.0, 40.0), ("b", 20.0, 40.0), ("c", 20.0, 40.0)]
     first = data["moves"][0]
     assert (first["source"], first["reason"], first["cpu"]) == ("a", "Overloaded", 10.0)
-    assert scene.names[first["bundle"]] == first["name"]
+    assert env.names[first["bundle"]] == first["name"]
 
 
-def test_nothing_is_written(scene: PolicyScene, planned: Planned, tmp_path: Path, monkeypatch: Any) -> None:
+def test_nothing_is_written(env: PolicyEnvironment, planned: Planned, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    scene.create_policy()
-    before = [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")]
+    env.create_policy()
+    before = [env.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")]
 
     assert planned()[0] == 0
 
-    assert [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")] == before
-    assert scene.events() == []
+    assert [env.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")] == before
+    assert env.events() == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_source_that_does_not_answer_is_told_in_one_line(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy()
-    scene.source.error = SourceUnavailableError("http://prometheus:9090: connection refused")  # type: ignore[attr-defined]
+def test_a_source_that_does_not_answer_is_told_in_one_line(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy()
+    env.source.error = SourceUnavailableError("http://prometheus:9090: connection refused")  # type: ignore[attr-defined]
 
     assert planned() == (2, "", "trimtab: http://prometheus:9090: connection refused\n")
 
 
 @pytest.mark.usefixtures("no_engine")
 def test_a_policy_that_does_not_exist_is_told_at_once_with_those_that_do(
-    scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+    env: PolicyEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["plan", "mian", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
+    words = ["plan", "mian", "-n", env.namespace, "--kubeconfig", env.kubeconfig]
     assert main(words) == 2
-    assert (
-        capsys.readouterr().err == f"trimtab: no BalancingPolicy mian in namespace {scene.namespace}; there are none\n"
-    )
+    assert capsys.readouterr().err == f"trimtab: no BalancingPolicy mian in namespace {env.namespace}; there are none\n"
 
-    scene.create_policy()
+    env.create_policy()
     assert main(words) == 2
     assert capsys.readouterr().err.endswith("; did you mean main?\n")
 
 
-def test_without_a_name_the_only_policy_is_planned_for(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy()
+def test_without_a_name_the_only_policy_is_planned_for(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy()
 
     code, shown, _ = planned("--color", "never")
 
@@ -227,12 +225,12 @@ def test_without_a_name_the_only_policy_is_planned_for(scene: PolicyScene, plann
     ids=["none", "two"],
 )
 def test_without_a_name_none_or_several_policies_are_told(
-    names: tuple[str, ...], told: str, scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+    names: tuple[str, ...], told: str, env: PolicyEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in names:
-        scene.create_policy(name)
+        env.create_policy(name)
 
-    assert main(["plan", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+    assert main(["plan", "-n", env.namespace, "--kubeconfig", env.kubeconfig]) == 2
 
     assert told in capsys.readouterr().err
 
@@ -240,51 +238,53 @@ def test_without_a_name_none_or_several_policies_are_told(
 PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar.messaging.svc:8080"}}
 
 
-def test_of_a_pulsar_cluster_it_says_what_only_the_operator_asks(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy(**PULSAR)
+def test_of_a_pulsar_cluster_it_says_what_only_the_operator_asks(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy(**PULSAR)
 
     code, shown, _ = planned()
     told = " ".join(shown.split())
 
     assert (code, shown.splitlines()[0]) == (0, "main makes 4 moves")
     assert "Pulsar was not checked: only the operator checks whether Prometheus shows these brokers" in told
-    assert f"trimtab status main -n {scene.namespace}" in told
+    assert f"trimtab status main -n {env.namespace}" in told
 
     found = {"type": "DataTrusted", "status": "False", "reason": "Untrusted", "message": "it may show another cluster"}
     condition = {**found, "lastTransitionTime": "2026-11-22T10:00:00Z"}
-    scene.rest.patch(scene.path("balancingpolicies", "main", "status"), {"status": {"conditions": [condition]}})
+    env.rest.patch(env.path("balancingpolicies", "main", "status"), {"status": {"conditions": [condition]}})
     notes = json.loads(planned("main", "-o", "json")[1])["notes"]
 
     assert notes[1:] == ["the operator found DataTrusted False: Untrusted: it may show another cluster"]
 
 
-def test_where_brokers_watch_objects_there_is_nothing_that_was_not_asked(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy()
+def test_where_brokers_watch_objects_there_is_nothing_that_was_not_asked(
+    env: PolicyEnvironment, planned: Planned
+) -> None:
+    env.create_policy()
     assert json.loads(planned("main", "-o", "json")[1])["notes"] == []
 
 
 @pytest.mark.usefixtures("no_engine")
 def test_a_policy_whose_bundles_only_brokers_tell_of_is_not_planned_for(
-    scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+    env: PolicyEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = {"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}
     manifest = policy("main", **{**eager(), **PULSAR, "source": source})
-    scene.rest.create(scene.path("balancingpolicies"), manifest)
+    env.rest.create(env.path("balancingpolicies"), manifest)
 
-    assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+    assert main(["plan", "main", "-n", env.namespace, "--kubeconfig", env.kubeconfig]) == 2
 
     told = capsys.readouterr().err
     assert "bundleMetrics: Statistics" in told
-    assert f"see its plan: trimtab status main -n {scene.namespace}\n" in told
+    assert f"see its plan: trimtab status main -n {env.namespace}\n" in told
 
 
 @pytest.mark.usefixtures("no_engine")
 def test_an_invalid_policy_is_told_naming_field_and_value(
-    scene: PolicyScene, capsys: pytest.CaptureFixture[str]
+    env: PolicyEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scene.create_policy(interval="0s")
+    env.create_policy(interval="0s")
 
-    assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+    assert main(["plan", "main", "-n", env.namespace, "--kubeconfig", env.kubeconfig]) == 2
 
     shown = capsys.readouterr().err
     assert "spec.interval" in shown
@@ -293,11 +293,11 @@ def test_an_invalid_policy_is_told_naming_field_and_value(
 
 @pytest.mark.usefixtures("no_engine")
 def test_a_cluster_without_our_kinds_is_told_how_to_get_them(
-    scene: PolicyScene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    env: PolicyEnvironment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trimtab_operator.cli.commands.plan.POLICIES", replace(POLICIES, plural="elsewheres"))
 
-    assert main(["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
+    assert main(["plan", "main", "-n", env.namespace, "--kubeconfig", env.kubeconfig]) == 2
 
     assert "trimtab crds | kubectl apply --server-side -f -" in capsys.readouterr().err
 

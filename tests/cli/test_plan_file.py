@@ -14,7 +14,7 @@ import yaml
 
 from manifests import policy
 from plan_clusters import HOT, LEVEL
-from policy_scene import PolicyScene, eager
+from policy_environment import PolicyEnvironment, eager
 from trimtab_operator.cli import main
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.testing import StaticSources
@@ -35,8 +35,8 @@ class Asked(StaticSources):
 
 
 @pytest.fixture
-def asked(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    sources = Asked(scene)
+def asked(env: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    sources = Asked(env)
     sources.urls = []
     monkeypatch.setattr("trimtab_operator.cli.commands.plan.load_sources", lambda _history, _master: sources)
     return sources
@@ -44,7 +44,7 @@ def asked(scene: PolicyScene, monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 @pytest.fixture
 def planned(
-    scene: PolicyScene,
+    env: PolicyEnvironment,
     asked: Asked,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -57,7 +57,7 @@ def planned(
     def run(*words: str, manifests: list[dict[str, Any]]) -> tuple[int, str, str]:
         file = tmp_path / "policy.yaml"
         file.write_text(yaml.safe_dump_all(manifests))
-        whole = ["plan", "-f", str(file), "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, *words]
+        whole = ["plan", "-f", str(file), "-n", env.namespace, "--kubeconfig", env.kubeconfig, *words]
         code = main(whole)
         shown = capsys.readouterr()
         return code, shown.out, shown.err
@@ -70,30 +70,30 @@ def written(name: str = "main", **spec: Any) -> dict[str, Any]:
     return policy(name, **{**base, **spec})
 
 
-def test_a_policy_that_is_not_there_yet_is_planned_for(scene: PolicyScene, planned: Planned) -> None:
+def test_a_policy_that_is_not_there_yet_is_planned_for(env: PolicyEnvironment, planned: Planned) -> None:
     code, shown, _ = planned(manifests=[written()])
 
     assert code == 0
     lines = shown.splitlines()
-    assert lines[0] == f"planned with the file; namespace {scene.namespace} has no policy main yet"
+    assert lines[0] == f"planned with the file; namespace {env.namespace} has no policy main yet"
     assert lines[1] == "main makes 4 moves"
-    assert scene.versions("balancingpolicies") == {}
+    assert env.versions("balancingpolicies") == {}
 
 
-def test_the_file_stands_in_for_the_policy_of_its_name(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy(mode="DryRun")
-    before = [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")]
+def test_the_file_stands_in_for_the_policy_of_its_name(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy(mode="DryRun")
+    before = [env.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")]
 
     code, shown, _ = planned(manifests=[written(limits={"maxMovesPerCycle": 1})])
 
     assert code == 0
-    assert shown.splitlines()[0].endswith(f"in place of the policy main in namespace {scene.namespace}")
+    assert shown.splitlines()[0].endswith(f"in place of the policy main in namespace {env.namespace}")
     assert shown.splitlines()[1] == "main makes 1 move", "the limit is that of the file, and so is the mode"
-    assert [scene.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")] == before
+    assert [env.versions(kind) for kind in ("bundles", "brokers", "balancingpolicies")] == before
 
 
-def test_a_second_policy_over_the_same_brokers_would_be_refused(scene: PolicyScene, planned: Planned) -> None:
-    scene.create_policy("older")
+def test_a_second_policy_over_the_same_brokers_would_be_refused(env: PolicyEnvironment, planned: Planned) -> None:
+    env.create_policy("older")
 
     code, shown, _ = planned("--exit-code", manifests=[written("newer")])
 
@@ -103,9 +103,9 @@ def test_a_second_policy_over_the_same_brokers_would_be_refused(scene: PolicySce
 
 
 @pytest.mark.parametrize(
-    ("scene", "options", "code"),
+    ("env", "options", "code"),
     [(HOT, (), 0), (HOT, ("--exit-code",), 1), (LEVEL, ("--exit-code",), 0)],
-    indirect=["scene"],
+    indirect=["env"],
     ids=["moves, not asked", "moves", "nothing to move"],
 )
 def test_the_exit_code_says_whether_something_would_move(options: tuple[str, ...], code: int, planned: Planned) -> None:
@@ -128,22 +128,22 @@ def test_another_prometheus_may_be_measured_by(planned: Planned, asked: Asked) -
 
 
 def test_a_policy_of_the_cluster_may_be_measured_by_another_prometheus(
-    scene: PolicyScene, asked: Asked, capsys: pytest.CaptureFixture[str]
+    env: PolicyEnvironment, asked: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scene.create_policy()
-    words = ["plan", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]
+    env.create_policy()
+    words = ["plan", "main", "-n", env.namespace, "--kubeconfig", env.kubeconfig]
     assert main([*words, "--prometheus", "http://localhost:9099"]) == 0
     assert asked.urls == ["http://localhost:9099"]
     assert capsys.readouterr().out.startswith("main makes 4 moves\n")
 
 
 def test_standard_input_is_a_file_too(
-    scene: PolicyScene, asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    env: PolicyEnvironment, asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(yaml.safe_dump(written())))
-    assert main(["plan", "-f", "-", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig, "--exit-code"]) == 1
+    assert main(["plan", "-f", "-", "-n", env.namespace, "--kubeconfig", env.kubeconfig, "--exit-code"]) == 1
     assert "main makes 4 moves" in capsys.readouterr().out
-    assert asked.urls == [f"http://prometheus.{scene.namespace}.svc:9090"], "a short name is a Service's"
+    assert asked.urls == [f"http://prometheus.{env.namespace}.svc:9090"], "a short name is a Service's"
 
 
 MISTAKES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {

@@ -28,7 +28,7 @@ HERE = ["--allow-url", "http://127.0.0.1:*"]
 """What the operator has for brokers on this machine."""
 
 
-class Scene:
+class Environment:
     """What an operator left behind that died: switches off, finalizers on."""
 
     def __init__(self, plane: ControlPlane, namespace: str, brokers: SettingsBrokers) -> None:
@@ -114,26 +114,26 @@ def test_everything_is_put_back_and_released_once(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults(), defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
+        env = Environment(trimtab_crds, kube_namespace, brokers)
 
-        assert main([*scene.words, "--dry-run"]) == 0
+        assert main([*env.words, "--dry-run"]) == 0
         said = capsys.readouterr().out
         assert f"would be done: Pulsar: {SPLITTING} = TRUE, as before" in said
         assert "would be done: policy main: mode Auto becomes DryRun" in said
         assert brokers.dynamic == {SHEDDING: "false", SPLITTING: "false"}
-        assert (scene.kept(), scene.mode(), scene.finalizers()[0][0]) == (True, "Auto", FINALIZER)
+        assert (env.kept(), env.mode(), env.finalizers()[0][0]) == (True, "Auto", FINALIZER)
 
-        assert main(scene.words) == 0
+        assert main(env.words) == 0
         assert brokers.dynamic == {SPLITTING: "TRUE"}
-        assert scene.finalizers() == [["example.com/theirs"]] * 2
-        assert (scene.kept(), scene.mode()) == (False, "DryRun")
+        assert env.finalizers() == [["example.com/theirs"]] * 2
+        assert (env.kept(), env.mode()) == (False, "DryRun")
         assert "BalancingPolicy main: finalizer removed" in capsys.readouterr().out
 
         brokers.dynamic[SHEDDING] = "false"  # a person's, from now on
-        assert main(scene.words) == 0
+        assert main(env.words) == 0
         nothing, look = capsys.readouterr().out.splitlines()
         assert look == "Pulsar: give --admin-url to check its switches"
-        assert main([*scene.words, "--admin-url", brokers.url]) == 0
+        assert main([*env.words, "--admin-url", brokers.url]) == 0
         nothing, off = capsys.readouterr().out.splitlines()
         assert nothing == "Pulsar: nothing was switched off, or it was restored already"
         assert off.startswith(f"Pulsar: {SHEDDING} is false by dynamic configuration, set by an unknown client")
@@ -142,11 +142,11 @@ def test_everything_is_put_back_and_released_once(
 
 
 @contextmanager
-def locked(scene: Scene) -> Iterator[None]:
+def locked(env: Environment) -> Iterator[None]:
     """Meanwhile the spec of policies that Git manages can't be changed, as an administrator may have it."""
-    root, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicy", f"git-{scene.namespace}"
+    root, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicy", f"git-{env.namespace}"
     rule = {"apiGroups": ["trimtab.dev"], "apiVersions": ["*"], "operations": ["UPDATE"]}
-    only_here = {"matchLabels": {"kubernetes.io/metadata.name": scene.namespace}}
+    only_here = {"matchLabels": {"kubernetes.io/metadata.name": env.namespace}}
     matched = {
         "namespaceSelector": only_here,
         "objectSelector": {"matchLabels": {"managed-by": "git"}},
@@ -156,67 +156,67 @@ def locked(scene: Scene) -> Iterator[None]:
     meta = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
     spec = {"matchConstraints": matched, "validations": [refused]}
     bound = {"policyName": name, "validationActions": ["Deny"]}
-    scene.rest.create(f"{root[:-1]}ies", {**meta, "kind": "ValidatingAdmissionPolicy", "spec": spec})
-    scene.rest.create(f"{root}bindings", {**meta, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
-    until("the lock holds", lambda: _refused(scene))
+    env.rest.create(f"{root[:-1]}ies", {**meta, "kind": "ValidatingAdmissionPolicy", "spec": spec})
+    env.rest.create(f"{root}bindings", {**meta, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
+    until("the lock holds", lambda: _refused(env))
     try:
         yield
     finally:
-        scene.rest.delete(f"{root}bindings/{name}")
-        scene.rest.delete(f"{root[:-1]}ies/{name}")
+        env.rest.delete(f"{root}bindings/{name}")
+        env.rest.delete(f"{root[:-1]}ies/{name}")
 
 
-def _refused(scene: Scene) -> bool:
+def _refused(env: Environment) -> bool:
     try:
-        scene.rest.patch(f"{scene.path('balancingpolicies', 'kept')}?dryRun=All", {"spec": {"mode": "DryRun"}})
+        env.rest.patch(f"{env.path('balancingpolicies', 'kept')}?dryRun=All", {"spec": {"mode": "DryRun"}})
     except KubeApiError:
         return True
     return False
 
 
-def through(plane: ControlPlane, scene: Scene, folder: Path, told: Callable[[str, str], None], *more: str) -> int:
+def through(plane: ControlPlane, env: Environment, folder: Path, told: Callable[[str, str], None], *more: str) -> int:
     """The exit code, where `told` is called with method and path of each request before the API server gets it."""
 
-    async def story() -> int:
+    async def scenario() -> int:
         async with FaultyApi(plane, folder) as proxy:
             proxy.told = told
-            words = ["restore", "-n", scene.namespace, "--kubeconfig", str(proxy.kubeconfig), *HERE, *more]
+            words = ["restore", "-n", env.namespace, "--kubeconfig", str(proxy.kubeconfig), *HERE, *more]
             return await asyncio.to_thread(main, words)
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_a_policy_that_may_not_be_changed_holds_nothing_else_up(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.policy("kept", [FINALIZER], **{"managed-by": "git"})
-        with locked(scene):
-            assert main(scene.words) == 1
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.policy("kept", [FINALIZER], **{"managed-by": "git"})
+        with locked(env):
+            assert main(env.words) == 1
         said = capsys.readouterr().out
         assert "policy kept: can't be set to DryRun, so an operator would switch it off again: " in said
         assert "change it in Git" in said
         assert brokers.dynamic == {SPLITTING: "TRUE"}
-        assert (scene.kept(), scene.mode()) == (False, "DryRun")
-        assert scene.finalizers() == [["example.com/theirs"]] * 2
+        assert (env.kept(), env.mode()) == (False, "DryRun")
+        assert env.finalizers() == [["example.com/theirs"]] * 2
 
 
 def test_a_policy_that_is_deleted_meanwhile_is_passed_over(
     trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.policy("going", [])
-        path = scene.path("balancingpolicies", "going")
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.policy("going", [])
+        path = env.path("balancingpolicies", "going")
 
         def told(method: str, asked: str) -> None:
             if (method, asked) == ("PATCH", path):
-                scene.rest.delete(path)
+                env.rest.delete(path)
 
-        assert through(trimtab_crds, scene, tmp_path, told) == 0
+        assert through(trimtab_crds, env, tmp_path, told) == 0
         assert brokers.dynamic == {SPLITTING: "TRUE"}
-        assert scene.finalizers() == [["example.com/theirs"]] * 2
+        assert env.finalizers() == [["example.com/theirs"]] * 2
 
 
 @pytest.mark.parametrize(("times", "code"), [(3, 0), (100, 1)])
@@ -229,17 +229,17 @@ def test_an_object_that_somebody_else_writes_meanwhile_is_read_again(
     code: int,
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.rest.patch(scene.path("balancingpolicies", "main"), {"spec": {"mode": "DryRun"}})
-        path, written = scene.path("balancingpolicies", "main"), list[str]()
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.rest.patch(env.path("balancingpolicies", "main"), {"spec": {"mode": "DryRun"}})
+        path, written = env.path("balancingpolicies", "main"), list[str]()
 
         def told(method: str, asked: str) -> None:
             if (method, asked) == ("PATCH", path) and len(written) < times:
                 written.append(asked)
-                scene.rest.patch(path, {"metadata": {"labels": {"written": str(len(written))}}})
+                env.rest.patch(path, {"metadata": {"labels": {"written": str(len(written))}}})
 
-        assert through(trimtab_crds, scene, tmp_path, told) == code
-        on_policy, on_namespace = scene.finalizers()
+        assert through(trimtab_crds, env, tmp_path, told) == code
+        on_policy, on_namespace = env.finalizers()
     assert on_namespace == ["example.com/theirs"]
     assert (FINALIZER in on_policy) == bool(code)
     said = capsys.readouterr().out
@@ -253,15 +253,15 @@ def test_a_url_that_the_operator_refuses_gets_no_request(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], patterns: list[str]
 ) -> None:
     with settings_brokers(defaults(), token="s3cret") as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        assert main([word for word in scene.words if word not in HERE] + patterns) == 1
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        assert main([word for word in env.words if word not in HERE] + patterns) == 1
         said = capsys.readouterr().out
         assert f"Pulsar: not restored: {brokers.url} is not among the URLs" in said
         assert f"--allow-url {brokers.ids[0]}" in said
         assert brokers.asked == []
-        assert scene.kept()
+        assert env.kept()
 
-        assert main(scene.words) == 0
+        assert main(env.words) == 0
         assert set(brokers.asked) == {"Bearer s3cret"}
         assert brokers.dynamic == {SPLITTING: "TRUE"}
 
@@ -270,10 +270,10 @@ def test_a_pattern_that_is_none_is_refused_before_anything_is_done(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        assert main([*scene.words, "--allow-url", "ftp://x"]) == 2
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        assert main([*env.words, "--allow-url", "ftp://x"]) == 2
         assert "'ftp://x' must look like *.svc" in capsys.readouterr().err
-        assert (scene.mode(), scene.kept()) == ("Auto", True)
+        assert (env.mode(), env.kept()) == ("Auto", True)
 
 
 @pytest.mark.parametrize("mode", ["DryRun", "Auto"])
@@ -281,11 +281,11 @@ def test_a_server_that_only_a_policy_names_gets_no_request(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
     with settings_brokers(defaults(), token="s3cret") as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.rest.delete(scene.found)
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.rest.delete(env.found)
         pulsar = {"adminUrl": brokers.url, "auth": {"token": {"secret": "pulsar", "key": "token"}}}
-        scene.rest.patch(scene.path("balancingpolicies", "main"), {"spec": {"mode": mode, "pulsar": pulsar}})
-        assert main(scene.words) == 0
+        env.rest.patch(env.path("balancingpolicies", "main"), {"spec": {"mode": mode, "pulsar": pulsar}})
+        assert main(env.words) == 0
         assert "give --admin-url to check its switches" in capsys.readouterr().out
         assert brokers.asked == []
 
@@ -295,17 +295,17 @@ def test_another_url_and_token_may_be_named(
 ) -> None:
     (tmp_path / "token").write_text("s3cret")
     with settings_brokers(defaults(), token="s3cret") as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.rest.delete(f"/api/v1/namespaces/{kube_namespace}/secrets/pulsar")
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.rest.delete(f"/api/v1/namespaces/{kube_namespace}/secrets/pulsar")
 
-        assert main(scene.words) == 1
+        assert main(env.words) == 1
         assert "Pulsar: not restored: " in capsys.readouterr().out
-        assert scene.kept()
-        assert scene.finalizers() == [["example.com/theirs"]] * 2
+        assert env.kept()
+        assert env.finalizers() == [["example.com/theirs"]] * 2
 
         token = ["--admin-url", brokers.url, "--token-file", str(tmp_path / "token")]
-        assert main([*scene.words, *token]) == 0
-        assert not scene.kept()
+        assert main([*env.words, *token]) == 0
+        assert not env.kept()
         assert brokers.dynamic == {SPLITTING: "TRUE"}
 
 
@@ -313,39 +313,39 @@ def test_a_configmap_that_names_another_setting_is_refused(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        stored = json.loads(scene.rest.get(scene.found)["data"]["found.json"])
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        stored = json.loads(env.rest.get(env.found)["data"]["found.json"])
         stored["overrides"]["superUserRoles"] = "eve"
-        scene.rest.patch(scene.found, {"data": {"found.json": json.dumps(stored)}})
+        env.rest.patch(env.found, {"data": {"found.json": json.dumps(stored)}})
         brokers.dynamic["superUserRoles"] = "false"  # as if it had been switched off
         before = dict(brokers.dynamic)
 
-        assert main(scene.words) == 1
+        assert main(env.words) == 1
         said = capsys.readouterr().out
         assert "Pulsar: not restored: ConfigMap trimtab-pulsar-found: it names superUserRoles, but Trimtab" in said
         assert "set the switches manually, and delete the ConfigMap" in said
-        assert (brokers.dynamic, scene.kept()) == (before, True)
+        assert (brokers.dynamic, env.kept()) == (before, True)
 
 
 def test_what_is_off_is_told_although_nothing_was_kept(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.rest.delete(scene.found)
-        asking = [*scene.words, "--admin-url", brokers.url]
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.rest.delete(env.found)
+        asking = [*env.words, "--admin-url", brokers.url]
         assert main([*asking, "--stop-deployment", "trimtab"]) == 0
         said = capsys.readouterr().out
         assert [said.count(f"delete-dynamic-config --config {switch}") for switch in (SHEDDING, SPLITTING)] == [1, 1]
 
-        scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"finalizers": []}})
-        scene.rest.delete(scene.path("balancingpolicies", "main"))
-        assert main(scene.words) == 0
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"finalizers": []}})
+        env.rest.delete(env.path("balancingpolicies", "main"))
+        assert main(env.words) == 0
         said = capsys.readouterr().out
         assert "give --admin-url to check its switches" in said
         assert SHEDDING not in said
 
-        assert main([*scene.words, "--admin-url", brokers.url]) == 0
+        assert main([*env.words, "--admin-url", brokers.url]) == 0
         assert f"delete-dynamic-config --config {SHEDDING}" in capsys.readouterr().out
         assert brokers.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
@@ -354,40 +354,40 @@ def test_a_pulsar_that_can_not_be_asked_holds_nothing_up_where_nothing_was_kept(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-    scene.rest.delete(scene.found)
-    assert main([*scene.words, "--admin-url", brokers.url]) == 0
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+    env.rest.delete(env.found)
+    assert main([*env.words, "--admin-url", brokers.url]) == 0
     assert "Pulsar: can't read whether its own balancer is on: " in capsys.readouterr().out
-    assert scene.finalizers() == [["example.com/theirs"]] * 2
+    assert env.finalizers() == [["example.com/theirs"]] * 2
 
 
 def test_a_pulsar_that_is_gone_holds_no_finalizer(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-    assert main(scene.words) == 1
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+    assert main(env.words) == 1
     assert "Pulsar: not restored: " in capsys.readouterr().out
-    assert scene.finalizers() == [["example.com/theirs"]] * 2
-    assert scene.kept()
+    assert env.finalizers() == [["example.com/theirs"]] * 2
+    assert env.kept()
 
 
 def test_an_operator_is_ended_before_finalizers_are_released(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.operate(lasts=1)
-        assert main([*scene.words, "--stop-deployment", "trimtab", "--dry-run"]) == 0
-        assert scene.replicas() == 2
-        assert main([*scene.words, "--stop-deployment", "trimtab"]) == 0
-        assert scene.replicas() == 0
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.operate(lasts=1)
+        assert main([*env.words, "--stop-deployment", "trimtab", "--dry-run"]) == 0
+        assert env.replicas() == 2
+        assert main([*env.words, "--stop-deployment", "trimtab"]) == 0
+        assert env.replicas() == 0
         said = capsys.readouterr().out
         assert "would be done: Deployment trimtab: scaled to zero" in said
         assert said.index("no operator leads now") < said.rindex("finalizer removed")
-        assert scene.finalizers() == [["example.com/theirs"]] * 2
+        assert env.finalizers() == [["example.com/theirs"]] * 2
 
-        assert main([*scene.words, "--stop-deployment", "other"]) == 0
+        assert main([*env.words, "--stop-deployment", "other"]) == 0
         assert "Deployment other: not found" in capsys.readouterr().out
 
 
@@ -395,32 +395,32 @@ def test_an_operator_that_goes_on_under_another_name_is_not_waited_for_for_ever(
     trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-        scene.operate(lasts=1)
-        lease, looks = f"{scene.leases}/trimtab", list[str]()
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+        env.operate(lasts=1)
+        lease, looks = f"{env.leases}/trimtab", list[str]()
 
         def renewed(method: str, asked: str) -> None:
             if (method, asked) == ("GET", lease) and len(looks) < 40:  # looks, twice a second
                 looks.append(asked)
-                scene.rest.patch(lease, {"metadata": {"labels": {"renewal": str(len(looks))}}})
+                env.rest.patch(lease, {"metadata": {"labels": {"renewal": str(len(looks))}}})
 
-        assert through(trimtab_crds, scene, tmp_path, renewed, "--stop-deployment", "other") == 1
+        assert through(trimtab_crds, env, tmp_path, renewed, "--stop-deployment", "other") == 1
         said = capsys.readouterr().out
     assert "trimtab-0 still holds Lease trimtab: has the Deployment another name, or was it scaled up again?" in said
     assert "no operator leads" not in said
     assert 5 <= len(looks) < 40
-    assert (brokers.dynamic, scene.finalizers()[0][0]) == ({SPLITTING: "TRUE"}, FINALIZER)
+    assert (brokers.dynamic, env.finalizers()[0][0]) == ({SPLITTING: "TRUE"}, FINALIZER)
 
 
 def test_an_operator_goes_on_where_pulsar_can_not_be_asked(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with settings_brokers(defaults()) as brokers:
-        scene = Scene(trimtab_crds, kube_namespace, brokers)
-    scene.operate(lasts=1)
-    assert main([*scene.words, "--stop-deployment", "trimtab"]) == 1
+        env = Environment(trimtab_crds, kube_namespace, brokers)
+    env.operate(lasts=1)
+    assert main([*env.words, "--stop-deployment", "trimtab"]) == 1
     assert "Deployment trimtab: not stopped, as Pulsar's own balancer is not restored" in capsys.readouterr().out
-    assert (scene.replicas(), scene.finalizers()[0][0]) == (2, FINALIZER)
+    assert (env.replicas(), env.finalizers()[0][0]) == (2, FINALIZER)
 
 
 def test_without_a_cluster_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

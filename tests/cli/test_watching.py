@@ -22,7 +22,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
 NOON = 1_770_000_000.0
-FLIGHT = PendingMoveRow("b", "broker-0", "broker-1", "Overloaded", NOON - 3)
+PENDING = PendingMoveRow("b", "broker-0", "broker-1", "Overloaded", NOON - 3)
 
 
 def shown(name: str = "main", ready: str = "True", **status: Any) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
     for policies, pending_moves in (
         ([quiet], []),
         ([quiet], []),
-        ([busy], [FLIGHT]),
-        ([busy], [FLIGHT]),
+        ([busy], [PENDING]),
+        ([busy], [PENDING]),
         ([busy], []),
         ([], []),
     ):
@@ -60,7 +60,7 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
 
 def test_a_program_reads_an_object_a_line(capsys: Captured) -> None:
     lines = LineByLine("json")
-    for pending_moves in ([], [], [FLIGHT]):
+    for pending_moves in ([], [], [PENDING]):
         lines.show([shown()], pending_moves, NOON)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [[move["bundle"] for move in one["inFlight"]] for one in told] == [[], ["b"]]
@@ -73,7 +73,7 @@ def test_the_picture_has_policies_progress_trouble_and_bundles_on_their_way(
     monkeypatch.setenv("COLUMNS", "140")
     progress = {"proposal": "x", "percent": 40, "landed": 2, "total": 5, "inFlight": 1}
     view = InPlace("never", everywhere=False, wide=True)
-    view.show([shown("fine", progress=progress), shown("odd", ready="False")], [FLIGHT] * 20, NOON)
+    view.show([shown("fine", progress=progress), shown("odd", ready="False")], [PENDING] * 20, NOON)
     view.close()
     picture = capsys.readouterr().out
     for words in ("fine", "40 %: 2 of 5 landed", "odd: Untrusted: half of them are silent", "ThresholdShedder"):

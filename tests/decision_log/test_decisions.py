@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from policy_scene import WINDOW, Play, PolicyScene, played, refit
+from policy_environment import WINDOW, PolicyEnvironment, RunPolicy, refit, run_scenario
 from recorded_decisions import decided
-from records import bundle, wished
+from records import bundle, moving_bundle
 from trimtab_operator.decision_log.outcome import followed, measured
-from trimtab_operator.decision_log.record import DecisionRecord, Held
+from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove
 from trimtab_operator.decision_log.store import DECISIONS, KEPT, decision_store
 from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
@@ -101,8 +101,16 @@ def test_a_record_of_an_older_version_is_read_with_the_words_of_today(old: str, 
     assert DecisionRecord.from_json(text) == record
 
 
+def test_manual_moves_of_an_older_version_are_read() -> None:
+    move = ManualMove(name="x", source="a", destination="b", at=NOW)
+    record = decided(LEVEL).model_copy(update={"manual_moves": (move,)})
+
+    assert '"manualMoves"' in record.to_json()
+    assert DecisionRecord.from_json(record.to_json().replace("manualMoves", "byHand")) == record
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}'])
-def test_what_is_no_record_is_refused(text: str) -> None:
+def test_text_that_is_not_a_record_is_refused(text: str) -> None:
     with pytest.raises(UnreadableContentError):
         DecisionRecord.from_json(text)
 
@@ -165,7 +173,7 @@ def at_rest(name: str, owner: str) -> BundleRecord:
 def test_a_move_under_way_is_left_as_it_is() -> None:
     record, name, destination = one_move()
 
-    assert followed(record, {name: wished(name, "a", destination)}, NOW) is record
+    assert followed(record, {name: moving_bundle(name, "a", destination)}, NOW) is record
 
 
 def test_a_move_that_its_destination_confirmed_has_landed() -> None:
@@ -203,70 +211,68 @@ def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() ->
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
-def stored(scene: PolicyScene) -> tuple[DecisionRecord, ...]:
-    return DECISIONS.read(scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"))
+def stored(env: PolicyEnvironment) -> tuple[DecisionRecord, ...]:
+    return DECISIONS.read(env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"))
 
 
 @pytest.mark.apiserver
-def test_the_api_server_holds_the_last_ten_decisions(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        store = decision_store(scene.context.api, scene.namespace, "main", scene.loop.uid)
+def test_the_api_server_holds_the_last_ten_decisions(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        store = decision_store(env.cluster.api, env.namespace, "main", env.loop.uid)
         earlier = tuple(decided(LEVEL, at=NOW - 60 * k) for k in range(KEPT, 0, -1))
         await store.save(earlier)
 
-        await scene.reconcile()
+        await env.reconcile()
 
-        assert [record.at for record in stored(scene)[:-1]] == [record.at for record in earlier[1:]]
-        assert stored(scene)[-1].moves
+        assert [record.at for record in stored(env)[:-1]] == [record.at for record in earlier[1:]]
+        assert stored(env)[-1].moves
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_measured(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [record] = stored(scene)
-        assert {move.name for move in record.moves} == set(scene.desired_owners()) - {
-            name for name, owner in scene.desired_owners().items() if owner == scene.owners()[name]
+def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_measured(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [record] = stored(env)
+        assert {move.name for move in record.moves} == set(env.desired_owners()) - {
+            name for name, owner in env.desired_owners().items() if owner == env.owners()[name]
         }
         assert all(move.written and move.outcome is None for move in record.moves)
 
-        await scene.land()
-        scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
-        await scene.cycle()
-        assert {move.outcome for move in stored(scene)[0].moves} == {Reason.LANDED}
+        await env.land()
+        env.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
+        await env.cycle()
+        assert {move.outcome for move in stored(env)[0].moves} == {Reason.LANDED}
 
-        scene.restart()
-        await scene.reconcile(after=2 * WINDOW)
-        first = stored(scene)[0]
+        env.restart()
+        await env.reconcile(after=2 * WINDOW)
+        first = stored(env)[0]
         assert first.measured_at is not None
         assert {result.broker for result in first.results} == {"a", "b", "c"}
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_an_idle_cycle_writes_nothing_but_one_status(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        await scene.cycle()
-        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-decisions-main"
-        version, before = scene.rest.get(path)["metadata"]["resourceVersion"], scene.requests.copy()
+def test_an_idle_cycle_writes_nothing_but_one_status(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        await env.cycle()
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"
+        version, before = env.rest.get(path)["metadata"]["resourceVersion"], env.requests.copy()
 
-        await scene.cycle()
+        await env.cycle()
 
-        wrote = {
-            verb: n for verb, n in (scene.requests - before).items() if verb not in {"GET", "get", "list", "watch"}
-        }
+        wrote = {verb: n for verb, n in (env.requests - before).items() if verb not in {"GET", "get", "list", "watch"}}
         assert sum(wrote.values()) == 1, wrote
-        assert scene.rest.get(path)["metadata"]["resourceVersion"] == version
+        assert env.rest.get(path)["metadata"]["resourceVersion"] == version
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 class KeepingSources(StaticSources):
@@ -280,19 +286,19 @@ class KeepingSources(StaticSources):
 
 
 @pytest.mark.apiserver
-def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_path: Path) -> None:
-    async def story(scene: PolicyScene) -> None:
-        refit(scene.context, sources=KeepingSources(scene, tmp_path))
-        await scene.reconcile()
-        await scene.land()
-        scene.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
+def test_the_history_has_every_decision_and_what_came_of_each(run_policy: RunPolicy, tmp_path: Path) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        refit(env.cluster, sources=KeepingSources(env, tmp_path))
+        await env.reconcile()
+        await env.land()
+        env.source = StaticSource(cluster(bundles=2, a=0.5, b=0.35, c=0.35))
         for _ in range(4):
-            await scene.cycle()
+            await env.cycle()
 
-        kept = HistoryDataset(tmp_path).of(f"{scene.namespace}/main")
+        kept = HistoryDataset(tmp_path).of(f"{env.namespace}/main")
         found = [DecisionRecord.from_json(entry.record) for entry in decisions(kept)]
         assert len(found) == 5, "those that say what the one before said, too"
-        assert len(stored(scene)) < 5
+        assert len(stored(env)) < 5
         assert found[0].measured_at is not None
         assert {move.outcome for move in found[0].moves} == {Reason.LANDED}
         policies = [row for file in kept.files(POLICIES) for row in read_all(file, POLICIES).to_pylist()]
@@ -300,18 +306,18 @@ def test_the_history_has_every_decision_and_what_came_of_each(play: Play, tmp_pa
         assert json.loads(policies[0]["value"])["mode"] == "Auto"
         assert "shedder" in json.loads(policies[1]["value"])
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_a_disk_that_refuses_keeps_no_policy_from_deciding(play: Play, tmp_path: Path) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_disk_that_refuses_keeps_no_policy_from_deciding(run_policy: RunPolicy, tmp_path: Path) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         (tmp_path / "file").write_text("")
-        refit(scene.context, sources=KeepingSources(scene, tmp_path / "file"))
-        await scene.reconcile()
-        await scene.cycle()
+        refit(env.cluster, sources=KeepingSources(env, tmp_path / "file"))
+        await env.reconcile()
+        await env.cycle()
 
-        assert scene.condition("Ready") == ("True", "Cycled")
-        assert len(stored(scene)) == 1, "the API server has it all the same"
+        assert env.condition("Ready") == ("True", "Cycled")
+        assert len(stored(env)) == 1, "the API server has it all the same"
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)

@@ -39,30 +39,6 @@ def test_changes_stand_by_kind_before_the_versions_and_only_once(project: Path) 
     )
 
 
-def test_a_release_names_the_section_and_takes_the_files(project: Path) -> None:
-    run(project)
-
-    assert run(project, "--release", "0.1.0", "--date", "2026-12-24").returncode == 0
-
-    text = (project / "CHANGELOG.md").read_text()
-    assert "## 0.1.0, 2026-12-24\n\n### Added\n\n- A sail.\n" in text
-    assert "not yet released" not in text
-    assert [path.name for path in (project / "changelog.d").iterdir()] == ["README.md"]
-
-
-def test_an_unknown_kind_is_refused_with_those_that_are_allowed(project: Path) -> None:
-    (project / "changelog.d" / "oar.improved.md").write_text("Better.\n")
-    before = (project / "CHANGELOG.md").read_text()
-
-    refused = run(project)
-
-    assert refused.returncode == 2
-    assert (
-        "oar.improved.md: 'improved' is no kind of change: use <topic>.<added|changed|fixed|removed>" in refused.stderr
-    )
-    assert (project / "CHANGELOG.md").read_text() == before
-
-
 def test_every_change_of_ours_can_be_joined_and_ends_like_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "CHANGELOG.md").write_text(HEAD)
     (tmp_path / "changelog.d").symlink_to(ROOT / "changelog.d")

@@ -81,10 +81,3 @@ def test_letters_of_a_drawing_can_be_read_on_a_phone(picture: Path) -> None:
 
     letters = [float(size) * min(1, 358 / width) for size in re.findall(r'font-size="(\d+)"', text)]
     assert min(letters) >= 9
-
-
-def test_an_unknown_folder_of_pages_is_refused() -> None:
-    refused = generate("--check", "pictures/")
-
-    assert refused.returncode == 2
-    assert "no such page: pictures/" in refused.stderr

@@ -264,8 +264,3 @@ def test_former_words_stand_nowhere() -> None:
             found[name] = old
 
     assert found == {}
-
-
-@pytest.mark.parametrize("word", ["`Contested`", "| TwoHands |", 'kind="Undone"', "Foreign (nobody", "WISHED   OWNER"])
-def test_a_former_word_is_found(word: str) -> None:
-    assert FORMER.search(word)

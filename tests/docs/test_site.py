@@ -72,58 +72,6 @@ def test_the_image_and_kind_are_in_the_navigation(site: Path) -> None:
     assert '"../source/examples/kind/index.html"' in menu
 
 
-def test_files_outside_of_docs_are_pages_of_their_own(site: Path) -> None:
-    reasons = site / "source/strategies/src/trimtab_strategies/model/reason.py.html"
-
-    assert "class Reason" in re.sub(r"<[^>]+>", "", reasons.read_text())
-    assert "source/strategies/src/trimtab_strategies/model/reason.py.html" in (site / "concepts.html").read_text()
-
-
-def test_every_cell_of_a_table_of_the_site_names_its_column(site: Path) -> None:
-    """On a phone a row is a block of `column: value`, so each cell has to know its column."""
-    page = (site / "reference" / "balancingpolicy.html").read_text()
-
-    assert '<td data-label="default"><code>DryRun</code></td>' in page
-    assert "<td>" not in (site / "comparison.html").read_text()
-    assert "data-label" in (site / "assets" / "site.css").read_text()
-
-
-def test_long_names_in_tables_may_break_and_are_still_found(site: Path) -> None:
-    name = "loadBalancerBrokerThresholdShedderPercentage"
-    broken = "load<wbr>Balancer<wbr>Broker<wbr>Threshold<wbr>Shedder<wbr>Percentage"
-
-    assert broken in (site / "strategies.html").read_text()
-    assert name in (site / "search" / "search_index.json").read_text()
-
-
-def test_a_page_with_a_wide_table_gives_it_the_room_of_the_contents(site: Path) -> None:
-    hidden = re.compile(r'data-md-type="toc" hidden')
-
-    assert hidden.search((site / "comparison.html").read_text())
-    assert not hidden.search((site / "concepts.html").read_text())
-
-
-def test_the_screenshot_of_a_terminal_scrolls_on_a_phone(site: Path) -> None:
-    assert '<p class="terminal"><img' in (site / "tutorial" / "ten-minutes.html").read_text()
-    assert ".terminal" in (site / "assets" / "site.css").read_text()
-
-
-def test_a_broken_link_and_a_broken_anchor_fail_the_build(tmp_path: Path) -> None:
-    """The same settings, with a page that leads nowhere."""
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    (docs / "index.md").write_text("# A\n\n[nowhere](nowhere.md)\n\n[no such part](#no-such-part)\n")
-    settings = (ROOT / "mkdocs.yml").read_text()
-    hookless = re.sub(r"(?ms)^(hooks|nav|not_in_nav|extra_css):.*?(?=^\S)|^nav:.*\Z", "", settings)
-    (tmp_path / "mkdocs.yml").write_text(hookless)
-
-    built = build(tmp_path / "site", "--config-file", str(tmp_path / "mkdocs.yml"))
-
-    assert built.returncode != 0
-    assert "nowhere.md" in built.stderr
-    assert "no-such-part" in built.stderr
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     """In the repository, where pages are read too."""

@@ -42,12 +42,3 @@ def test_the_policy_that_the_guide_shows_has_a_minimum_that_a_small_cluster_reac
 
     params = SHEDDERS[shedder["type"]].params.model_validate(shedder[member(shedder["type"])])
     assert params.model_dump()["min_throughput"] < 1
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/ten-minutes.md", "docs/migrate.md"])
-def test_new_users_are_led_to_the_guide(page: str) -> None:
-    text = (ROOT / page).read_text()
-
-    assert "how-to/choose-a-strategy.md#on-a-small-cluster" in text
-    assert re.search(r"10\s+MiB/s", text)
-    assert re.search(r"1,000\s+messages/s", text)

@@ -17,7 +17,7 @@ MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/trimtab-pulsar-found"
 
 
 @pytest.fixture
-def wheel(stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
+def balancer(stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
     """The cluster, with Pulsar's own shedding on by a dynamic value, which is dropped afterwards."""
     switch(stage, SHEDDING, "true")
     yield stage
@@ -63,57 +63,57 @@ def hand(stage: RealPulsarCluster) -> Callable[[], str]:
     return found
 
 
-def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(wheel: RealPulsarCluster) -> None:
-    condition = hand(wheel)
-    wheel.apply_policy(mode="Auto")
+def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(balancer: RealPulsarCluster) -> None:
+    condition = hand(balancer)
+    balancer.apply_policy(mode="Auto")
     until("Pulsar's own balancer is seen to be active", lambda: condition() == "False")
-    assert running(wheel) == {"true"}
+    assert running(balancer) == {"true"}
 
-    wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"pulsar": {"ownBalancing": "SwitchOff"}}})
+    balancer.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"pulsar": {"ownBalancing": "SwitchOff"}}})
     until("it is off", lambda: condition() == "True")
-    assert running(wheel) == {"false"}
-    assert kept(wheel)
+    assert running(balancer) == {"false"}
+    assert kept(balancer)
 
-    switch(wheel, SHEDDING, "true")  # without telling the operator
-    until("it is off again", lambda: running(wheel) == {"false"})
+    switch(balancer, SHEDDING, "true")  # without telling the operator
+    until("it is off again", lambda: running(balancer) == {"false"})
     until("and known to be", lambda: condition() == "True")
 
-    wheel.drop_policy()
-    assert dynamic(wheel) == {SHEDDING: "true"}
-    assert not kept(wheel)
-    assert running(wheel) == {"true"}
+    balancer.drop_policy()
+    assert dynamic(balancer) == {SHEDDING: "true"}
+    assert not kept(balancer)
+    assert running(balancer) == {"true"}
 
 
-def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(wheel: RealPulsarCluster) -> None:
-    wheel.apply_policy(mode="DryRun", pulsar={"ownBalancing": "SwitchOff"})
-    until("Pulsar's own balancer is seen to be active", lambda: hand(wheel)() == "False")
-    assert dynamic(wheel) == {SHEDDING: "true"}
+def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(balancer: RealPulsarCluster) -> None:
+    balancer.apply_policy(mode="DryRun", pulsar={"ownBalancing": "SwitchOff"})
+    until("Pulsar's own balancer is seen to be active", lambda: hand(balancer)() == "False")
+    assert dynamic(balancer) == {SHEDDING: "true"}
 
-    wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "Auto"}})
-    until("it is off", lambda: running(wheel) == {"false"})
-    wheel.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "DryRun"}})
-    until("it is back", lambda: running(wheel) == {"true"})
-    until("nothing is kept", lambda: not kept(wheel))
+    balancer.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "Auto"}})
+    until("it is off", lambda: running(balancer) == {"false"})
+    balancer.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"mode": "DryRun"}})
+    until("it is back", lambda: running(balancer) == {"true"})
+    until("nothing is kept", lambda: not kept(balancer))
 
 
 def test_restore_puts_it_back_once_the_operator_is_dead(
-    wheel: RealPulsarCluster, capsys: pytest.CaptureFixture[str]
+    balancer: RealPulsarCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wheel.apply_policy(mode="Auto", pulsar={"ownBalancing": "SwitchOff"})
-    until("it is off", lambda: running(wheel) == {"false"})
-    until("that is told", lambda: hand(wheel)() == "True")
-    wheel.operator.kill()
-    words = ["restore", "-n", NAMESPACE, "--kubeconfig", str(wheel.control_plane.kubeconfig)]
+    balancer.apply_policy(mode="Auto", pulsar={"ownBalancing": "SwitchOff"})
+    until("it is off", lambda: running(balancer) == {"false"})
+    until("that is told", lambda: hand(balancer)() == "True")
+    balancer.operator.kill()
+    words = ["restore", "-n", NAMESPACE, "--kubeconfig", str(balancer.control_plane.kubeconfig)]
     words += ["--allow-url", "http://127.0.0.1:*"]
 
     assert main([*words, "--dry-run"]) == 0
-    assert running(wheel) == {"false"}
+    assert running(balancer) == {"false"}
     assert main(words) == 0
 
-    until("it is back", lambda: running(wheel) == {"true"})
-    assert dynamic(wheel) == {SHEDDING: "true"}
-    assert not kept(wheel)
-    meta = policy(wheel)["metadata"]
+    until("it is back", lambda: running(balancer) == {"true"})
+    assert dynamic(balancer) == {SHEDDING: "true"}
+    assert not kept(balancer)
+    meta = policy(balancer)["metadata"]
     assert "trimtab.dev/finalizer" not in meta.get("finalizers", [])
     assert main(words) == 0
     assert "restored already" in capsys.readouterr().out

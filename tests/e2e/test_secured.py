@@ -23,7 +23,7 @@ import pytest
 
 from faulty_api import until
 from guarded_server import Asked, GuardedServer
-from policy_scene import PolicyScene, played, refit
+from policy_environment import PolicyEnvironment, refit, run_scenario
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
@@ -49,9 +49,9 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Secured:
-    """A bridge between a scene and the cluster. shown: all secret texts that a Secret contained."""
+    """A bridge between an environment and the cluster. shown: all secret texts that a Secret contained."""
 
-    scene: PolicyScene
+    env: PolicyEnvironment
     cluster: PulsarCluster
     bridge: Bridge
     shown: set[str] = field(default_factory=set)
@@ -66,17 +66,17 @@ class Secured:
         """Create a Secret, or replace its content. secret: texts that must not appear anywhere."""
         if secret:
             self.shown |= set(entries.values())
-        path = f"/api/v1/namespaces/{self.scene.namespace}/secrets"
+        path = f"/api/v1/namespaces/{self.env.namespace}/secrets"
         data = {key.replace("_", "."): base64.b64encode(text.encode()).decode() for key, text in entries.items()}
-        if any(item["metadata"]["name"] == name for item in self.scene.rest.get(path)["items"]):
-            self.scene.rest.patch(f"{path}/{name}", {"data": data})
+        if any(item["metadata"]["name"] == name for item in self.env.rest.get(path)["items"]):
+            self.env.rest.patch(f"{path}/{name}", {"data": data})
             return
         meta = {"name": name, "labels": {"trimtab.dev/credentials": "true"}}
-        self.scene.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+        self.env.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
 
     def told(self) -> str:
         """Text of the policy's condition; empty if it does not exist."""
-        return "".join(str(found["message"]) for found in linked([], self.scene.context.link, 1, time.time()))
+        return "".join(str(found["message"]) for found in linked([], self.env.cluster.link, 1, time.time()))
 
     async def says(self, *words: str) -> None:
         """Wait until the condition contains all of these words."""
@@ -93,12 +93,12 @@ class Secured:
 
     def hops(self, call: str) -> float:
         """Redirects of such calls."""
-        registry = self.scene.context.metrics.registry
+        registry = self.env.cluster.metrics.registry
         return registry.get_sample_value("trimtab_pulsar_requests_total", {"call": call, "code": "307"}) or 0
 
 
-Story = Callable[[Secured], Awaitable[None]]
-Play = Callable[[Story, Mapping[str, Any]], None]
+Scenario = Callable[[Secured], Awaitable[None]]
+RunPolicy = Callable[[Scenario, Mapping[str, Any]], None]
 
 
 def _nothing(_context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -106,41 +106,41 @@ def _nothing(_context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[],
 
 
 @pytest.fixture
-def play(
+def run_policy(
     trimtab_crds: ControlPlane,
     kube_namespace: str,
     guarded_cluster: PulsarCluster,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> Play:
-    """Plays a story with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
+) -> RunPolicy:
+    """Runs a scenario with a policy whose `spec.pulsar.auth` is given, and looks for secrets in all that was logged."""
     for name in ("SPEC_INTERVAL", "PROBE_INTERVAL", "SECRETS_INTERVAL", "REFUSED_INTERVAL"):
         monkeypatch.setattr(connection, name, 0.3)
     caplog.set_level(logging.DEBUG)
 
-    def run(story: Story, auth: Mapping[str, Any]) -> None:
-        async def whole(scene: PolicyScene) -> None:
-            async with _secured(scene, guarded_cluster) as secured:
-                await story(secured)
+    def run(scenario: Scenario, auth: Mapping[str, Any]) -> None:
+        async def whole(env: PolicyEnvironment) -> None:
+            async with _secured(env, guarded_cluster) as secured:
+                await scenario(secured)
                 logged = caplog.text + secured.told()
                 assert [text for text in secured.shown if text in logged or text.replace("\n", "\\n") in logged] == []
 
         pulsar = {"adminUrl": guarded_cluster.urls[0], "auth": auth}
-        played(trimtab_crds, kube_namespace, LOAD, whole, actuator="Pulsar", pulsar=pulsar)
+        run_scenario(trimtab_crds, kube_namespace, LOAD, whole, actuator="Pulsar", pulsar=pulsar)
 
     return run
 
 
 @asynccontextmanager
-async def _secured(scene: PolicyScene, brokers: PulsarCluster) -> AsyncIterator[Secured]:
-    context = scene.context
+async def _secured(env: PolicyEnvironment, brokers: PulsarCluster) -> AsyncIterator[Secured]:
+    context = env.cluster
     refit(context, clock=time.monotonic, urls=AllowedUrls.of(["127.0.0.1"]))
-    settings = Settings.of(scene.policy())
+    settings = Settings.of(env.policy())
     context.policies.claims["main"], context.policies.settings["main"] = settings.claim, settings
     leading = Fence()
     leading.extend(math.inf)
     bridge = Bridge(context, leading, _nothing)
-    secured = Secured(scene, brokers, bridge)
+    secured = Secured(env, brokers, bridge)
     secured.put("authority", secret=False, ca_crt=secured.tls.authority.certificate.read_text())
     task = asyncio.create_task(bridge.run())
     try:
@@ -171,8 +171,8 @@ async def _works(secured: Secured) -> None:
     assert secured.hops("unload") >= 1
 
 
-def test_a_token_and_an_authority_from_secrets(play: Play, tmp_path: Path) -> None:
-    async def story(secured: Secured) -> None:
+def test_a_token_and_an_authority_from_secrets(run_policy: RunPolicy, tmp_path: Path) -> None:
+    async def scenario(secured: Secured) -> None:
         right = secured.tls.authority.certificate.read_text()
         secured.put("authority", secret=False, ca_crt=Authority(tmp_path / "other").certificate.read_text())
         secured.put("pulsar", token=secured.tls.keys.token(SUPERUSER, life=-60))
@@ -189,7 +189,7 @@ def test_a_token_and_an_authority_from_secrets(play: Play, tmp_path: Path) -> No
         secured.put("pulsar", token=secured.tls.keys.token(SUPERUSER))
         await _works(secured)
 
-    play(story, {"token": {"secret": "pulsar", "key": "token"}, "tls": CA})
+    run_policy(scenario, {"token": {"secret": "pulsar", "key": "token"}, "tls": CA})
 
 
 @pytest.fixture
@@ -212,8 +212,8 @@ def issuer(guarded_cluster: PulsarCluster) -> Iterator[GuardedServer]:
         yield server
 
 
-def test_client_credentials_of_an_issuer(play: Play, issuer: GuardedServer) -> None:
-    async def story(secured: Secured) -> None:
+def test_client_credentials_of_an_issuer(run_policy: RunPolicy, issuer: GuardedServer) -> None:
+    async def scenario(secured: Secured) -> None:
         secured.put("client", word="not-the-word-of-the-client")
         secured.put("name", secret=False, id="trimtab")
         await secured.says("401", "invalid_client", "spec.pulsar.auth.oauth2.clientSecret (Secret client, key word)")
@@ -224,11 +224,11 @@ def test_client_credentials_of_an_issuer(play: Play, issuer: GuardedServer) -> N
         assert (last.path, last.parameters["audience"]) == ("/token", "urn:trimtab:brokers")
 
     where = {"clientId": {"secret": "name", "key": "id"}, "clientSecret": {"secret": "client", "key": "word"}}
-    play(story, {"oauth2": {"issuerUrl": issuer.url, "audience": "urn:trimtab:brokers", **where}, "tls": CA})
+    run_policy(scenario, {"oauth2": {"issuerUrl": issuer.url, "audience": "urn:trimtab:brokers", **where}, "tls": CA})
 
 
-def test_a_certificate_of_a_client(play: Play) -> None:
-    async def story(secured: Secured) -> None:
+def test_a_certificate_of_a_client(run_policy: RunPolicy) -> None:
+    async def scenario(secured: Secured) -> None:
         for role, words in (("somebody", ["[somebody]", "tls.certificate (Secret who, key tls.crt)"]), (SUPERUSER, [])):
             certificate, key = secured.tls.authority.client(role)
             secured.put("who", tls_crt=certificate.read_text(), tls_key=key.read_text())
@@ -237,4 +237,4 @@ def test_a_certificate_of_a_client(play: Play) -> None:
         await _works(secured)
 
     pair = {"certificate": {"secret": "who", "key": "tls.crt"}, "key": {"secret": "who", "key": "tls.key"}}
-    play(story, {"tls": {**CA, **pair}})
+    run_policy(scenario, {"tls": {**CA, **pair}})

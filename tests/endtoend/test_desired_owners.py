@@ -1,4 +1,4 @@
-"""A desired owner is carried out in every mode, whoever writes it; owners that change by themselves are followed."""
+"""A desired owner is carried out in every mode, whichever client wrote it. Owners that change otherwise are kept."""
 
 from __future__ import annotations
 

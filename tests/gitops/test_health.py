@@ -62,7 +62,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
         "Degraded",
         "InvalidPolicy",
     ),
-    "an edit that nobody saw yet": (
+    "an edit that the operator has not seen yet": (
         policy(),
         conditions(condition("Ready", "True", observedGeneration=1)),
         "Progressing",
@@ -105,11 +105,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "a broker that serves": (broker(), {"ready": True}, "Healthy", ""),
     "a broker whose pod is gone": (broker(), {"ready": False}, "Degraded", "not ready"),
     "a broker that is drained": (broker(pod="x", schedulable=False), {"ready": True}, "Suspended", "no bundles"),
-    "a new bundle": (bundle(), {}, "Progressing", "nobody was asked"),
-    "a bundle where it is wished": (bundle(owner="a"), {"owner": "a"}, "Healthy", "on a"),
+    "a new bundle": (bundle(), {}, "Progressing", "no broker was asked"),
+    "a bundle on its desired owner": (bundle(owner="a"), {"owner": "a"}, "Healthy", "on a"),
     "a bundle on its way": (bundle(owner="b"), {"owner": "a"}, "Progressing", "on its way to b"),
     "a bundle between two brokers": (bundle(owner="b"), {"state": "Assigning"}, "Progressing", "on its way to b"),
-    "a bundle that nobody wished anywhere": (bundle(), {"owner": "a"}, "Healthy", "on a"),
+    "a bundle without a desired owner": (bundle(), {"owner": "a"}, "Healthy", "on a"),
     "a new split": (bundle_split(), {}, "Progressing", ""),
     "a split under way": (bundle_split(), {"phase": "Splitting", "message": "1 of 2"}, "Progressing", "1 of 2"),
     "a split that is done": (bundle_split(), {"phase": "Completed"}, "Healthy", ""),

@@ -1,4 +1,4 @@
-"""Bundles that come back are left alone, and whoever undoes the policy's moves makes it give way."""
+"""Bundles that come back are left alone. A balancer that reverts the policy's moves makes it advise only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from policy_scene import Play, PolicyScene, eager
-from records import bundle, wished
+from policy_environment import PolicyEnvironment, RunPolicy, eager
+from records import bundle, moving_bundle
 from trimtab_operator.interference.controller import flapping, quarantined
 from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.resources.bundle import RELEASE
@@ -39,7 +39,7 @@ def kinds(ownership_changes: OwnershipChanges) -> list[ChangeKind]:
 
 
 OURS = {"assigned_owner": "y", "assigned_at": 0.0, "reason": "Overloaded"}
-FLYING = wished(**OURS, resource_version="8")
+FLYING = moving_bundle(**OURS, resource_version="8")
 LANDED = bundle(owner="y", **OURS, generation=4, observed_generation=4, resource_version="9")
 
 
@@ -70,10 +70,12 @@ def test_another_client_that_writes_over_a_fresh_desired_owner_of_ours_is_distin
 
 
 def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> list[ChangeKind]:
-    """What it is that somebody writes another owner over fresh wishes of these bundles; ten seconds lie between."""
+    """The kinds of change when a person overwrites new desired owners of these bundles, ten seconds apart."""
     for number, name in enumerate(names):
-        ours = wished(name, **{**OURS, "assigned_at": at})
-        ownership_changes.update(ours, wished(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number)
+        ours = moving_bundle(name, **{**OURS, "assigned_at": at})
+        ownership_changes.update(
+            ours, moving_bundle(name, destination="z", **{**OURS, "assigned_at": at}), at + 10 * number
+        )
     return [change.kind for change in ownership_changes.take(lambda _: True, at)]
 
 
@@ -83,7 +85,7 @@ def test_one_batch_of_desired_owners_is_no_contest_and_the_same_bundle_again_is(
     assert overruled(ownership_changes, "b1", "b2", "b3", "b4", "b5", "b6", at=0) == [ChangeKind.OVERRULED] * 6
     assert overruled(ownership_changes, "b3", "b1", at=60) == [ChangeKind.OVERWRITTEN] * 2
     assert overruled(ownership_changes, "b1", at=20 * HOUR) == [ChangeKind.OVERWRITTEN]
-    assert overruled(ownership_changes, "b1", at=45 * HOUR) == [ChangeKind.OVERRULED], "nobody fights once a day"
+    assert overruled(ownership_changes, "b1", at=45 * HOUR) == [ChangeKind.OVERRULED], "once a day is not a competition"
 
 
 def test_each_further_batch_within_the_hour_counts_once() -> None:
@@ -112,13 +114,13 @@ def test_a_child_that_a_policy_placed_and_that_goes_back_is_reverted() -> None:
     landed = bundle(owner="y", **ours, generation=4, observed_generation=4, resource_version="9")
     back = bundle(owner="y", serving="x", **ours, generation=4, observed_generation=4, resource_version="10")
 
-    assert kinds(seen(bundle(), wished(**ours, resource_version="8"), landed, back)) == [
+    assert kinds(seen(bundle(), moving_bundle(**ours, resource_version="8"), landed, back)) == [
         ChangeKind.MOVED,
         ChangeKind.REVERTED,
     ]
 
 
-def test_who_moves_a_bundle_to_and_fro_by_hand_has_his_reasons() -> None:
+def test_a_person_may_move_a_bundle_back_and_forth() -> None:
     there = bundle(owner="y", assigned_owner="x", generation=4, resource_version="8")
     back = bundle(owner="x", assigned_owner="", generation=5, resource_version="9")
     ownership_changes = seen(bundle(), there, back)
@@ -209,226 +211,230 @@ def test_the_writer_of_the_owner_is_read_from_the_managed_fields() -> None:
 HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 
 
-def serve(scene: PolicyScene, name: str, owner: str) -> None:
-    """What another balancer does: the owner changes, and nobody wished it."""
-    scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": owner, "state": "Owned"}})
+def serve(env: PolicyEnvironment, name: str, owner: str) -> None:
+    """What another balancer does: the owner changes without a desired owner."""
+    env.rest.patch(env.path("bundles", name, "status"), {"status": {"owner": owner, "state": "Owned"}})
 
 
-async def brought_back(scene: PolicyScene) -> str:
-    """A bundle that the policy moved off broker a, and that somebody has just brought back there."""
-    await scene.reconcile()
-    moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
-    await scene.land()
-    await scene.reconcile(after=1)
-    serve(scene, moved, "a")
+async def brought_back(env: PolicyEnvironment) -> str:
+    """A bundle that the policy moved off broker a, and that another client has just moved back."""
+    await env.reconcile()
+    moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
+    await env.land()
+    await env.reconcile(after=1)
+    serve(env, moved, "a")
     return moved
 
 
 @pytest.mark.apiserver
-def test_a_bundle_that_another_client_brings_back_is_left_alone_until_it_is_released(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        moved = await brought_back(scene)
-        await scene.reconcile(after=5)
+def test_a_bundle_that_another_client_brings_back_is_left_alone_until_it_is_released(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        moved = await brought_back(env)
+        await env.reconcile(after=5)
 
-        assert scene.condition("Flapping") == ("True", "Quarantined")
-        assert scene.status()["quarantined"]["bundles"][0]["bundle"] == moved
-        assert any(reason == "Quarantined" and moved in note for reason, note in scene.events())
+        assert env.condition("Flapping") == ("True", "Quarantined")
+        assert env.status()["quarantined"]["bundles"][0]["bundle"] == moved
+        assert any(reason == "Quarantined" and moved in note for reason, note in env.events())
 
-        await scene.land()
-        scene.restart()
-        await scene.reconcile(after=2000)  # past the cool-down
-        assert scene.desired_owners()[moved] == "a"
-        assert scene.status()["lastCycle"]["heldBack"]["Quarantined"] == 1
+        await env.land()
+        env.restart()
+        await env.reconcile(after=2000)  # past the cool-down
+        assert env.desired_owners()[moved] == "a"
+        assert env.status()["lastCycle"]["heldBack"]["Quarantined"] == 1
 
-        scene.rest.patch(scene.path("bundles", moved), {"metadata": {"annotations": {"trimtab.dev/release": "true"}}})
-        await scene.reconcile(after=1)
-        assert scene.condition("Flapping") == ("False", "Settled")
-        assert "trimtab.dev/release" not in scene.bundles()[moved]["metadata"].get("annotations", {})
+        env.rest.patch(env.path("bundles", moved), {"metadata": {"annotations": {"trimtab.dev/release": "true"}}})
+        await env.reconcile(after=1)
+        assert env.condition("Flapping") == ("False", "Settled")
+        assert "trimtab.dev/release" not in env.bundles()[moved]["metadata"].get("annotations", {})
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-async def overwrite(scene: PolicyScene, count: int = 1) -> list[str]:
-    """What a rival does: writes broker a over fresh wishes of the policy, and once more when it moved them again."""
+async def overwrite(env: PolicyEnvironment, count: int = 1) -> list[str]:
+    """A competing balancer writes broker a over new desired owners of the policy, and again after the next moves."""
     names: list[str] = []
     for again in (False, True):
-        wanted = [name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name]]
+        wanted = [name for name, desired in env.desired_owners().items() if desired != env.owners()[name]]
         assert set(names) <= set(wanted)
         names = names or sorted(wanted)[:count]
         for name in names:
-            scene.give(name, "a")
-        await scene.reconcile(after=1)
+            env.give(name, "a")
+        await env.reconcile(after=1)
         if not again:
-            assert scene.condition("CompetingBalancer") in {("", ""), ("False", "Alone")}, (
-                "one batch of wishes is no contest"
+            assert env.condition("CompetingBalancer") in {("", ""), ("False", "Alone")}, (
+                "one batch of desired owners is not a competition"
             )
-            await settled(scene)
-            await scene.cycle()
+            await settled(env)
+            await env.cycle()
     return names
 
 
-async def settled(scene: PolicyScene) -> None:
-    """What people wished has landed, and is noted as theirs."""
-    await scene.land()
-    await scene.reconcile(after=1)
-    await scene.land()
+async def settled(env: PolicyEnvironment) -> None:
+    """What people asked for has landed, and is noted as theirs."""
+    await env.land()
+    await env.reconcile(after=1)
+    await env.land()
 
 
 @pytest.mark.apiserver
-def test_a_person_who_moves_bundles_is_not_a_competing_balancer_and_one_batch_makes_no_retreat(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        wanted = [name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name]]
+def test_a_person_who_moves_bundles_is_not_a_competing_balancer_and_one_batch_makes_no_retreat(
+    run_policy: RunPolicy,
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        wanted = [name for name, desired in env.desired_owners().items() if desired != env.owners()[name]]
         assert len(wanted) >= 2
         for name in wanted:
-            scene.give(name, "a")
-        await scene.reconcile(after=1)
+            env.give(name, "a")
+        await env.reconcile(after=1)
 
-        assert scene.condition("CompetingBalancer") == ("", "")
-        assert scene.condition("Acting") == ("True", "Acting")
+        assert env.condition("CompetingBalancer") == ("", "")
+        assert env.condition("Acting") == ("True", "Acting")
 
-    play(HOT, story, **eager(maxUndoneMoves=1))
-
-
-@pytest.mark.apiserver
-def test_what_people_write_while_the_policy_is_paused_is_no_contest(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        name = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
-        scene.give(name, "a")
-        await settled(scene)
-        await scene.cycle()
-        assert scene.desired_owners()[name] != "a"
-        scene.edit(paused=True)
-        await scene.reconcile(after=1)
-        scene.give(name, "a")
-        await scene.reconcile(after=1)
-
-        assert scene.condition("CompetingBalancer") == ("", "")
-        assert scene.condition("Acting") == ("False", "Paused")
-
-    play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=1))
 
 
 @pytest.mark.apiserver
-def test_any_client_that_writes_over_its_desired_owners_makes_the_policy_advise_and_is_named(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        assert len(await overwrite(scene, 2)) == 2
+def test_what_people_write_while_the_policy_is_paused_is_no_contest(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        name = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
+        env.give(name, "a")
+        await settled(env)
+        await env.cycle()
+        assert env.desired_owners()[name] != "a"
+        env.edit(paused=True)
+        await env.reconcile(after=1)
+        env.give(name, "a")
+        await env.reconcile(after=1)
 
-        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
-        note = next(note for reason, note in scene.events() if reason == "CompetingBalancer")
+        assert env.condition("CompetingBalancer") == ("", "")
+        assert env.condition("Acting") == ("False", "Paused")
+
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=1, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_any_client_that_writes_over_its_desired_owners_makes_the_policy_advise_and_is_named(
+    run_policy: RunPolicy,
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        assert len(await overwrite(env, 2)) == 2
+
+        assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        note = next(note for reason, note in env.events() if reason == "CompetingBalancer")
         assert "wrote a over spec.owner of" in note
-        await scene.land()
-        desired_owners = scene.desired_owners()
-        await scene.cycle()
-        assert scene.status()["lastCycle"]["heldBack"]["CompetingBalancer"] > 0
-        assert scene.desired_owners() == desired_owners
+        await env.land()
+        desired_owners = env.desired_owners()
+        await env.cycle()
+        assert env.status()["lastCycle"]["heldBack"]["CompetingBalancer"] > 0
+        assert env.desired_owners() == desired_owners
 
-        await scene.reconcile(after=1800)
-        assert scene.condition("CompetingBalancer") == ("False", "Alone")
-        assert scene.desired_owners() != desired_owners
+        await env.reconcile(after=1800)
+        assert env.condition("CompetingBalancer") == ("False", "Alone")
+        assert env.desired_owners() != desired_owners
 
-    play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
-
-
-@pytest.mark.apiserver
-def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        policy, undo = scene.path("balancingpolicies", "main"), {"metadata": {"annotations": {RELEASE: "true"}}}
-
-        await scene.reconcile()
-        names = await overwrite(scene)
-        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
-        await scene.land()
-        desired_owners = scene.desired_owners()
-        scene.rest.patch(policy, undo)
-        await scene.reconcile(after=1)
-        assert scene.condition("CompetingBalancer") == ("False", "Alone")
-        assert RELEASE not in scene.policy()["metadata"].get("annotations", {})
-        assert "Released" in {reason for reason, _ in scene.events()}
-        assert scene.memory()["fight"] == [[], 0.0, 0]
-
-        await scene.land()
-        await scene.cycle()
-        assert scene.desired_owners() != desired_owners
-        scene.give(*names, "a")
-        await scene.reconcile(after=1)
-        assert scene.memory()["fight"] == [[], scene.clock + FIRST_RETREAT, 1]
-
-    play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=2, coolDown="1s"))
 
 
 @pytest.mark.apiserver
-def test_only_the_word_true_ends_a_retreat(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        await overwrite(scene)
-        note = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "CompetingBalancer")
+def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        policy, undo = env.path("balancingpolicies", "main"), {"metadata": {"annotations": {RELEASE: "true"}}}
+
+        await env.reconcile()
+        names = await overwrite(env)
+        assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        await env.land()
+        desired_owners = env.desired_owners()
+        env.rest.patch(policy, undo)
+        await env.reconcile(after=1)
+        assert env.condition("CompetingBalancer") == ("False", "Alone")
+        assert RELEASE not in env.policy()["metadata"].get("annotations", {})
+        assert "Released" in {reason for reason, _ in env.events()}
+        assert env.memory()["fight"] == [[], 0.0, 0]
+
+        await env.land()
+        await env.cycle()
+        assert env.desired_owners() != desired_owners
+        env.give(*names, "a")
+        await env.reconcile(after=1)
+        assert env.memory()["fight"] == [[], env.clock + FIRST_RETREAT, 1]
+
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=1, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_only_the_word_true_ends_a_retreat(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        await overwrite(env)
+        note = next(c["message"] for c in env.status()["conditions"] if c["type"] == "CompetingBalancer")
         assert f'{RELEASE}="true"' in note
 
         annotations = {RELEASE: "false"}
-        scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
-        await scene.reconcile(after=1)
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
+        await env.reconcile(after=1)
 
-        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
-        assert scene.policy()["metadata"]["annotations"][RELEASE] == "false"
+        assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        assert env.policy()["metadata"]["annotations"][RELEASE] == "false"
 
-    play(HOT, story, **eager(maxUndoneMoves=1, coolDown="1s"))
-
-
-@pytest.mark.apiserver
-def test_a_retreat_that_a_lower_limit_brings_about_is_reported_without_an_example(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        await overwrite(scene)
-        assert scene.condition("CompetingBalancer") == ("", "")
-
-        scene.edit(limits={"maxUndoneMoves": 1})
-        await scene.reconcile(after=1)
-        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
-        assert any(reason == "CompetingBalancer" for reason, _ in scene.events())
-
-    play(HOT, story, **eager(maxUndoneMoves=2, coolDown="1s"))
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=1, coolDown="1s"))
 
 
 @pytest.mark.apiserver
-def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_it(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await brought_back(scene)
-        await scene.reconcile(after=5)
-        assert scene.condition("Flapping") == ("True", "Quarantined")
+def test_a_retreat_that_a_lower_limit_brings_about_is_reported_without_an_example(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        await overwrite(env)
+        assert env.condition("CompetingBalancer") == ("", "")
 
-        scene.restart()
-        await scene.reconcile(after=7 * HOUR)  # nobody ran while the quarantine ended
-        assert scene.condition("Flapping") == ("False", "Settled")
-        assert scene.status()["quarantined"] == {"total": 0, "bundles": []}
+        env.edit(limits={"maxUndoneMoves": 1})
+        await env.reconcile(after=1)
+        assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        assert any(reason == "CompetingBalancer" for reason, _ in env.events())
 
-        scene.edit(interval="50s")
-        await scene.reconcile(after=1)
-        conditions = {c["type"]: c["observedGeneration"] for c in scene.status()["conditions"]}
-        assert conditions["Flapping"] == conditions["CompetingBalancer"] == scene.policy()["metadata"]["generation"]
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=2, coolDown="1s"))
 
-    play(HOT, story)
+
+@pytest.mark.apiserver
+def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_it(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await brought_back(env)
+        await env.reconcile(after=5)
+        assert env.condition("Flapping") == ("True", "Quarantined")
+
+        env.restart()
+        await env.reconcile(after=7 * HOUR)  # no operator ran while the quarantine ended
+        assert env.condition("Flapping") == ("False", "Settled")
+        assert env.status()["quarantined"] == {"total": 0, "bundles": []}
+
+        env.edit(interval="50s")
+        await env.reconcile(after=1)
+        conditions = {c["type"]: c["observedGeneration"] for c in env.status()["conditions"]}
+        assert conditions["Flapping"] == conditions["CompetingBalancer"] == env.policy()["metadata"]["generation"]
+
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
 def test_what_flapped_is_left_alone_even_if_it_could_not_be_reported(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        moved = await brought_back(scene)
-        await scene.seen()
+    async def scenario(env: PolicyEnvironment) -> None:
+        moved = await brought_back(env)
+        await env.seen()
         with monkeypatch.context() as patch:
             patch.setattr(StatusPublisher, "status", refused)
             with pytest.raises(ApiUnavailableError):
-                await scene.reconcile(after=5)
-        await scene.reconcile(after=1)
+                await env.reconcile(after=5)
+        await env.reconcile(after=1)
 
-        assert moved in scene.memory()["quarantine"]
-        assert scene.condition("Flapping") == ("True", "Quarantined")
+        assert moved in env.memory()["quarantine"]
+        assert env.condition("Flapping") == ("True", "Quarantined")
 
     async def refused(*_: object) -> None:
         raise ApiUnavailableError("no answer")
 
-    play(HOT, story)
+    run_policy(HOT, scenario)

@@ -117,22 +117,22 @@ def test_a_reason_for_refused_content_is_kept() -> None:
 
 # -- in a cluster --
 
-Story = Callable[[FaultyApi, Api], Awaitable[None]]
-Play = Callable[[Story], None]
+Scenario = Callable[[FaultyApi, Api], Awaitable[None]]
+RunScenario = Callable[[Scenario], None]
 
 
 @pytest.fixture
-def play(control_plane: ControlPlane, tmp_path: Path) -> Play:
-    """Runs a story with a client, and the proxy that is between it and the API server."""
+def run_scenario(control_plane: ControlPlane, tmp_path: Path) -> RunScenario:
+    """Runs a scenario with a client, and the proxy that is between it and the API server."""
 
-    async def whole(story: Story) -> None:
+    async def whole(scenario: Scenario) -> None:
         async with (
             FaultyApi(control_plane, tmp_path) as proxy,
             Api.connect(str(proxy.kubeconfig), patience=0.3) as api,
         ):
-            await story(proxy, api)
+            await scenario(proxy, api)
 
-    return lambda story: asyncio.run(whole(story))
+    return lambda scenario: asyncio.run(whole(scenario))
 
 
 @pytest.fixture
@@ -149,9 +149,9 @@ Stores = Callable[..., ConfigMapStore[Note]]
 @pytest.mark.apiserver
 @pytest.mark.parametrize("form", [LAST_WINS, GUARDED], ids=["last wins", "guarded"])
 def test_a_value_is_created_changed_and_read_by_another_process(
-    play: Play, store_of: Stores, form: StoredFormat[Note]
+    run_scenario: RunScenario, store_of: Stores, form: StoredFormat[Note]
 ) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api, form)
         assert await store.load() is None
         await store.save(Note("first", "large"))
@@ -159,12 +159,14 @@ def test_a_value_is_created_changed_and_read_by_another_process(
 
         assert await store_of(api, form).load() == Note("second", "large") == store.stored
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_a_write_leaves_out_what_is_stored_already_until_the_config_map_is_gone(play: Play, store_of: Stores) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_a_write_leaves_out_what_is_stored_already_until_the_config_map_is_gone(
+    run_scenario: RunScenario, store_of: Stores
+) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api)
         await store.save(Note("first", "large"))
         await api.patch(CONFIG_MAPS, store.namespace, NAME, {"binaryData": {"large.txt.gz": packed("another")}})
@@ -175,12 +177,12 @@ def test_a_write_leaves_out_what_is_stored_already_until_the_config_map_is_gone(
         await store.save(Note("third", "large"))
         assert await store_of(api).load() == Note("third", "large")
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_a_policy_owns_its_config_map_and_any_other_is_labelled(play: Play, store_of: Stores) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_a_policy_owns_its_config_map_and_any_other_is_labelled(run_scenario: RunScenario, store_of: Stores) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api)
         await store.save(Note("a"))
         [owner] = (await api.get(CONFIG_MAPS, store.namespace, NAME))["metadata"]["ownerReferences"]
@@ -192,7 +194,7 @@ def test_a_policy_owns_its_config_map_and_any_other_is_labelled(play: Play, stor
         assert meta["labels"] == {"app.kubernetes.io/managed-by": "trimtab"}
         assert "ownerReferences" not in meta
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
@@ -200,9 +202,9 @@ def test_a_policy_owns_its_config_map_and_any_other_is_labelled(play: Play, stor
     ("form", "inherited"), [(LAST_WINS, None), (GUARDED, Note("", epoch=4))], ids=["nothing", "the epoch"]
 )
 def test_a_new_policy_of_the_name_takes_over_what_the_format_says(
-    play: Play, store_of: Stores, form: StoredFormat[Note], inherited: Note | None
+    run_scenario: RunScenario, store_of: Stores, form: StoredFormat[Note], inherited: Note | None
 ) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         await store_of(api, form).save(Note("of the old one", "large", epoch=4))
 
         store = store_of(api, form, LATER_OWNER)
@@ -212,12 +214,12 @@ def test_a_new_policy_of_the_name_takes_over_what_the_format_says(
 
         assert await store_of(api, form, LATER_OWNER).load() == Note("of the new one", "large", epoch=5)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_an_earlier_leader_does_not_overwrite_a_later_one(play: Play, store_of: Stores) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_an_earlier_leader_does_not_overwrite_a_later_one(run_scenario: RunScenario, store_of: Stores) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         early, late = store_of(api, GUARDED), store_of(api, GUARDED)
         await early.save(Note("early", epoch=1))
         await late.load()
@@ -228,7 +230,7 @@ def test_an_earlier_leader_does_not_overwrite_a_later_one(play: Play, store_of: 
 
         assert await late.load() == Note("late", epoch=2)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
@@ -237,8 +239,8 @@ def test_an_earlier_leader_does_not_overwrite_a_later_one(play: Play, store_of: 
     [{"metadata": {"labels": {"seen-by": "me"}}}, {"data": {"note.json": "not json"}}],
     ids=["a label", "its content"],
 )
-def test_an_edit_by_a_person_is_overwritten(play: Play, store_of: Stores, edit: dict[str, Any]) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_an_edit_by_a_person_is_overwritten(run_scenario: RunScenario, store_of: Stores, edit: dict[str, Any]) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api, GUARDED)
         await store.save(Note("first", "large", epoch=1))
         await api.patch(CONFIG_MAPS, store.namespace, NAME, edit)
@@ -247,12 +249,14 @@ def test_an_edit_by_a_person_is_overwritten(play: Play, store_of: Stores, edit: 
 
         assert await store_of(api, GUARDED).load() == Note("second", "large", epoch=1)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_a_config_map_that_appears_before_the_first_write_is_overwritten(play: Play, store_of: Stores) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_a_config_map_that_appears_before_the_first_write_is_overwritten(
+    run_scenario: RunScenario, store_of: Stores
+) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api, GUARDED)
         assert await store.load() is None
         await store_of(api, GUARDED).save(Note("of another replica", epoch=1))
@@ -261,12 +265,12 @@ def test_a_config_map_that_appears_before_the_first_write_is_overwritten(play: P
 
         assert await store_of(api, GUARDED).load() == Note("ours", epoch=1)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_foreign_content_is_refused_and_can_be_overwritten(play: Play, store_of: Stores) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_foreign_content_is_refused_and_can_be_overwritten(run_scenario: RunScenario, store_of: Stores) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api, GUARDED)
         meta = {"name": NAME}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"note.json": "{}"}}
@@ -278,37 +282,37 @@ def test_foreign_content_is_refused_and_can_be_overwritten(play: Play, store_of:
 
         assert await store_of(api).load() == Note("ours")
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_more_than_a_mebibyte_is_refused_before_it_is_sent(play: Play, store_of: Stores) -> None:
+def test_more_than_a_mebibyte_is_refused_before_it_is_sent(run_scenario: RunScenario, store_of: Stores) -> None:
     large = "x" * (MOST_BYTES + 1 - len('["", 0]'))
 
-    async def story(proxy: FaultyApi, api: Api) -> None:
+    async def scenario(proxy: FaultyApi, api: Api) -> None:
         with pytest.raises(RefusedError, match=f"would get {MOST_BYTES + 1} bytes, and {MOST_BYTES} fit: allow fewer"):
             await store_of(api).save(Note(large))
         assert proxy.seen == []
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_the_limit_counts_compressed_bytes_as_the_api_server_does(play: Play, store_of: Stores) -> None:
+def test_the_limit_counts_compressed_bytes_as_the_api_server_does(run_scenario: RunScenario, store_of: Stores) -> None:
     noise = random.Random(5).randbytes(MOST_BYTES * 6 // 10).hex()  # as hex it compresses to little more than that
     assert len(noise) > MOST_BYTES
 
-    async def story(_: FaultyApi, api: Api) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         await store_of(api).save(Note("a", noise))
 
         assert await store_of(api).load() == Note("a", noise)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
-def test_a_server_that_is_away_for_a_moment_is_asked_again(play: Play, store_of: Stores) -> None:
-    async def story(proxy: FaultyApi, api: Api) -> None:
+def test_a_server_that_is_away_for_a_moment_is_asked_again(run_scenario: RunScenario, store_of: Stores) -> None:
+    async def scenario(proxy: FaultyApi, api: Api) -> None:
         store = store_of(api)
         proxy.faults["request"] += [status(503)]
         await store.save(Note("first"))
@@ -319,24 +323,24 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(play: Play, store_of:
             await store.save(Note("second"))
         assert store.stored == Note("first")
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.apiserver
 def test_a_process_that_does_not_lead_writes_nothing(control_plane: ControlPlane, kube_namespace: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Api.connect(str(control_plane.kubeconfig), fence=Fence()) as api:
             store = ConfigMapStore(api, kube_namespace, NAME, LAST_WINS, OWNER)
             with pytest.raises(FencedError):
                 await store.save(Note("a"))
             assert await store.load() is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.apiserver
-def test_what_was_deleted_already_is_deleted_without_complaint(play: Play, store_of: Stores) -> None:
-    async def story(_: FaultyApi, api: Api) -> None:
+def test_what_was_deleted_already_is_deleted_without_complaint(run_scenario: RunScenario, store_of: Stores) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
         store = store_of(api)
         await store.save(Note("a"))
         await store.delete()
@@ -344,4 +348,4 @@ def test_what_was_deleted_already_is_deleted_without_complaint(play: Play, store
 
         assert await store.load() is None
 
-    play(story)
+    run_scenario(scenario)

@@ -19,7 +19,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 pytestmark = pytest.mark.apiserver
 
 
-class Scene:
+class Environment:
     """A poster whose clock is `now`, and a policy to post about."""
 
     def __init__(self, api: Api, proxy: FaultyApi, involved: dict[str, Any]) -> None:
@@ -36,94 +36,94 @@ class Scene:
 
 
 @pytest.fixture
-def play(
+def run_scenario(
     trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path
-) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
-    """Runs a story with a scene."""
+) -> Callable[[Callable[[Environment], Awaitable[None]]], None]:
+    """Runs a scenario with an environment."""
 
-    async def whole(story: Callable[[Scene], Awaitable[None]]) -> None:
+    async def whole(scenario: Callable[[Environment], Awaitable[None]]) -> None:
         async with FaultyApi(trimtab_crds, tmp_path) as proxy, Api.connect(str(proxy.kubeconfig), patience=0.3) as api:
-            await story(Scene(api, proxy, await api.create(POLICIES, kube_namespace, policy())))
+            await scenario(Environment(api, proxy, await api.create(POLICIES, kube_namespace, policy())))
 
-    return lambda story: asyncio.run(whole(story))
-
-
-Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
+    return lambda scenario: asyncio.run(whole(scenario))
 
 
-def test_an_event_says_what_happened_to_which_object(play: Play, trimtab_crds: ControlPlane) -> None:
+RunScenario = Callable[[Callable[[Environment], Awaitable[None]]], None]
+
+
+def test_an_event_says_what_happened_to_which_object(run_scenario: RunScenario, trimtab_crds: ControlPlane) -> None:
     shown: list[str] = []
 
-    async def story(scene: Scene) -> None:
-        await scene.post("moves 3 bundles")
-        [event] = await scene.posted()
-        assert event["regarding"]["uid"] == scene.involved["metadata"]["uid"]
+    async def scenario(env: Environment) -> None:
+        await env.post("moves 3 bundles")
+        [event] = await env.posted()
+        assert event["regarding"]["uid"] == env.involved["metadata"]["uid"]
         assert (event["type"], event["reason"], event["action"]) == ("Normal", "Overloaded", "Balance")
         assert (event["note"], event["reportingInstance"]) == ("moves 3 bundles", "trimtab-0")
-        shown.append(scene.involved["metadata"]["namespace"])
+        shown.append(env.involved["metadata"]["namespace"])
 
-    play(story)
+    run_scenario(scenario)
     described = trimtab_crds.kubectl("describe", "bpol", "main", "-n", shown[0])
     assert "moves 3 bundles" in described
 
 
-def test_a_repetition_is_counted_and_not_posted_again(play: Play) -> None:
-    async def story(scene: Scene) -> None:
+def test_a_repetition_is_counted_and_not_posted_again(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
         for _ in range(3):
-            await scene.post("moves 3 bundles")
-            scene.now += 60
-        [event] = await scene.posted()
+            await env.post("moves 3 bundles")
+            env.now += 60
+        [event] = await env.posted()
         assert event["series"]["count"] == 3
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_another_message_or_reason_is_another_event(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        await scene.post("moves 3 bundles")
-        await scene.post("moves 4 bundles")
-        await scene.post("moves 4 bundles", reason="Underloaded")
-        assert len(await scene.posted()) == 3
+def test_another_message_or_reason_is_another_event(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        await env.post("moves 3 bundles")
+        await env.post("moves 4 bundles")
+        await env.post("moves 4 bundles", reason="Underloaded")
+        assert len(await env.posted()) == 3
 
-    play(story)
-
-
-def test_the_same_message_much_later_is_another_event(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        await scene.post("moves 3 bundles")
-        scene.now += 601
-        await scene.post("moves 3 bundles")
-        assert len(await scene.posted()) == 2
-
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_repetition_of_an_event_that_is_gone_is_posted(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        await scene.post("moves 3 bundles")
-        [event] = await scene.posted()
-        await scene.api.delete(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
-        await scene.post("moves 3 bundles")
-        [again] = await scene.posted()
+def test_the_same_message_much_later_is_another_event(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        await env.post("moves 3 bundles")
+        env.now += 601
+        await env.post("moves 3 bundles")
+        assert len(await env.posted()) == 2
+
+    run_scenario(scenario)
+
+
+def test_a_repetition_of_an_event_that_is_gone_is_posted(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        await env.post("moves 3 bundles")
+        [event] = await env.posted()
+        await env.api.delete(EVENTS, event["metadata"]["namespace"], event["metadata"]["name"])
+        await env.post("moves 3 bundles")
+        [again] = await env.posted()
         assert again["metadata"]["name"] != event["metadata"]["name"]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_message_that_is_too_long_is_cut(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        await scene.post("é" * 5000)
-        [event] = await scene.posted()
+def test_a_message_that_is_too_long_is_cut(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        await env.post("é" * 5000)
+        [event] = await env.posted()
         assert LONGEST_NOTE - 4 < len(event["note"].encode()) <= LONGEST_NOTE
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_an_event_that_cannot_be_posted_is_logged(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(scene: Scene) -> None:
-        scene.proxy.refusing = True
+def test_an_event_that_cannot_be_posted_is_logged(run_scenario: RunScenario, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(env: Environment) -> None:
+        env.proxy.refusing = True
         with caplog.at_level(logging.WARNING, "trimtab_operator.kube.events"):
-            await scene.post("moves 3 bundles")
+            await env.post("moves 3 bundles")
 
-    play(story)
+    run_scenario(scenario)
     assert "Event Overloaded about BalancingPolicy main" in caplog.text

@@ -71,7 +71,7 @@ class Replica:
             await asyncio.gather(self.keeping, return_exceptions=True)
 
 
-class Scene:
+class Environment:
     """Replicas that want to lead one namespace."""
 
     def __init__(self, plane: ControlPlane, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
@@ -103,7 +103,7 @@ class Scene:
         return spec
 
     def written(self) -> list[str]:
-        """Names of the ConfigMaps that somebody wrote."""
+        """Names of the ConfigMaps that were written."""
         items = self.plane.rest.get(f"/api/v1/namespaces/{self.namespace}/configmaps")["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
 
@@ -112,39 +112,39 @@ class Scene:
         await replica.api.create(CONFIG_MAPS, self.namespace, body)
 
 
-Story = Callable[[Scene], Awaitable[None]]
-Play = Callable[[Story], None]
+Scenario = Callable[[Environment], Awaitable[None]]
+RunScenario = Callable[[Scenario], None]
 
 
 @pytest.fixture
-def play(control_plane: ControlPlane, kube_namespace: str, tmp_path: Path) -> Play:
-    """Runs a story with a namespace of its own."""
+def run_scenario(control_plane: ControlPlane, kube_namespace: str, tmp_path: Path) -> RunScenario:
+    """Runs a scenario with a namespace of its own."""
 
-    async def whole(story: Story) -> None:
+    async def whole(scenario: Scenario) -> None:
         async with asyncio.timeout(30), AsyncExitStack() as stack:
-            await story(Scene(control_plane, kube_namespace, tmp_path, stack))
+            await scenario(Environment(control_plane, kube_namespace, tmp_path, stack))
 
-    return lambda story: asyncio.run(whole(story))
+    return lambda scenario: asyncio.run(whole(scenario))
 
 
-def test_the_first_who_comes_leads_and_the_lease_says_so(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a = await scene.replica("a")
+def test_the_first_who_comes_leads_and_the_lease_says_so(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a = await env.replica("a")
 
         await a.lead()
 
-        lease = scene.lease()
+        lease = env.lease()
         assert (lease["holderIdentity"], lease["leaseTransitions"], a.elector.epoch) == ("a", 1, 1)
         assert lease["leaseDurationSeconds"] == 1
         assert 0 < a.fence.left <= DEADLINE
         assert a.elector.reference["metadata"]["name"] == "trimtab"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_standby_waits_for_as_long_as_the_leader_renews(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a"), await scene.replica("b")
+def test_a_standby_waits_for_as_long_as_the_leader_renews(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.elector.campaign())
 
@@ -154,15 +154,15 @@ def test_a_standby_waits_for_as_long_as_the_leader_renews(play: Play) -> None:
         assert b.elector.leader == "a"
         assert a.fence.left
         assert not b.fence.left
-        assert scene.lease()["renewTime"] > scene.lease()["acquireTime"]
+        assert env.lease()["renewTime"] > env.lease()["acquireTime"]
         campaign.cancel()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a"), await scene.replica("b")
+def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.lead())
         await until("the standby has seen the leader", lambda: b.elector.leader == "a")
@@ -174,14 +174,14 @@ def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(play: Pla
         waited = time.monotonic() - died
         assert DURATION - RETRY - 0.05 <= waited <= DURATION + 1.0
         assert b.elector.epoch == a.elector.epoch + 1
-        assert scene.lease()["holderIdentity"] == "b"
+        assert env.lease()["holderIdentity"] == "b"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a", duration=20, deadline=10), await scene.replica("b")
+def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a", duration=20, deadline=10), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.lead())
         await until("the standby has seen the leader", lambda: b.elector.leader == "a")
@@ -193,30 +193,30 @@ def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(play: Play) -> 
         await asyncio.wait_for(campaign, 1.0)
         assert b.elector.epoch == 2
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_of_many_who_reach_for_it_at_once_one_gets_it(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        replicas = [await scene.replica(f"r{k}") for k in range(5)]
+def test_of_many_who_reach_for_it_at_once_one_gets_it(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        replicas = [await env.replica(f"r{k}") for k in range(5)]
         campaigns = [asyncio.create_task(replica.lead()) for replica in replicas]
 
         await asyncio.wait(campaigns, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(DURATION)
 
         leading = [replica for replica in replicas if replica.fence.left]
-        assert [replica.elector.candidacy.identity for replica in leading] == [scene.lease()["holderIdentity"]]
+        assert [replica.elector.candidacy.identity for replica in leading] == [env.lease()["holderIdentity"]]
         for campaign in campaigns:
             campaign.cancel()
         await asyncio.gather(*campaigns, return_exceptions=True)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("cut", ["refusing", "answering 503"])
-def test_a_leader_cut_off_stops_writing_before_another_may_lead(play: Play, cut: str) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a"), await scene.replica("b")
+def test_a_leader_cut_off_stops_writing_before_another_may_lead(run_scenario: RunScenario, cut: str) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.lead())
         await until("the standby has seen the leader", lambda: b.elector.leader == "a")
@@ -232,12 +232,12 @@ def test_a_leader_cut_off_stops_writing_before_another_may_lead(play: Play, cut:
         assert not b.fence.left
         await campaign
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_leader_whose_renewals_are_never_answered_stops_by_its_deadline(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a = await scene.replica("a")
+def test_a_leader_whose_renewals_are_never_answered_stops_by_its_deadline(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a = await env.replica("a")
         await a.lead()
         begun = time.monotonic()
         a.proxy.hanging = True
@@ -247,80 +247,80 @@ def test_a_leader_whose_renewals_are_never_answered_stops_by_its_deadline(play: 
         assert time.monotonic() - begun <= DEADLINE + 0.8
         assert not a.fence.left
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_one_who_was_paused_past_the_lease_sends_no_write_before_any_task_noticed(play: Play) -> None:
-    async def story(scene: Scene) -> None:
+def test_one_who_was_paused_past_the_lease_sends_no_write_before_any_task_noticed(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
         clock = Clock()
-        a = await scene.replica("a", clock)
+        a = await env.replica("a", clock)
         await a.lead()
-        await scene.write(a, "while-leading")
+        await env.write(a, "while-leading")
         seen = len(a.proxy.seen)
 
         clock.ahead += DEADLINE  # and no task has had a turn since
         with pytest.raises(FencedError, match="does not lead"):
-            await scene.write(a, "after-the-pause")
+            await env.write(a, "after-the-pause")
 
         assert not [method for method, _ in a.proxy.seen[seen:] if method == "POST"]
-        assert scene.written() == ["while-leading"]
+        assert env.written() == ["while-leading"]
         await a.lost()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_write_is_held_back_even_when_its_connection_has_it_already(play: Play) -> None:
-    async def story(scene: Scene) -> None:
+def test_a_write_is_held_back_even_when_its_connection_has_it_already(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
         clock = Clock()
-        a = await scene.replica("a", clock)
+        a = await env.replica("a", clock)
         await a.elector.campaign()
-        await scene.write(a, "while-leading")
+        await env.write(a, "while-leading")
         clock.readings_left = 1  # the first look lets it pass, and then the process is paused
 
         with pytest.raises(FencedError):
-            await scene.write(a, "late")
+            await env.write(a, "late")
 
         assert clock.readings_left < 0
-        assert scene.written() == ["while-leading"]
+        assert env.written() == ["while-leading"]
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_standby_reads_and_may_not_write(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        b = await scene.replica("b")
+def test_a_standby_reads_and_may_not_write(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        b = await env.replica("b")
 
         with pytest.raises(NotFoundError):
-            await b.api.get(CONFIG_MAPS, scene.namespace, "absent")
+            await b.api.get(CONFIG_MAPS, env.namespace, "absent")
         for write in (
-            scene.write(b, "x"),
-            b.api.patch(CONFIG_MAPS, scene.namespace, "x", {}),
-            b.api.delete(CONFIG_MAPS, scene.namespace, "x"),
+            env.write(b, "x"),
+            b.api.patch(CONFIG_MAPS, env.namespace, "x", {}),
+            b.api.delete(CONFIG_MAPS, env.namespace, "x"),
         ):
             with pytest.raises(FencedError):
                 await write
 
         assert {method for method, _ in b.proxy.seen} == {"GET"}
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_leader_robbed_of_the_lease_gives_up_at_its_next_renewal(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a = await scene.replica("a", duration=30, deadline=20)
+def test_a_leader_robbed_of_the_lease_gives_up_at_its_next_renewal(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a = await env.replica("a", duration=30, deadline=20)
         await a.lead()
 
-        scene.plane.rest.patch(scene.path, {"spec": {"holderIdentity": "thief"}})
+        env.plane.rest.patch(env.path, {"spec": {"holderIdentity": "thief"}})
 
         assert "thief" in await a.lost(within=2)
         assert not a.fence.left
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_namesake_does_not_take_the_lease_for_its_own(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, namesake = await scene.replica("same"), await scene.replica("same")
+def test_a_namesake_does_not_take_the_lease_for_its_own(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, namesake = await env.replica("same"), await env.replica("same")
         await a.lead()
         campaign = asyncio.create_task(namesake.elector.campaign())
 
@@ -330,60 +330,60 @@ def test_a_namesake_does_not_take_the_lease_for_its_own(play: Play) -> None:
         assert a.fence.left
         campaign.cancel()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_deleted_lease_is_put_back_with_its_epoch_and_no_one_slips_in(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a"), await scene.replica("b")
+def test_a_deleted_lease_is_put_back_with_its_epoch_and_no_one_slips_in(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         assert await a.elector.claim(7) == 7
         campaign = asyncio.create_task(b.elector.campaign())
         await until("the standby has seen the leader", lambda: b.elector.leader == "a")
 
-        scene.plane.rest.delete(scene.path)
+        env.plane.rest.delete(env.path)
         await asyncio.sleep(0.5)
 
-        assert (scene.lease()["holderIdentity"], scene.lease()["leaseTransitions"]) == ("a", 7)
+        assert (env.lease()["holderIdentity"], env.lease()["leaseTransitions"]) == ("a", 7)
         assert a.fence.left
         assert not campaign.done()
         campaign.cancel()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a"), await scene.replica("b")
+def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
-        scene.plane.rest.delete(scene.path)
+        env.plane.rest.delete(env.path)
 
         campaign = asyncio.create_task(b.elector.campaign(led_before=True))
         await asyncio.sleep(0.5)
 
-        assert scene.lease()["holderIdentity"] == "a"
+        assert env.lease()["holderIdentity"] == "a"
         assert a.fence.left
         assert not b.fence.left
         campaign.cancel()
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_lease_that_is_missing_for_long_is_created_again(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        b = await scene.replica("b")
+def test_a_lease_that_is_missing_for_long_is_created_again(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        b = await env.replica("b")
 
         async with asyncio.timeout(30):
             await b.elector.campaign(led_before=True)
 
-        assert scene.lease()["holderIdentity"] == "b"
+        assert env.lease()["holderIdentity"] == "b"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_an_acquisition_whose_answer_got_lost_still_counts(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a = await scene.replica("a", duration=30, deadline=20)
+def test_an_acquisition_whose_answer_got_lost_still_counts(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a = await env.replica("a", duration=30, deadline=20)
         create = a.elector.api.create
 
         async def answer_lost(*request: Any) -> Any:
@@ -394,37 +394,37 @@ def test_an_acquisition_whose_answer_got_lost_still_counts(play: Play) -> None:
 
         await a.lead(within=2)
 
-        assert scene.lease()["holderIdentity"] == "a"
+        assert env.lease()["holderIdentity"] == "a"
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_an_epoch_is_claimed_in_the_lease_and_the_next_leader_goes_on_from_it(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a, b = await scene.replica("a"), await scene.replica("b")
+def test_an_epoch_is_claimed_in_the_lease_and_the_next_leader_goes_on_from_it(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
 
         assert await a.elector.claim(41) == 41
         assert await a.elector.claim(12) == 41
-        assert scene.lease()["leaseTransitions"] == 41
+        assert env.lease()["leaseTransitions"] == 41
         await a.leave()
         await a.elector.release()
         await b.lead()
 
         assert b.elector.epoch == 42
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_an_epoch_past_the_last_is_refused_saying_what_to_do(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        a = await scene.replica("a")
+def test_an_epoch_past_the_last_is_refused_saying_what_to_do(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        a = await env.replica("a")
         await a.lead()
 
         with pytest.raises(EpochsUsedUpError, match=r"remove spec\.assignment"):
             await a.elector.claim(LAST_EPOCH + 1)
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.apiserver
 Change = tuple[str | None, str | None]
 
 
-class Scene:
+class Environment:
     """A store that runs behind a bad line; `direct` is a way to the server around it."""
 
     def __init__(self, store: Store[BundleRecord], proxy: FaultyApi, direct: Api, namespace: str) -> None:
@@ -45,139 +45,139 @@ class Scene:
         await until(f"{owners}, but {self.owners()}", lambda: self.owners() == owners, within)
 
 
-Story = Callable[[Scene], Awaitable[None]]
-Play = Callable[[Story], None]
+Scenario = Callable[[Environment], Awaitable[None]]
+RunScenario = Callable[[Scenario], None]
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path) -> Play:
-    """Runs a story beside a store that has bundles `a` and `b`, both wished on x, and is synced."""
+def run_scenario(trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path) -> RunScenario:
+    """Runs a scenario beside a store that has bundles `a` and `b`, both with the desired owner x, and is synced."""
 
-    async def whole(story: Story) -> None:
+    async def whole(scenario: Scenario) -> None:
         async with (
             FaultyApi(trimtab_crds, tmp_path) as proxy,
             Api.connect(str(proxy.kubeconfig), patience=0.5) as api,
             Api.connect(str(trimtab_crds.kubeconfig)) as direct,
         ):
             store = Store(api, BUNDLES, bundle_record, namespace=kube_namespace, watch_seconds=20)
-            scene = Scene(store, proxy, direct, kube_namespace)
-            await scene.create("a")
-            await scene.create("b")
+            env = Environment(store, proxy, direct, kube_namespace)
+            await env.create("a")
+            await env.create("b")
             running = asyncio.create_task(store.run())
             try:
                 async with asyncio.timeout(10):
                     await store.synced.wait()
                 await until("the first watch", lambda: proxy.watches() == 1)
-                await story(scene)
+                await scenario(env)
                 assert not running.done()
             finally:
                 running.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await running
 
-    return lambda story: asyncio.run(whole(story))
+    return lambda scenario: asyncio.run(whole(scenario))
 
 
-def test_changes_arrive_and_subscribers_are_notified(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        assert scene.changes == [(None, "x"), (None, "x")]
-        await scene.give("a", "y")
-        await scene.delete("b")
-        await scene.shows({"a": "y"})
-        assert scene.changes[2:] == [("x", "y"), ("x", None)]
-        assert scene.store.age() < 5
+def test_changes_arrive_and_subscribers_are_notified(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        assert env.changes == [(None, "x"), (None, "x")]
+        await env.give("a", "y")
+        await env.delete("b")
+        await env.shows({"a": "y"})
+        assert env.changes[2:] == [("x", "y"), ("x", None)]
+        assert env.store.age() < 5
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_broken_stream_is_resumed_where_it_broke(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        scene.proxy.cut()
-        await scene.delete("b")
-        await scene.create("c")
-        await scene.shows({"a": "x", "c": "x"})
-        assert scene.store.counters.lists == 1
-        assert scene.changes[2:] == [("x", None), (None, "x")]
+def test_a_broken_stream_is_resumed_where_it_broke(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        env.proxy.cut()
+        await env.delete("b")
+        await env.create("c")
+        await env.shows({"a": "x", "c": "x"})
+        assert env.store.counters.lists == 1
+        assert env.changes[2:] == [("x", None), (None, "x")]
 
-    play(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("gone", [status(410, "Expired"), expired_watch])
-def test_what_was_deleted_during_a_gap_is_noticed(gone: Callable[..., object], play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        scene.proxy.faults["watch"] = [gone]  # type: ignore[list-item]
-        scene.proxy.refusing = True
-        scene.proxy.cut()
-        await scene.delete("b")
-        await scene.give("a", "y")
-        await scene.create("c")
-        scene.proxy.refusing = False
-        await scene.shows({"a": "y", "c": "x"})
-        assert scene.store.counters.lists == 2
-        assert scene.store.counters.gone == 1
-        assert sorted(scene.changes[2:], key=str) == [("x", "y"), ("x", None), (None, "x")]
+def test_what_was_deleted_during_a_gap_is_noticed(gone: Callable[..., object], run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        env.proxy.faults["watch"] = [gone]  # type: ignore[list-item]
+        env.proxy.refusing = True
+        env.proxy.cut()
+        await env.delete("b")
+        await env.give("a", "y")
+        await env.create("c")
+        env.proxy.refusing = False
+        await env.shows({"a": "y", "c": "x"})
+        assert env.store.counters.lists == 2
+        assert env.store.counters.gone == 1
+        assert sorted(env.changes[2:], key=str) == [("x", "y"), ("x", None), (None, "x")]
 
-    play(story)
-
-
-def test_a_list_that_finds_nothing_new_notifies_no_one(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        scene.proxy.faults["watch"] = [expired_watch]
-        scene.proxy.cut()
-        await until("a second list", lambda: scene.store.counters.lists == 2)
-        assert len(scene.changes) == 2
-
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_watch_that_can_never_be_resumed_leads_to_a_list(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        scene.proxy.faults["watch"] = [status(400, "BadRequest")] * RESUMES
-        scene.proxy.cut()
-        await scene.delete("b")
-        await scene.shows({"a": "x"})
-        assert scene.store.counters.lists == 2
+def test_a_list_that_finds_nothing_new_notifies_no_one(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        env.proxy.faults["watch"] = [expired_watch]
+        env.proxy.cut()
+        await until("a second list", lambda: env.store.counters.lists == 2)
+        assert len(env.changes) == 2
 
-    play(story)
-
-
-def test_an_object_that_cannot_be_read_is_left_out_and_counted(play: Play) -> None:
-    async def story(scene: Scene) -> None:
-        scene.store._convert = lambda raw: bundle_record({**raw, "spec": {}} if raw["metadata"]["name"] == "b" else raw)
-        await scene.give("b", "y")
-        await scene.give("a", "z")
-        await scene.shows({"a": "z"})
-        assert scene.store.counters.unreadable == 1
-
-    play(story)
+    run_scenario(scenario)
 
 
-def test_a_subscriber_that_fails_does_not_affect_others(play: Play) -> None:
-    async def story(scene: Scene) -> None:
+def test_a_watch_that_can_never_be_resumed_leads_to_a_list(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        env.proxy.faults["watch"] = [status(400, "BadRequest")] * RESUMES
+        env.proxy.cut()
+        await env.delete("b")
+        await env.shows({"a": "x"})
+        assert env.store.counters.lists == 2
+
+    run_scenario(scenario)
+
+
+def test_an_object_that_cannot_be_read_is_left_out_and_counted(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        env.store._convert = lambda raw: bundle_record({**raw, "spec": {}} if raw["metadata"]["name"] == "b" else raw)
+        await env.give("b", "y")
+        await env.give("a", "z")
+        await env.shows({"a": "z"})
+        assert env.store.counters.unreadable == 1
+
+    run_scenario(scenario)
+
+
+def test_a_subscriber_that_fails_does_not_affect_others(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
         def fail(_old: BundleRecord | None, _new: BundleRecord | None) -> None:
             raise RuntimeError("cannot bear it")
 
-        scene.store._subscribers.insert(0, fail)
-        await scene.give("a", "y")
-        await scene.shows({"a": "y", "b": "x"})
-        assert scene.changes[-1] == ("x", "y")
+        env.store._subscribers.insert(0, fail)
+        await env.give("a", "y")
+        await env.shows({"a": "y", "b": "x"})
+        assert env.changes[-1] == ("x", "y")
 
-    play(story)
+    run_scenario(scenario)
 
 
-def test_items_cannot_be_written_from_outside(play: Play) -> None:
-    async def story(scene: Scene) -> None:
+def test_items_cannot_be_written_from_outside(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
         with pytest.raises(TypeError):
-            scene.store.items["a"] = scene.store.items["b"]  # type: ignore[index]
+            env.store.items["a"] = env.store.items["b"]  # type: ignore[index]
 
-    play(story)
+    run_scenario(scenario)
 
 
 def test_a_store_of_the_whole_cluster_tells_namespaces_apart(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     other = f"{kube_namespace}-other"
     trimtab_crds.rest.create_namespace(other)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
             for namespace, labels in ((kube_namespace, {"test": kube_namespace}), (other, {"test": kube_namespace})):
                 made = bundle("b")
@@ -192,24 +192,24 @@ def test_a_store_of_the_whole_cluster_tells_namespaces_apart(trimtab_crds: Contr
             with contextlib.suppress(asyncio.CancelledError):
                 await running
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_store_that_never_listed_is_infinitely_old(trimtab_crds: ControlPlane) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
             store = Store(api, BUNDLES, bundle_record, namespace="none")
             assert store.age() == float("inf")
             assert not store.synced.is_set()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_store_gets_over_a_restart_of_the_api_server(own_control_plane: ControlPlane) -> None:
     plane = own_control_plane
     plane.rest.create_namespace("one")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Api.connect(str(plane.kubeconfig), patience=30) as api:
             await api.create(BUNDLES, "one", bundle("a"))
             store = Store(api, BUNDLES, bundle_record, namespace="one")
@@ -224,7 +224,7 @@ def test_the_store_gets_over_a_restart_of_the_api_server(own_control_plane: Cont
             with contextlib.suppress(asyncio.CancelledError):
                 await running
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_store_in_which_nothing_happens_stays_current(trimtab_crds: ControlPlane, kube_namespace: str) -> None:

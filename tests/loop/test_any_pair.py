@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS
 from trimtab_strategies.testing import cluster
 
@@ -22,45 +22,45 @@ def chosen(kind: str) -> dict[str, Any]:
     return {"type": kind}
 
 
-def replaced(scene: PolicyScene, **spec: dict[str, Any]) -> None:
+def replaced(env: PolicyEnvironment, **spec: dict[str, Any]) -> None:
     """Put these strategies in the place of those that are there."""
-    before = scene.policy()["spec"]
-    scene.edit(**{field: {**dict.fromkeys(before.get(field, {})), **value} for field, value in spec.items()})
+    before = env.policy()["spec"]
+    env.edit(**{field: {**dict.fromkeys(before.get(field, {})), **value} for field, value in spec.items()})
 
 
-def test_every_pair_of_the_registry_runs_and_takes_over_at_the_next_cycle(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_every_pair_of_the_registry_runs_and_takes_over_at_the_next_cycle(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         for shedder, placement in itertools.product(SHEDDERS, PLACEMENTS):
-            replaced(scene, shedder=chosen(shedder), placement=chosen(placement))
-            await scene.cycle()
-            assert scene.condition("Ready") == ("True", "Cycled"), f"{shedder} with {placement}"
-            assert scene.status()["observedGeneration"] == scene.policy()["metadata"]["generation"]
-            assert scene.memory()["of"][:2] == [shedder, placement]
-            await scene.land()
+            replaced(env, shedder=chosen(shedder), placement=chosen(placement))
+            await env.cycle()
+            assert env.condition("Ready") == ("True", "Cycled"), f"{shedder} with {placement}"
+            assert env.status()["observedGeneration"] == env.policy()["metadata"]["generation"]
+            assert env.memory()["of"][:2] == [shedder, placement]
+            await env.land()
 
-    play(UNEVEN, story)
+    run_policy(UNEVEN, scenario)
 
 
-def test_every_selection_and_every_splitter_runs(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_every_selection_and_every_splitter_runs(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         for selection, splitter in itertools.zip_longest(SELECTIONS, SPLITTERS, fillvalue=next(iter(SELECTIONS))):
-            replaced(scene, selection=chosen(selection), split=chosen(splitter))
-            await scene.cycle()
-            assert scene.condition("Ready") == ("True", "Cycled"), f"{selection} with {splitter}"
-            await scene.land()
+            replaced(env, selection=chosen(selection), split=chosen(splitter))
+            await env.cycle()
+            assert env.condition("Ready") == ("True", "Cycled"), f"{selection} with {splitter}"
+            await env.land()
 
-    play(UNEVEN, story)
+    run_policy(UNEVEN, scenario)
 
 
-def test_a_shedder_knows_nothing_of_what_another_one_remembered(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        replaced(scene, shedder=chosen("AvgShedder"), placement=chosen("AvgShedder"))
-        await scene.cycle()
-        assert scene.memory()["shedder"]
+def test_a_shedder_knows_nothing_of_what_another_one_remembered(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        replaced(env, shedder=chosen("AvgShedder"), placement=chosen("AvgShedder"))
+        await env.cycle()
+        assert env.memory()["shedder"]
 
-        replaced(scene, shedder=chosen("OverloadShedder"), placement=chosen("RoundRobin"))
-        await scene.cycle()
-        assert scene.memory()["of"] == ["OverloadShedder", "RoundRobin", ""]
-        assert "plan" not in json.dumps(scene.memory()["shedder"])
+        replaced(env, shedder=chosen("OverloadShedder"), placement=chosen("RoundRobin"))
+        await env.cycle()
+        assert env.memory()["of"] == ["OverloadShedder", "RoundRobin", ""]
+        assert "plan" not in json.dumps(env.memory()["shedder"])
 
-    play(UNEVEN, story)
+    run_policy(UNEVEN, scenario)

@@ -10,7 +10,7 @@ import pytest
 
 from faulty_api import until
 from manifests import broker, bundle
-from policy_scene import Play, PolicyScene, refit
+from policy_environment import PolicyEnvironment, RunPolicy, refit
 from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import FencedError, RefusedError
@@ -25,78 +25,78 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 @pytest.mark.apiserver
-def test_the_bundles_that_each_broker_serves_are_known_without_a_search(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first, *_ = scene.names.values()
-        scene.rest.patch(scene.path("bundles", first, "status"), {"status": {"owner": "b"}})
-        scene.rest.create(scene.path("bundles"), bundle("unserved", "0x00000000", "0x10000000"))
-        await scene.seen()
+def test_the_bundles_that_each_broker_serves_are_known_without_a_search(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first, *_ = env.names.values()
+        env.rest.patch(env.path("bundles", first, "status"), {"status": {"owner": "b"}})
+        env.rest.create(env.path("bundles"), bundle("unserved", "0x00000000", "0x10000000"))
+        await env.seen()
         expected: dict[str, set[str]] = {}
-        for name, owner in scene.owners().items():
+        for name, owner in env.owners().items():
             if owner:
                 expected.setdefault(owner, set()).add(name)
-        assert scene.context.served == expected
+        assert env.cluster.served == expected
 
-        for name in scene.bundles():
-            scene.rest.delete(scene.path("bundles", name))
-        await scene.seen()
-        assert scene.context.served == {}
+        for name in env.bundles():
+            env.rest.delete(env.path("bundles", name))
+        await env.seen()
+        assert env.cluster.served == {}
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.apiserver
-def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_broker_whose_status_is_refused_does_not_hide_that_others_are_lost(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         for name in ("a", "b"):  # they stand for pods that do not exist
-            scene.rest.patch(scene.path("brokers", name, "status"), {"status": {"ready": True}})
-        await scene.seen()
-        patch = scene.context.api.patch
+            env.rest.patch(env.path("brokers", name, "status"), {"status": {"ready": True}})
+        await env.seen()
+        patch = env.cluster.api.patch
 
         async def refusing(ref, namespace, name, body, **how):  # noqa: ANN001, ANN003, ANN202  the client's own
             if name == "a":
                 raise RefusedError("403 a webhook says no", status=403)
             return await patch(ref, namespace, name, body, **how)
 
-        scene.context.api.patch = refusing  # type: ignore[method-assign]
-        await app.discover_once(scene.context)
-        await scene.seen()
+        env.cluster.api.patch = refusing  # type: ignore[method-assign]
+        await app.discover_once(env.cluster)
+        await env.seen()
 
-        assert {name: broker.ready for name, broker in scene.context.stores.brokers.items.items()} == {
+        assert {name: broker.ready for name, broker in env.cluster.stores.brokers.items.items()} == {
             "a": True,
             "b": False,
         }
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.apiserver
-def test_a_declared_broker_is_current_once_it_was_read_and_again_after_each_edit(play: Play) -> None:
+def test_a_declared_broker_is_current_once_it_was_read_and_again_after_each_edit(run_policy: RunPolicy) -> None:
     """As Helm's --wait, Flux and kstatus judge: its status speaks of the object's generation."""
 
-    async def story(scene: PolicyScene) -> None:
-        scene.rest.create(scene.path("brokers"), broker("declared", address="10.0.0.7:8080"))
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.rest.create(env.path("brokers"), broker("declared", address="10.0.0.7:8080"))
         for edit in ({}, {"schedulable": False}):
-            scene.rest.patch(scene.path("brokers", "declared"), {"spec": edit})
-            await scene.seen()
-            await app.discover_once(scene.context)
-            found = scene.rest.get(scene.path("brokers", "declared"))
+            env.rest.patch(env.path("brokers", "declared"), {"spec": edit})
+            await env.seen()
+            await app.discover_once(env.cluster)
+            found = env.rest.get(env.path("brokers", "declared"))
             assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.apiserver
 def test_discovery_outlives_the_moment_in_which_nothing_may_be_written_any_more(
-    play: Play, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run_policy: RunPolicy, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "DISCOVER_EVERY", 0.01)
 
-    async def story(scene: PolicyScene) -> None:
-        scene.rest.patch(scene.path("brokers", "a", "status"), {"status": {"ready": True}})
-        await scene.seen()
-        scene.context.api.patch = fenced  # type: ignore[method-assign]
-        discovering = asyncio.create_task(app.discover_brokers(scene.context))
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.rest.patch(env.path("brokers", "a", "status"), {"status": {"ready": True}})
+        await env.seen()
+        env.cluster.api.patch = fenced  # type: ignore[method-assign]
+        discovering = asyncio.create_task(app.discover_brokers(env.cluster))
         await asyncio.sleep(0.2)
 
         assert not discovering.done()
@@ -106,7 +106,7 @@ def test_discovery_outlives_the_moment_in_which_nothing_may_be_written_any_more(
     async def fenced(*_: object, **__: object) -> dict[str, object]:
         raise FencedError("PATCH was not sent: this process does not lead")
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
     assert "discovery: PATCH was not sent" in caplog.text
 
 
@@ -120,7 +120,7 @@ def test_a_background_task_that_ends_by_a_defect_is_started_again(
         runs.append(1)
         raise KeyError("metadata")
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = aio.kept_running("the store", defective)
         await asyncio.sleep(0.1)
         assert not task.done()
@@ -129,21 +129,21 @@ def test_a_background_task_that_ends_by_a_defect_is_started_again(
         assert task.cancelled()
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(story())
+        asyncio.run(scenario())
     assert len(runs) > 2
     assert "the store ended, starting it again" in caplog.text
 
 
 @pytest.mark.apiserver
-def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(play: Play) -> None:
+def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(run_policy: RunPolicy) -> None:
     class Cold:
         def warm_up(self) -> Future[None]:
             outcome: Future[None] = Future()
             outcome.set_exception(MemoryError("no heap"))
             return outcome
 
-    async def story(scene: PolicyScene) -> None:
-        context: ClusterState = scene.context
+    async def scenario(env: PolicyEnvironment) -> None:
+        context: ClusterState = env.cluster
         context.engine.clear()
         refit(context, sources=Cold())
 
@@ -153,7 +153,7 @@ def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(play: Play
 
         assert context.process.cold == "MemoryError: no heap"
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 def test_so_many_are_under_way_at_once_and_answers_keep_their_order() -> None:
@@ -201,23 +201,23 @@ class ColdSources(StaticSources):
 
 @pytest.mark.apiserver
 def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "WARM_AGAIN", 0.01)
 
-    async def story(scene: PolicyScene) -> None:
-        sources = ColdSources(scene.source)
-        refit(scene.context, sources=sources)
-        elector = Elector(scene.context.api, scene.namespace, Candidacy(identity="me"), Fence())
-        warming = asyncio.create_task(app.warm_up(scene.context))
-        await until("the engine failed", lambda: bool(scene.context.process.cold))
+    async def scenario(env: PolicyEnvironment) -> None:
+        sources = ColdSources(env.source)
+        refit(env.cluster, sources=sources)
+        elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
+        warming = asyncio.create_task(app.warm_up(env.cluster))
+        await until("the engine failed", lambda: bool(env.cluster.process.cold))
 
-        ready, why = app.readiness(scene.context, elector)
+        ready, why = app.readiness(env.cluster, elector)
         assert (ready, "the history can't be used: read-only" in why) == (False, True)
-        assert scene.context.engine.is_set(), "the cycles go on, and tell what is wrong"
+        assert env.cluster.engine.is_set(), "the cycles go on, and tell what is wrong"
 
         sources.works = True
         await warming
-        assert app.readiness(scene.context, elector)[0]
+        assert app.readiness(env.cluster, elector)[0]
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)

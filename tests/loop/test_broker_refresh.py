@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manifests import policy
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.testing import StaticSource
@@ -44,111 +44,111 @@ def test_the_overload_line_is_the_shedders_own_else_85_percent() -> None:
     assert settings().overload_line == 0.85
 
 
-def moved(scene: PolicyScene) -> int:
-    return int(scene.status()["lastCycle"].get("moved", 0))
+def moved(env: PolicyEnvironment) -> int:
+    return int(env.status()["lastCycle"].get("moved", 0))
 
 
-def last_decision(scene: PolicyScene) -> str:
-    return str(scene.status()["lastCycle"]["time"])
-
-
-@apiserver
-def test_a_broker_s_load_is_kept_fresh_between_decisions(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        decided = last_decision(scene)
-        scene.source = StaticSource(cluster(a=0.6, b=0.5, c=0.5))
-        await scene.reconcile(after=5)
-        assert scene.rest.get(scene.path("brokers", "a"))["status"]["load"]["cpu"] == 50
-        await scene.reconcile(after=5)
-        assert scene.rest.get(scene.path("brokers", "a"))["status"]["load"]["cpu"] == 60
-        assert last_decision(scene) == decided
-
-    play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
+def last_decision(env: PolicyEnvironment) -> str:
+    return str(env.status()["lastCycle"]["time"])
 
 
 @apiserver
-def test_a_broker_that_crosses_the_line_brings_the_decision_forward_once(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        decided = last_decision(scene)
-        scene.source = StaticSource(cluster(a=0.9, b=0.5, c=0.5))
-        await scene.reconcile(after=10)
-        await scene.reconcile()
-        early = last_decision(scene)
+def test_a_broker_s_load_is_kept_fresh_between_decisions(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        decided = last_decision(env)
+        env.source = StaticSource(cluster(a=0.6, b=0.5, c=0.5))
+        await env.reconcile(after=5)
+        assert env.rest.get(env.path("brokers", "a"))["status"]["load"]["cpu"] == 50
+        await env.reconcile(after=5)
+        assert env.rest.get(env.path("brokers", "a"))["status"]["load"]["cpu"] == 60
+        assert last_decision(env) == decided
+
+    run_policy(cluster(a=0.5, b=0.5, c=0.5), scenario, mode="DryRun")
+
+
+@apiserver
+def test_a_broker_that_crosses_the_line_brings_the_decision_forward_once(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        decided = last_decision(env)
+        env.source = StaticSource(cluster(a=0.9, b=0.5, c=0.5))
+        await env.reconcile(after=10)
+        await env.reconcile()
+        early = last_decision(env)
         assert early > decided
         for _ in range(3):
-            await scene.reconcile(after=10)
-        await scene.reconcile(after=5)
-        assert last_decision(scene) == early
+            await env.reconcile(after=10)
+        await env.reconcile(after=5)
+        assert last_decision(env) == early
 
-    play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
+    run_policy(cluster(a=0.5, b=0.5, c=0.5), scenario, mode="DryRun")
 
 
 @apiserver
-def test_decisions_brought_forward_count_no_interval_unless_they_act(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
+def test_decisions_brought_forward_count_no_interval_unless_they_act(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
         for _ in range(3):
-            scene.source = StaticSource(scene.load)
-            await scene.reconcile(after=10)
-            scene.source = StaticSource(hot)
-            before = last_decision(scene)
-            await scene.reconcile(after=10)
-            await scene.reconcile()
-            assert last_decision(scene) > before, "it was not brought forward"
-            assert moved(scene) == 0
-        await scene.cycle()
-        assert moved(scene) == 0
-        await scene.cycle()
-        assert moved(scene) > 0
+            env.source = StaticSource(env.load)
+            await env.reconcile(after=10)
+            env.source = StaticSource(hot)
+            before = last_decision(env)
+            await env.reconcile(after=10)
+            await env.reconcile()
+            assert last_decision(env) > before, "it was not brought forward"
+            assert moved(env) == 0
+        await env.cycle()
+        assert moved(env) == 0
+        await env.cycle()
+        assert moved(env) > 0
 
     hot = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.95, b=0.2, c=0.2)
     calm = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.2, b=0.2, c=0.2)
-    play(calm, story, mode="Auto", shedder={"type": "AvgShedder", "avgShedder": {"hitCountHigh": 2}})
+    run_policy(calm, scenario, mode="Auto", shedder={"type": "AvgShedder", "avgShedder": {"hitCountHigh": 2}})
 
 
 @apiserver
-def test_a_broker_that_dies_brings_the_decision_forward_even_without_metrics(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
-        broken = StaticSource(scene.load)
+def test_a_broker_that_dies_brings_the_decision_forward_even_without_metrics(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        env.rest.patch(env.path("brokers", "c", "status"), {"status": {"ready": False}})
+        broken = StaticSource(env.load)
         broken.error = SourceUnavailableError("http://prometheus:9090 refused the connection")
-        scene.source = broken
-        await scene.reconcile(after=10)
-        await scene.reconcile()
-        assert scene.condition("DataTrusted") == ("False", "SourceUnavailable")
+        env.source = broken
+        await env.reconcile(after=10)
+        await env.reconcile()
+        assert env.condition("DataTrusted") == ("False", "SourceUnavailable")
 
-    play(cluster(a=0.5, b=0.5, c=0.5), story, mode="DryRun")
+    run_policy(cluster(a=0.5, b=0.5, c=0.5), scenario, mode="DryRun")
 
 
-def broker_columns(scene: PolicyScene, name: str) -> tuple[int, float]:
+def broker_columns(env: PolicyEnvironment, name: str) -> tuple[int, float]:
     """Bundles and CPU % of a broker, as `kubectl get brokers` shows them."""
-    status = scene.rest.get(scene.path("brokers", name))["status"]
+    status = env.rest.get(env.path("brokers", name))["status"]
     return status["bundles"], status["load"]["cpu"]
 
 
 @apiserver
-def test_columns_are_kept_fresh_while_the_policy_is_paused_and_decide_nothing(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        scene.edit(paused=True)
-        await scene.cycle()
-        decided = last_decision(scene)
-        scene.source = StaticSource(cluster(a=0.9, b=0.5, c=0.5))
-        await scene.reconcile(after=10)
-        await scene.reconcile()
+def test_columns_are_kept_fresh_while_the_policy_is_paused_and_decide_nothing(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        env.edit(paused=True)
+        await env.cycle()
+        decided = last_decision(env)
+        env.source = StaticSource(cluster(a=0.9, b=0.5, c=0.5))
+        await env.reconcile(after=10)
+        await env.reconcile()
 
-        assert broker_columns(scene, "a")[1] == 90
-        assert last_decision(scene) == decided, "who is paused decides nothing early, either"
+        assert broker_columns(env, "a")[1] == 90
+        assert last_decision(env) == decided, "who is paused decides nothing early, either"
 
-    play(cluster(a=0.5, b=0.5, c=0.5), story)
+    run_policy(cluster(a=0.5, b=0.5, c=0.5), scenario)
 
 
-def moves_in_columns(scene: PolicyScene) -> tuple[int, int]:
+def moves_in_columns(env: PolicyEnvironment) -> tuple[int, int]:
     """Proposed and In Flight of the policy, as `kubectl get bpol` shows them."""
-    status = scene.status()
+    status = env.status()
     return status["proposal"]["total"], status["inFlight"]
 
 
@@ -156,65 +156,65 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 
 
 @apiserver
-def test_columns_follow_moves_as_they_land_and_not_a_cycle_later(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        decided, moving = last_decision(scene), moved(scene)
+def test_columns_follow_moves_as_they_land_and_not_a_cycle_later(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        decided, moving = last_decision(env), moved(env)
         assert moving >= 2
-        assert moves_in_columns(scene) == (moving, moving)
-        assert broker_columns(scene, "a")[0] == 8
+        assert moves_in_columns(env) == (moving, moving)
+        assert broker_columns(env, "a")[0] == 8
 
-        first = next(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
-        confirm(scene, first)
-        await scene.reconcile(after=2)
-        assert moves_in_columns(scene) == (moving - 1, moving - 1)
-        assert first not in {move["bundle"] for move in scene.status()["proposal"]["moves"]}
+        first = next(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
+        confirm(env, first)
+        await env.reconcile(after=2)
+        assert moves_in_columns(env) == (moving - 1, moving - 1)
+        assert first not in {move["bundle"] for move in env.status()["proposal"]["moves"]}
 
-        await scene.land()
-        await scene.reconcile(after=2)
-        assert moves_in_columns(scene) == (0, 0)
-        assert scene.status()["proposal"]["moves"] == []
-        assert broker_columns(scene, "a")[0] == 8 - moving
-        assert last_decision(scene) == decided
+        await env.land()
+        await env.reconcile(after=2)
+        assert moves_in_columns(env) == (0, 0)
+        assert env.status()["proposal"]["moves"] == []
+        assert broker_columns(env, "a")[0] == 8 - moving
+        assert last_decision(env) == decided
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-def confirm(scene: PolicyScene, bundle: str) -> None:
+def confirm(env: PolicyEnvironment, bundle: str) -> None:
     """The broker that is to have the bundle serves it."""
-    found = scene.bundles()[bundle]
+    found = env.bundles()[bundle]
     status = {"owner": found["spec"]["owner"], "observedGeneration": found["metadata"]["generation"]}
-    scene.rest.patch(scene.path("bundles", bundle, "status"), {"status": status})
+    env.rest.patch(env.path("bundles", bundle, "status"), {"status": status})
 
 
 @apiserver
-def test_what_is_only_shown_stays_proposed_whatever_lands(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        proposed = scene.status()["proposal"]["total"]
-        scene.give(min(scene.desired_owners()), "c")
-        await scene.reconcile(after=2)
-        assert moves_in_columns(scene) == (proposed, 1)
+def test_what_is_only_shown_stays_proposed_whatever_lands(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        proposed = env.status()["proposal"]["total"]
+        env.give(min(env.desired_owners()), "c")
+        await env.reconcile(after=2)
+        assert moves_in_columns(env) == (proposed, 1)
 
-        await scene.land()
-        await scene.reconcile(after=2)
-        assert moves_in_columns(scene) == (proposed, 0)
+        await env.land()
+        await env.reconcile(after=2)
+        assert moves_in_columns(env) == (proposed, 0)
 
-    play(HOT, story, mode="DryRun")
+    run_policy(HOT, scenario, mode="DryRun")
 
 
 @apiserver
-def test_bundles_of_brokers_are_counted_even_if_nothing_can_be_measured(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        broken = StaticSource(scene.load)
+def test_bundles_of_brokers_are_counted_even_if_nothing_can_be_measured(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        broken = StaticSource(env.load)
         broken.error = SourceUnavailableError("http://prometheus:9090 refused the connection")
-        scene.source = broken
-        scene.edit(paused=True)
-        await scene.reconcile(after=1)
-        await scene.land()
-        await scene.reconcile(after=10)
+        env.source = broken
+        env.edit(paused=True)
+        await env.reconcile(after=1)
+        await env.land()
+        await env.reconcile(after=10)
 
-        assert broker_columns(scene, "a")[0] == len(scene.context.served["a"]) < 8
+        assert broker_columns(env, "a")[0] == len(env.cluster.served["a"]) < 8
 
-    play(HOT, story)
+    run_policy(HOT, scenario)

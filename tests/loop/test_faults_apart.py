@@ -1,4 +1,4 @@
-"""A defect in one part of a turn costs that part alone: bundles that nobody serves get owners all the same."""
+"""A defect in one part of a reconcile affects that part alone: unowned bundles still get owners."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odd_sources import Broken
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.decision_log import store
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import Memory
@@ -18,51 +18,51 @@ pytestmark = pytest.mark.apiserver
 LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
-async def unassigned(scene: PolicyScene) -> str:
-    """A bundle that nobody serves, and nobody is wished to."""
-    name = min(scene.bundles())
-    scene.rest.patch(scene.path("bundles", name), {"spec": {"owner": ""}})
-    scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": "", "state": "Free"}})
-    await scene.seen()
+async def unassigned(env: PolicyEnvironment) -> str:
+    """A bundle without owner and desired owner."""
+    name = min(env.bundles())
+    env.rest.patch(env.path("bundles", name), {"spec": {"owner": ""}})
+    env.rest.patch(env.path("bundles", name, "status"), {"status": {"owner": "", "state": "Free"}})
+    await env.seen()
     return name
 
 
-def test_a_source_with_a_defect_keeps_no_bundle_without_an_owner(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        scene.source = Broken(scene.load)
-        name = await unassigned(scene)
-        await scene.whole_turn()
+def test_a_source_with_a_defect_keeps_no_bundle_without_an_owner(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.source = Broken(env.load)
+        name = await unassigned(env)
+        await env.whole_turn()
 
-        assert scene.desired_owners()[name] in {"a", "b", "c"}
-        assert scene.condition("Ready") == ("False", "InternalError")
+        assert env.desired_owners()[name] in {"a", "b", "c"}
+        assert env.condition("Ready") == ("False", "InternalError")
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(play: Play) -> None:
+def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(run_policy: RunPolicy) -> None:
     garbage: dict[str, Any] = {"names": ["a"], "ema": "garbage", "usage": {"a": "much"}, "brokers": {"ema": "garbage"}}
 
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        scene.loop.memory.state = PolicyState(Memory(placement=garbage), epoch=1)
-        name = await unassigned(scene)
-        await scene.whole_turn(after=1)
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        env.loop.memory.state = PolicyState(Memory(placement=garbage), epoch=1)
+        name = await unassigned(env)
+        await env.whole_turn(after=1)
 
-        assert scene.desired_owners()[name] in {"a", "b", "c"}
+        assert env.desired_owners()[name] in {"a", "b", "c"}
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 def test_a_decision_that_cannot_be_recorded_is_offered_all_the_same(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise KeyError("bundle")
 
-    async def story(scene: PolicyScene) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         monkeypatch.setattr(store, "decision_record", broken)
-        await scene.reconcile()
+        await env.reconcile()
 
-        assert scene.condition("ProposalReady") == ("True", "ProposalReady")
+        assert env.condition("ProposalReady") == ("True", "ProposalReady")
 
-    play(cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2), story, mode="Approve")
+    run_policy(cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2), scenario, mode="Approve")

@@ -12,7 +12,7 @@ import yaml
 
 from faulty_api import until
 from manifests import topic_namespace
-from policy_scene import PolicyScene
+from policy_environment import PolicyEnvironment
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.reconcile.namespaces import cut
@@ -27,24 +27,24 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 @pytest.fixture
-def collected(full_control_plane: ControlPlane, pytestconfig: pytest.Config) -> PolicyScene:
-    """A scene in a namespace of a control plane whose garbage is collected."""
+def collected(full_control_plane: ControlPlane, pytestconfig: pytest.Config) -> PolicyEnvironment:
+    """An environment in a namespace of a control plane whose garbage is collected."""
     files = sorted((pytestconfig.rootpath / "crds").glob("*.yaml"))
     full_control_plane.rest.apply_crds([yaml.safe_load(file.read_text()) for file in files])
     namespace = f"collected-{os.getpid()}-{next(_numbers)}"
     full_control_plane.rest.create_namespace(namespace)
-    return PolicyScene(full_control_plane, namespace, LEVEL)
+    return PolicyEnvironment(full_control_plane, namespace, LEVEL)
 
 
 _numbers = iter(range(1000))
 
 
-def test_deleting_a_topic_namespace_removes_its_bundles_and_no_others(collected: PolicyScene) -> None:
+def test_deleting_a_topic_namespace_removes_its_bundles_and_no_others(collected: PolicyEnvironment) -> None:
     rest, path = collected.rest, collected.path
     gone = rest.create(path("topicnamespaces"), topic_namespace("gone", tenant="t", name="gone", bundles=8))
     kept = rest.create(path("topicnamespaces"), topic_namespace("kept", tenant="t", name="kept", bundles=2))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with Api.connect(collected.kubeconfig) as api:
             context = new_cluster(api, collected.namespace, StaticSources(collected), Metrics())
             await cut(context, gone)
@@ -55,24 +55,24 @@ def test_deleting_a_topic_namespace_removes_its_bundles_and_no_others(collected:
 
             await until("the bundles of the deleted namespace are gone", lambda: len(collected.bundles()) == 2, 40)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert {found["spec"]["topicNamespace"] for found in collected.bundles().values()} == {"kept"}
 
 
-def test_deleting_a_policy_removes_what_it_remembers(collected: PolicyScene) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        assert scene.memory()["epoch"] == 1
+def test_deleting_a_policy_removes_what_it_remembers(collected: PolicyEnvironment) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        assert env.memory()["epoch"] == 1
 
-        scene.rest.delete(scene.path("balancingpolicies", "main"))
+        env.rest.delete(env.path("balancingpolicies", "main"))
 
         def names() -> list[str]:
-            items = scene.rest.get(f"/api/v1/namespaces/{scene.namespace}/configmaps")["items"]
+            items = env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps")["items"]
             return [item["metadata"]["name"] for item in items]
 
         await until("the memory is gone", lambda: "trimtab-memory-main" not in names(), 40)
 
-    asyncio.run(_within(60, lambda: collected.play(story, {})))
+    asyncio.run(_within(60, lambda: collected.run_policy(scenario, {})))
 
 
 async def _within(seconds: float, what: Callable[[], Awaitable[Any]]) -> None:

@@ -24,7 +24,7 @@ SOURCES = StaticSources(StaticSource(cluster(bundles=1, a=0.5)))
 
 
 def test_what_kopf_writes_passes_the_same_fence(control_plane: ControlPlane, kube_namespace: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         fence = Fence()
         async with Api.connect(str(control_plane.kubeconfig), fence=fence) as api:
             login = await leadership._login(api, fence)()
@@ -40,7 +40,7 @@ def test_what_kopf_writes_passes_the_same_fence(control_plane: ControlPlane, kub
                 async with session.post(url, json=body) as created:
                     assert created.status == 201
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
@@ -52,7 +52,7 @@ def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
     async def writer() -> None:
         begun.append(1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         fence = Fence()
         rules = Candidacy(identity="x", duration=3, deadline=1, retry=0.2)
         async with (
@@ -70,12 +70,12 @@ def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
             assert not context.process.leader
             assert {method for method, _ in proxy.seen if method != "GET"} <= {"PATCH"}  # of the Lease
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert not begun
 
 
 def test_a_standby_asked_to_stop_ends_without_having_led(control_plane: ControlPlane, kube_namespace: str) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         stop = asyncio.Event()
         fence = Fence()
         async with (
@@ -83,12 +83,12 @@ def test_a_standby_asked_to_stop_ends_without_having_led(control_plane: ControlP
             Api.connect(str(control_plane.kubeconfig), patience=0) as direct,
         ):
             elector = Elector(direct, kube_namespace, Candidacy(identity="x"), fence)
-            context = new_cluster(api, kube_namespace, SOURCES, Metrics())  # whose stores nobody fills
+            context = new_cluster(api, kube_namespace, SOURCES, Metrics())  # nothing fills its stores
             asyncio.get_running_loop().call_later(0.1, stop.set)
 
             assert not await asyncio.wait_for(leadership.elected(context, elector, stop), 5)
             await elector.release()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     leases = control_plane.rest.get(f"/apis/coordination.k8s.io/v1/namespaces/{kube_namespace}/leases")
     assert not leases["items"]

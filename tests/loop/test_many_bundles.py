@@ -10,7 +10,7 @@ import pytest
 
 from manifests import bundle
 from odd_sources import Meanwhile
-from policy_scene import PolicyScene, Story
+from policy_environment import PolicyEnvironment, Scenario
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.loop.preview import preview
 from trimtab_strategies.model import ClusterLoad
@@ -25,8 +25,8 @@ HOT = cluster(bundles=500, a=0.9, b=0.9, c=0.1, d=0.1)
 PER_CYCLE, PER_BROKER, TAKEN = 60, 40, 5
 
 
-class Crowd(PolicyScene):
-    """A scene whose bundles are made all at once."""
+class Crowd(PolicyEnvironment):
+    """An environment whose bundles are made all at once."""
 
     def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
         super().__init__(plane, namespace, load)
@@ -48,10 +48,10 @@ class Crowd(PolicyScene):
         return [spec["owner"] for spec in specs if spec.get("assignment", {}).get("policy") == "main"]
 
 
-def played(plane: ControlPlane, namespace: str, load: ClusterLoad, story: Story, **spec: Any) -> None:
+def run_scenario(plane: ControlPlane, namespace: str, load: ClusterLoad, scenario: Scenario, **spec: Any) -> None:
     async def whole() -> None:
         async with asyncio.timeout(90):
-            await Crowd(plane, namespace, load).play(story, spec)
+            await Crowd(plane, namespace, load).run_policy(scenario, spec)
 
     asyncio.run(whole())
 
@@ -59,38 +59,38 @@ def played(plane: ControlPlane, namespace: str, load: ClusterLoad, story: Story,
 def test_an_idle_cycle_over_2_000_bundles_writes_nothing_but_one_status(
     trimtab_crds: ControlPlane, kube_namespace: str
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()  # says for the first time what brokers carry
-        before = scene.versions("bundles")
-        scene.requests.clear()
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()  # says for the first time what brokers carry
+        before = env.versions("bundles")
+        env.requests.clear()
 
-        await scene.cycle()
+        await env.cycle()
 
         assert len(before) == len(LEVEL.bundles)
-        assert {verb: n for verb, n in scene.requests.items() if verb in {"create", "patch", "delete"}} == {"patch": 1}
-        assert scene.versions("bundles") == before
-        assert scene.status()["lastCycle"]["moved"] == 0
+        assert {verb: n for verb, n in env.requests.items() if verb in {"create", "patch", "delete"}} == {"patch": 1}
+        assert env.versions("bundles") == before
+        assert env.status()["lastCycle"]["moved"] == 0
 
-    played(trimtab_crds, kube_namespace, LEVEL, story)
+    run_scenario(trimtab_crds, kube_namespace, LEVEL, scenario)
 
 
 def test_a_large_plan_keeps_to_its_caps_and_leaves_what_others_changed_meanwhile(
     trimtab_crds: ControlPlane, kube_namespace: str
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        assert isinstance(scene, Crowd)
-        foreseen = await preview(scene.context, "main")
-        taken = [scene.names[move.bundle] for move in foreseen.plan.moves[:TAKEN]]
-        scene.source = Meanwhile(scene.load, lambda: [scene.give(name, "b") for name in taken])
+    async def scenario(env: PolicyEnvironment) -> None:
+        assert isinstance(env, Crowd)
+        foreseen = await preview(env.cluster, "main")
+        taken = [env.names[move.bundle] for move in foreseen.plan.moves[:TAKEN]]
+        env.source = Meanwhile(env.load, lambda: [env.give(name, "b") for name in taken])
 
-        await scene.reconcile()
+        await env.reconcile()
 
-        last, moved = scene.status()["lastCycle"], scene.moved()
+        last, moved = env.status()["lastCycle"], env.moved()
         assert last["moved"] == len(moved) == PER_CYCLE - TAKEN
         assert last["heldBack"]["Conflict"] == TAKEN
         assert last["heldBack"]["CycleCap"] >= 1
         assert max(Counter(moved).values()) <= PER_BROKER
-        assert {scene.desired_owners()[name] for name in taken} == {"b"}
+        assert {env.desired_owners()[name] for name in taken} == {"b"}
 
     caps = {"maxMovesPerCycle": PER_CYCLE, "maxMovesPerBroker": PER_BROKER}
-    played(trimtab_crds, kube_namespace, HOT, story, limits=caps)
+    run_scenario(trimtab_crds, kube_namespace, HOT, scenario, limits=caps)

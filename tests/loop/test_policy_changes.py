@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odd_sources import Broken, Meanwhile, Silent
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.testing import cluster
@@ -21,120 +21,118 @@ LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 @pytest.mark.parametrize("edit", [{"mode": "DryRun"}, {"paused": True}, {"limits": {"maxMovesPerCycle": 1}}], ids=str)
 def test_a_policy_edited_while_its_cluster_is_measured_moves_nothing_by_its_old_text(
-    edit: dict[str, Any], play: Play
+    edit: dict[str, Any], run_policy: RunPolicy
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        scene.source = Meanwhile(scene.load, lambda: scene.edit(**edit))
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.source = Meanwhile(env.load, lambda: env.edit(**edit))
 
-        await scene.reconcile()
-        assert scene.desired_owners() == scene.owners()
+        await env.reconcile()
+        assert env.desired_owners() == env.owners()
 
-        await scene.reconcile()
-        assert scene.status()["observedGeneration"] == 2
-        assert scene.status()["lastCycle"]["moved"] <= 1
+        await env.reconcile()
+        assert env.status()["observedGeneration"] == 2
+        assert env.status()["lastCycle"]["moved"] <= 1
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-def test_a_policy_paused_by_annotation_while_its_cluster_is_measured_moves_nothing(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_policy_paused_by_annotation_while_its_cluster_is_measured_moves_nothing(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         annotation = {"metadata": {"annotations": {"trimtab.dev/paused": "true"}}}
-        scene.source = Meanwhile(
-            scene.load, lambda: scene.rest.patch(scene.path("balancingpolicies", "main"), annotation)
-        )
+        env.source = Meanwhile(env.load, lambda: env.rest.patch(env.path("balancingpolicies", "main"), annotation))
 
-        await scene.reconcile()
-        await scene.reconcile()
+        await env.reconcile()
+        await env.reconcile()
 
-        assert scene.desired_owners() == scene.owners()
-        assert scene.condition("Ready") == ("False", "Paused")
+        assert env.desired_owners() == env.owners()
+        assert env.condition("Ready") == ("False", "Paused")
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-def test_a_policy_edited_while_its_status_is_written_is_reported_all_the_same(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        get = scene.context.api.get
+def test_a_policy_edited_while_its_status_is_written_is_reported_all_the_same(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        get = env.cluster.api.get
 
         async def edited_after(*what: Any) -> Any:
             found = await get(*what)
-            if scene.requests["edited"] < 1:
-                scene.requests["edited"] += 1
-                scene.edit(interval="61s")
+            if env.requests["edited"] < 1:
+                env.requests["edited"] += 1
+                env.edit(interval="61s")
             return found
 
-        await scene.reconcile()
-        scene.context.api.get = edited_after  # type: ignore[method-assign]
-        await scene.cycle()
+        await env.reconcile()
+        env.cluster.api.get = edited_after  # type: ignore[method-assign]
+        await env.cycle()
 
-        assert scene.requests["edited"] == 1
-        assert scene.status()["lastCycle"]["time"].endswith("Z")
+        assert env.requests["edited"] == 1
+        assert env.status()["lastCycle"]["time"].endswith("Z")
 
-    play(HOT, story, mode="DryRun")
+    run_policy(HOT, scenario, mode="DryRun")
 
 
-def test_a_policy_that_is_refused_writes_its_status_once_and_not_each_turn(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second")
-        await scene.reconcile()
+def test_a_policy_that_is_refused_writes_its_status_once_and_not_each_turn(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second")
+        await env.reconcile()
         await second.reconcile()
-        before = scene.policy("second")["metadata"]["resourceVersion"]
-        scene.requests.clear()
+        before = env.policy("second")["metadata"]["resourceVersion"]
+        env.requests.clear()
 
         for _ in range(5):
-            scene.clock += 2
+            env.clock += 2
             await second.reconcile()
 
-        assert scene.policy("second")["metadata"]["resourceVersion"] == before
-        assert scene.requests["patch"] == 0
-        assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
+        assert env.policy("second")["metadata"]["resourceVersion"] == before
+        assert env.requests["patch"] == 0
+        assert env.condition("Valid", "second") == ("False", "InvalidPolicy")
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_the_second_policy_goes_on_when_the_first_one_is_deleted(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second")
-        await scene.reconcile()
+def test_the_second_policy_goes_on_when_the_first_one_is_deleted(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second")
+        await env.reconcile()
         await second.reconcile()
         stopped = asyncio.Event()
         stopped.set()
-        await scene.loop.run(stopped)
+        await env.loop.run(stopped)
 
-        scene.clock += 2
+        env.clock += 2
         await second.reconcile()
 
-        assert scene.condition("Ready", "second") == ("True", "Cycled")
+        assert env.condition("Ready", "second") == ("True", "Cycled")
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_a_loop_that_ends_late_does_not_deafen_its_successor(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_loop_that_ends_late_does_not_deafen_its_successor(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         stop_old, stop_new = asyncio.Event(), asyncio.Event()
-        old = asyncio.create_task(scene.loop.run(stop_old))
+        old = asyncio.create_task(env.loop.run(stop_old))
         await asyncio.sleep(0.1)
-        fresh = PolicyLoop("main", scene.loop.uid, scene.context, scene.loop.read)
+        fresh = PolicyLoop("main", env.loop.uid, env.cluster, env.loop.read)
         new = asyncio.create_task(fresh.run(stop_new))
         await asyncio.sleep(0.1)
 
         stop_old.set()
         await old
 
-        assert scene.context.policies.wakers == {"main": fresh.wake}
-        assert "main" in scene.context.policies.settings
+        assert env.cluster.policies.wakers == {"main": fresh.wake}
+        assert "main" in env.cluster.policies.settings
         stop_new.set()
         await new
-        assert scene.context.policies.wakers == {}
+        assert env.cluster.policies.wakers == {}
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_a_cancelled_loop_leaves_no_task_behind(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        scene.source = Silent(scene.load)
+def test_a_cancelled_loop_leaves_no_task_behind(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.source = Silent(env.load)
         others = asyncio.all_tasks()
-        running = asyncio.create_task(scene.loop.run(asyncio.Event()))
+        running = asyncio.create_task(env.loop.run(asyncio.Event()))
         await asyncio.sleep(0.6)  # it waits for the source by now
 
         running.cancel()
@@ -143,65 +141,65 @@ def test_a_cancelled_loop_leaves_no_task_behind(play: Play) -> None:
 
         assert asyncio.all_tasks() <= others
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_a_defect_is_reported_in_the_policys_status_and_the_next_cycle_goes_on(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        scene.source = Broken(scene.load)
-        await scene.whole_turn()
+def test_a_defect_is_reported_in_the_policys_status_and_the_next_cycle_goes_on(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.source = Broken(env.load)
+        await env.whole_turn()
 
-        assert scene.condition("Ready") == ("False", "InternalError")
-        assert ("InternalError", "Ready: KeyError: 'cpu'") in [(r, n[:23]) for r, n in scene.events()]
+        assert env.condition("Ready") == ("False", "InternalError")
+        assert ("InternalError", "Ready: KeyError: 'cpu'") in [(r, n[:23]) for r, n in env.events()]
 
-        scene.source = StaticSource(scene.load)
-        await scene.whole_turn(after=60)
-        assert scene.condition("Ready") == ("True", "Cycled")
+        env.source = StaticSource(env.load)
+        await env.whole_turn(after=60)
+        assert env.condition("Ready") == ("True", "Cycled")
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_many_failures_of_one_kind_are_a_handful_of_events(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        for name, owner in scene.owners().items():
-            scene.give(name, "c" if owner != "c" else "a")
-        await scene.reconcile(after=1)
-        await scene.reconcile(after=120)
+def test_many_failures_of_one_kind_are_a_handful_of_events(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        for name, owner in env.owners().items():
+            env.give(name, "c" if owner != "c" else "a")
+        await env.reconcile(after=1)
+        await env.reconcile(after=120)
 
-        told = [note for reason, note in scene.events() if reason == "TimedOut"]
+        told = [note for reason, note in env.events() if reason == "TimedOut"]
         assert 1 < len(told) <= 6
         assert any("and 4 more" in note for note in told)
 
-    play(HOT, story, mode="DryRun")
+    run_policy(HOT, scenario, mode="DryRun")
 
 
-def test_unowned_bundles_that_no_broker_can_take_are_reported_once(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        for name in scene.load.brokers.names:
-            scene.rest.patch(scene.path("brokers", name), {"spec": {"schedulable": False}})
-        orphan = next(iter(scene.names.values()))
-        scene.give(orphan, "")
-        scene.rest.patch(scene.path("bundles", orphan, "status"), {"status": {"owner": ""}})
+def test_unowned_bundles_that_no_broker_can_take_are_reported_once(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        for name in env.load.brokers.names:
+            env.rest.patch(env.path("brokers", name), {"spec": {"schedulable": False}})
+        orphan = next(iter(env.names.values()))
+        env.give(orphan, "")
+        env.rest.patch(env.path("bundles", orphan, "status"), {"status": {"owner": ""}})
 
         for _ in range(3):
-            await scene.reconcile(after=11)
+            await env.reconcile(after=11)
 
-        told = [note for reason, note in scene.events() if reason == "NoCandidate"]
+        told = [note for reason, note in env.events() if reason == "NoCandidate"]
         assert told == ["1 bundles wait: no broker is ready and schedulable"]
 
-        scene.rest.patch(scene.path("brokers", "b"), {"spec": {"schedulable": True}})
-        await scene.reconcile(after=11)
-        assert scene.desired_owners()[orphan] == "b"
+        env.rest.patch(env.path("brokers", "b"), {"spec": {"schedulable": True}})
+        await env.reconcile(after=11)
+        assert env.desired_owners()[orphan] == "b"
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         reads = []
-        second = scene.add_policy("second")
-        await scene.reconcile()
+        second = env.add_policy("second")
+        await env.reconcile()
         read = second.read
         second.read = lambda: reads.append(1) or read()
         stopped = asyncio.Event()
@@ -212,43 +210,43 @@ def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(play: Play) -> None
         stopped.set()
         await running
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_a_shorter_interval_counts_from_the_edit_and_not_from_the_old_ones_end(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        scene.edit(interval="30s")
-        await scene.reconcile(after=1)
-        edited = scene.status()["lastCycle"]["time"]
-        assert scene.status()["observedGeneration"] == 2
+def test_a_shorter_interval_counts_from_the_edit_and_not_from_the_old_ones_end(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        env.edit(interval="30s")
+        await env.reconcile(after=1)
+        edited = env.status()["lastCycle"]["time"]
+        assert env.status()["observedGeneration"] == 2
 
-        await scene.reconcile(after=29)
-        assert scene.status()["lastCycle"]["time"] == edited
+        await env.reconcile(after=29)
+        assert env.status()["lastCycle"]["time"] == edited
 
-        await scene.reconcile(after=1)
-        assert scene.status()["lastCycle"]["time"] > edited
+        await env.reconcile(after=1)
+        assert env.status()["lastCycle"]["time"] > edited
 
-    play(LEVEL, story, interval="10m")
+    run_policy(LEVEL, scenario, interval="10m")
 
 
-def test_a_policy_that_names_a_thousand_missing_brokers_still_gets_its_status(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+def test_a_policy_that_names_a_thousand_missing_brokers_still_gets_its_status(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        assert scene.condition("Valid") == ("False", "UnknownBroker")
-        [message] = {c["message"] for c in scene.status()["conditions"] if c["type"] == "Valid"}
+        assert env.condition("Valid") == ("False", "UnknownBroker")
+        [message] = {c["message"] for c in env.status()["conditions"] if c["type"] == "Valid"}
         assert message.endswith(" and 995 more")
 
-    play(LEVEL, story, brokers={"names": [f"{'x' * 50}-{n}" for n in range(1000)]})
+    run_policy(LEVEL, scenario, brokers={"names": [f"{'x' * 50}-{n}" for n in range(1000)]})
 
 
-def test_brokers_beyond_the_policys_names_are_neither_shed_from_nor_moved_to(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+def test_brokers_beyond_the_policys_names_are_neither_shed_from_nor_moved_to(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        assert set(scene.desired_owners().values()) == {"a", "b"}
-        brokers = scene.rest.get(scene.path("brokers"))["items"]
+        assert set(env.desired_owners().values()) == {"a", "b"}
+        brokers = env.rest.get(env.path("brokers"))["items"]
         assert {b["metadata"]["name"] for b in brokers if b["status"].get("load")} == {"a", "b"}
 
-    play(HOT, story, brokers={"names": ["a", "b"]})
+    run_policy(HOT, scenario, brokers={"names": ["a", "b"]})

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from odd_sources import Meanwhile
-from policy_scene import Play, PolicyScene, eager
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.loop.preview import preview
 from trimtab_pipeline.testing import StaticSource
@@ -22,13 +22,13 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
-def moves(scene: PolicyScene) -> dict[str, str]:
-    """Bundle -> destination of those that are not wished on their first owner."""
+def moves(env: PolicyEnvironment) -> dict[str, str]:
+    """Bundle -> destination of those whose desired owner is not their first owner."""
     first = {
-        scene.names[full]: scene.load.brokers.names[owner]
-        for full, owner in zip(scene.load.bundles.names, scene.load.bundles.owner.tolist(), strict=True)
+        env.names[full]: env.load.brokers.names[owner]
+        for full, owner in zip(env.load.bundles.names, env.load.bundles.owner.tolist(), strict=True)
     }
-    return {name: owner for name, owner in scene.desired_owners().items() if owner != first[name]}
+    return {name: owner for name, owner in env.desired_owners().items() if owner != first[name]}
 
 
 def swapped(load: ClusterLoad, one: str, other: str) -> ClusterLoad:
@@ -40,83 +40,83 @@ def swapped(load: ClusterLoad, one: str, other: str) -> ClusterLoad:
     return replace(load, brokers=brokers)
 
 
-def test_an_overloaded_broker_sheds_and_all_of_it_is_reported(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+def test_an_overloaded_broker_sheds_and_all_of_it_is_reported(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        moved = moves(scene)
+        moved = moves(env)
         assert moved
         for name in moved:
-            assignment = scene.bundles()[name]["spec"]["assignment"]
+            assignment = env.bundles()[name]["spec"]["assignment"]
             assert assignment == {
                 "owner": moved[name],
                 "policy": "main",
                 "epoch": 1,
                 "reason": "Overloaded",
-                "time": timestamp(scene.clock),
+                "time": timestamp(env.clock),
             }
-        status = scene.status()
+        status = env.status()
         assert status["lastCycle"]["moved"] == status["proposal"]["total"] == len(moved)
         assert {m["bundle"]: m["destination"] for m in status["proposal"]["moves"]} == moved
-        assert scene.condition("Balanced") == ("False", "Overloaded")
-        assert scene.condition("Ready") == ("True", "Cycled")
-        assert [reason for reason, _ in scene.events()] == ["Overloaded"]
+        assert env.condition("Balanced") == ("False", "Overloaded")
+        assert env.condition("Ready") == ("True", "Cycled")
+        assert [reason for reason, _ in env.events()] == ["Overloaded"]
 
-    play(HOT, story)
-
-
-def test_dry_run_shows_the_moves_and_touches_no_bundle(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        before = scene.versions("bundles")
-
-        await scene.reconcile()
-        await scene.cycle()
-
-        assert scene.status()["proposal"]["total"] > 0
-        assert scene.status()["lastCycle"]["moved"] == 0
-        assert scene.versions("bundles") == before
-        assert scene.events() == []
-
-    play(HOT, story, mode="DryRun")
+    run_policy(HOT, scenario)
 
 
-def test_a_bundle_that_another_client_changed_meanwhile_keeps_that_change(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        foreseen = await preview(scene.context, "main")
-        first, *others = [scene.names[move.bundle] for move in foreseen.plan.moves]
+def test_dry_run_shows_the_moves_and_touches_no_bundle(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        before = env.versions("bundles")
+
+        await env.reconcile()
+        await env.cycle()
+
+        assert env.status()["proposal"]["total"] > 0
+        assert env.status()["lastCycle"]["moved"] == 0
+        assert env.versions("bundles") == before
+        assert env.events() == []
+
+    run_policy(HOT, scenario, mode="DryRun")
+
+
+def test_a_bundle_that_another_client_changed_meanwhile_keeps_that_change(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        foreseen = await preview(env.cluster, "main")
+        first, *others = [env.names[move.bundle] for move in foreseen.plan.moves]
         assert others
-        scene.source = Meanwhile(scene.load, lambda: scene.give(first, "b"))
+        env.source = Meanwhile(env.load, lambda: env.give(first, "b"))
 
-        await scene.reconcile()
+        await env.reconcile()
 
-        bundles = scene.bundles()
+        bundles = env.bundles()
         assert (bundles[first]["spec"]["owner"], bundles[first]["spec"].get("assignment")) == ("b", None)
-        assert set(moves(scene)) == {first, *others}
-        assert scene.status()["lastCycle"]["heldBack"]["Conflict"] == 1
-        [note] = [note for reason, note in scene.events() if reason == "Conflict"]
+        assert set(moves(env)) == {first, *others}
+        assert env.status()["lastCycle"]["heldBack"]["Conflict"] == 1
+        [note] = [note for reason, note in env.events() if reason == "Conflict"]
         assert first in note
 
-        await scene.land()
-        await scene.cycle()
-        assert "Conflict" not in scene.status()["lastCycle"]["heldBack"]
-        assert scene.condition("Ready") == ("True", "Cycled")
+        await env.land()
+        await env.cycle()
+        assert "Conflict" not in env.status()["lastCycle"]["heldBack"]
+        assert env.condition("Ready") == ("True", "Cycled")
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        foreseen = await preview(scene.context, "main")
-        first, *others = [scene.names[move.bundle] for move in foreseen.plan.moves]
-        scene.source = Meanwhile(scene.load, lambda: scene.rest.delete(scene.path("bundles", first)))
+def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        foreseen = await preview(env.cluster, "main")
+        first, *others = [env.names[move.bundle] for move in foreseen.plan.moves]
+        env.source = Meanwhile(env.load, lambda: env.rest.delete(env.path("bundles", first)))
 
-        await scene.reconcile()
+        await env.reconcile()
 
-        assert first not in scene.bundles()
-        assert set(moves(scene)) == set(others)
-        assert [reason for reason, note in scene.events() if first in note and "not moved" in note] == ["Conflict"]
+        assert first not in env.bundles()
+        assert set(moves(env)) == set(others)
+        assert [reason for reason, note in env.events() if first in note and "not moved" in note] == ["Conflict"]
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.parametrize(
@@ -128,127 +128,127 @@ def test_a_bundle_that_was_deleted_meanwhile_is_dropped_and_the_others_move(play
     ],
     ids=str,
 )
-def test_a_cap_ends_the_moves_and_is_reported(limits: dict[str, int], reason: str, play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+def test_a_cap_ends_the_moves_and_is_reported(limits: dict[str, int], reason: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        assert len(moves(scene)) == 1
-        assert scene.status()["lastCycle"]["heldBack"][reason] >= 1
+        assert len(moves(env)) == 1
+        assert env.status()["lastCycle"]["heldBack"][reason] >= 1
 
-    play(HOT, story, **eager(**limits))
-
-
-def test_the_hours_moves_still_count_after_a_restart(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        assert len(moves(scene)) == 1
-        await scene.land()
-
-        scene.restart()
-        await scene.cycle()
-
-        assert len(moves(scene)) == 1
-        assert scene.memory()["epoch"] == 2
-        assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
-
-    play(HOT, story, **eager(maxMovesPerHour=1, coolDown="1s"))
+    run_policy(HOT, scenario, **eager(**limits))
 
 
-def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        scene.wall_step = time.time() - scene.clock  # bundles and policy tell of one and the same time
-        await scene.loop.reconcile()
-        noted = scene.memory() | {"moves": []}
-        scene.rest.patch(
-            f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main",
+def test_the_hours_moves_still_count_after_a_restart(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        assert len(moves(env)) == 1
+        await env.land()
+
+        env.restart()
+        await env.cycle()
+
+        assert len(moves(env)) == 1
+        assert env.memory()["epoch"] == 2
+        assert env.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+
+    run_policy(HOT, scenario, **eager(maxMovesPerHour=1, coolDown="1s"))
+
+
+def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.wall_step = time.time() - env.clock  # bundles and policy tell of one and the same time
+        await env.loop.reconcile()
+        noted = env.memory() | {"moves": []}
+        env.rest.patch(
+            f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-memory-main",
             {"data": {"memory.json": json.dumps(noted)}},
         )
-        assert len(moves(scene)) == 1
-        await scene.land()
+        assert len(moves(env)) == 1
+        await env.land()
 
-        scene.restart()
-        await scene.cycle()
+        env.restart()
+        await env.cycle()
 
-        assert len(moves(scene)) == 1
-        assert [count for _, count in scene.memory()["moves"]] == [1]
-        assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+        assert len(moves(env)) == 1
+        assert [count for _, count in env.memory()["moves"]] == [1]
+        assert env.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
 
-    play(HOT, story, **eager(maxMovesPerHour=1, coolDown="1s"))
-
-
-def test_a_bundle_that_moved_cools_down(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        moved = moves(scene)
-        await scene.land()
-        scene.source = StaticSource(swapped(scene.load, "a", "b"))
-
-        await scene.reconcile(after=120)
-
-        assert moves(scene) == moved
-        assert scene.status()["lastCycle"]["heldBack"]["CoolDown"] == len(moved)
-
-        await scene.reconcile(after=1800)
-        assert moves(scene).items() < moved.items()
-
-    play(cluster(bundles={"a": [1] * 8, "b": []}, a=0.8, b=0.2), story)
+    run_policy(HOT, scenario, **eager(maxMovesPerHour=1, coolDown="1s"))
 
 
-def test_what_a_policy_remembers_is_stored_and_found_again(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        stored = scene.memory()
+def test_a_bundle_that_moved_cools_down(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        moved = moves(env)
+        await env.land()
+        env.source = StaticSource(swapped(env.load, "a", "b"))
+
+        await env.reconcile(after=120)
+
+        assert moves(env) == moved
+        assert env.status()["lastCycle"]["heldBack"]["CoolDown"] == len(moved)
+
+        await env.reconcile(after=1800)
+        assert moves(env).items() < moved.items()
+
+    run_policy(cluster(bundles={"a": [1] * 8, "b": []}, a=0.8, b=0.2), scenario)
+
+
+def test_what_a_policy_remembers_is_stored_and_found_again(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        stored = env.memory()
         assert stored["shedder"]["brokers"]["ema"].keys() == {"a", "b"}
 
-        scene.restart()
-        await scene.reconcile()
+        env.restart()
+        await env.reconcile()
 
-        assert scene.memory()["epoch"] == stored["epoch"] + 1
-        assert scene.memory()["shedder"] == stored["shedder"]
+        assert env.memory()["epoch"] == stored["epoch"] + 1
+        assert env.memory()["shedder"] == stored["shedder"]
 
-    play(LEVEL, story, shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0.9}})
+    run_policy(LEVEL, scenario, shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0.9}})
 
 
-def test_an_idle_cluster_gets_no_event_and_no_write_but_the_policys_status(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        await scene.cycle()
-        events, brokers, bundles = scene.events(), scene.versions("brokers"), scene.versions("bundles")
+def test_an_idle_cluster_gets_no_event_and_no_write_but_the_policys_status(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        await env.cycle()
+        events, brokers, bundles = env.events(), env.versions("brokers"), env.versions("bundles")
         assert events == []
-        scene.requests.clear()
+        env.requests.clear()
 
         for _ in range(3):
-            await scene.cycle()
-            await scene.reconcile(after=2)
+            await env.cycle()
+            await env.reconcile(after=2)
 
-        assert (scene.events(), scene.versions("brokers"), scene.versions("bundles")) == (events, brokers, bundles)
-        assert scene.requests["patch"] == 3
-        assert scene.requests["create"] == 0
-        assert scene.condition("Balanced") == ("True", "Balanced")
+        assert (env.events(), env.versions("brokers"), env.versions("bundles")) == (events, brokers, bundles)
+        assert env.requests["patch"] == 3
+        assert env.requests["create"] == 0
+        assert env.condition("Balanced") == ("True", "Balanced")
 
-    play(LEVEL, story)
-
-
-def test_a_restart_on_an_idle_cluster_writes_no_broker(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        before = scene.versions("brokers")
-
-        scene.restart()
-        await scene.reconcile()
-
-        assert scene.versions("brokers") == before
-
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_what_is_predicted_is_what_the_next_cycle_does(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        foreseen = await preview(scene.context, "main")
+def test_a_restart_on_an_idle_cluster_writes_no_broker(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        before = env.versions("brokers")
+
+        env.restart()
+        await env.reconcile()
+
+        assert env.versions("brokers") == before
+
+    run_policy(LEVEL, scenario)
+
+
+def test_what_is_predicted_is_what_the_next_cycle_does(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        foreseen = await preview(env.cluster, "main")
         assert foreseen.plan.moves
 
-        await scene.reconcile()
+        await env.reconcile()
 
-        assert moves(scene) == {scene.names[move.bundle]: move.destination for move in foreseen.plan.moves}
+        assert moves(env) == {env.names[move.bundle]: move.destination for move in foreseen.plan.moves}
 
-    play(HOT, story)
+    run_policy(HOT, scenario)

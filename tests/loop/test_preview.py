@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.loop.preview import Preview, preview
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import Compared
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.apiserver
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 
 
-async def previewed_and_done(scene: PolicyScene) -> tuple[Preview, int, str]:
+async def previewed_and_done(env: PolicyEnvironment) -> tuple[Preview, int, str]:
     """A preview, then of the cycle after it the number of planned moves and the reason not to act."""
-    foreseen = await preview(scene.context, "main")
-    await scene.reconcile()
-    return foreseen, scene.status()["proposal"]["total"], scene.condition("Acting")[1]
+    foreseen = await preview(env.cluster, "main")
+    await env.reconcile()
+    return foreseen, env.status()["proposal"]["total"], env.condition("Acting")[1]
 
 
 @pytest.mark.parametrize(
@@ -34,45 +34,45 @@ async def previewed_and_done(scene: PolicyScene) -> tuple[Preview, int, str]:
     ],
     ids=["dry run", "approve", "outside window"],
 )
-def test_the_gate_is_that_of_the_cycle(play: Play, spec: dict[str, object], reason: Reason) -> None:
-    async def story(scene: PolicyScene) -> None:
-        foreseen, total, acting = await previewed_and_done(scene)
+def test_the_gate_is_that_of_the_cycle(run_policy: RunPolicy, spec: dict[str, object], reason: Reason) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        foreseen, total, acting = await previewed_and_done(env)
 
         assert foreseen.refusal is None
         assert foreseen.gate.restraint is not None
         assert (foreseen.gate.restraint.reason, str(reason)) == (reason, acting)
         assert len(foreseen.plan.moves) == total > 0
 
-    play(HOT, story, **spec)
+    run_policy(HOT, scenario, **spec)
 
 
-def test_the_snapshot_is_complete_for_both(play: Play) -> None:
+def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
     """Quarantine and distrust are part of it: a broker that Pulsar contradicts is not trusted by a preview either."""
 
-    async def story(scene: PolicyScene) -> None:
-        full, name = next(iter(scene.names.items()))
-        state = await scene.loop.memory.recall()
-        await scene.loop.memory.keep(replace(state, quarantine={name: scene.clock + 3600}))
-        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
-        scene.context.link.cross_check.compared["a"] = Compared(shown=9000.0, reported=0.0, at=200.0, odd=4)
+    async def scenario(env: PolicyEnvironment) -> None:
+        full, name = next(iter(env.names.items()))
+        state = await env.loop.memory.recall()
+        await env.loop.memory.keep(replace(state, quarantine={name: env.clock + 3600}))
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
+        env.cluster.link.cross_check.compared["a"] = Compared(shown=9000.0, reported=0.0, at=200.0, odd=4)
 
-        foreseen = await preview(scene.context, "main")
+        foreseen = await preview(env.cluster, "main")
 
         load = foreseen.snapshot.load
         assert load.withheld == {full: Reason.QUARANTINED}
         assert [load.brokers.trusted[load.brokers.index[broker]] for broker in "abc"] == [False, True, True]
         assert load.quality.doubts["a"].reason is Reason.UNTRUSTED
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-def test_a_refusal_is_that_of_the_operator(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        foreseen = await preview(scene.context, "main")
-        await scene.reconcile()
+def test_a_refusal_is_that_of_the_operator(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        foreseen = await preview(env.cluster, "main")
+        await env.reconcile()
 
         assert foreseen.refusal is not None
         assert foreseen.refusal.reason is Reason.NO_BROKERS
-        assert scene.condition("Ready")[1] == "NoBrokers"
+        assert env.condition("Ready")[1] == "NoBrokers"
 
-    play(cluster(bundles=0), story)
+    run_policy(cluster(bundles=0), scenario)

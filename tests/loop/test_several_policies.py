@@ -6,7 +6,7 @@ import pytest
 
 from faulty_api import until
 from manifests import topic_namespace
-from policy_scene import Play, PolicyScene, eager
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.testing import cluster
 
@@ -16,166 +16,166 @@ TWO_PAIRS = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1] * 8, "d": [1]}, a=
 FIRST, SECOND = {"names": ["a", "b"]}, {"names": ["c", "d"]}
 
 
-async def add_bundle(scene: PolicyScene) -> None:
-    """There is a bundle `new-bundle`, the only one of its namespace, that nobody owns yet."""
-    scene.rest.create(scene.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="new"))
-    await until("its namespace is known", lambda: "t-new" in scene.context.stores.topic_namespaces.items)
+async def add_bundle(env: PolicyEnvironment) -> None:
+    """There is a bundle `new-bundle`, the only one of its namespace, without an owner."""
+    env.rest.create(env.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="new"))
+    await until("its namespace is known", lambda: "t-new" in env.cluster.stores.topic_namespaces.items)
     full = "t/new/0x00000000_0xffffffff"
-    scene.names[full] = "new-bundle"
-    scene.add_bundle(full, "")
+    env.names[full] = "new-bundle"
+    env.add_bundle(full, "")
 
 
-def test_each_policy_moves_bundles_of_its_own_brokers_alone(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        before = scene.owners()
-        second = scene.add_policy("second", **eager(), brokers=SECOND)
-        await scene.cycle()
-        left = {before[name] for name, desired in scene.desired_owners().items() if desired != before[name]}
+def test_each_policy_moves_bundles_of_its_own_brokers_alone(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        before = env.owners()
+        second = env.add_policy("second", **eager(), brokers=SECOND)
+        await env.cycle()
+        left = {before[name] for name, desired in env.desired_owners().items() if desired != before[name]}
         assert left == {"a"}
 
         await second.reconcile()
-        await scene.seen()
+        await env.seen()
 
-        moved = {(before[name], desired) for name, desired in scene.desired_owners().items() if desired != before[name]}
+        moved = {(before[name], desired) for name, desired in env.desired_owners().items() if desired != before[name]}
         assert moved == {("a", "b"), ("c", "d")}
-        assert scene.condition("Ready") == scene.condition("Ready", "second") == ("True", "Cycled")
+        assert env.condition("Ready") == env.condition("Ready", "second") == ("True", "Cycled")
         policies = {
-            scene.bundles()[name]["spec"]["assignment"]["policy"]
+            env.bundles()[name]["spec"]["assignment"]["policy"]
             for name in before
-            if scene.desired_owners()[name] in {"b", "d"} and before[name] in {"a", "c"}
+            if env.desired_owners()[name] in {"b", "d"} and before[name] in {"a", "c"}
         }
         assert policies == {"main", "second"}
 
-    play(TWO_PAIRS, story, brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
-def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_does_not(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", **eager(), brokers={"names": ["b", "c", "d"]})
-        await scene.cycle()
+def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_does_not(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", **eager(), brokers={"names": ["b", "c", "d"]})
+        await env.cycle()
         await second.reconcile()
 
-        assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
-        message = next(c["message"] for c in scene.status("second")["conditions"] if c["type"] == "Valid")
+        assert env.condition("Valid", "second") == ("False", "InvalidPolicy")
+        message = next(c["message"] for c in env.status("second")["conditions"] if c["type"] == "Valid")
         assert "policies main and second would both balance b:" in message
-        assert scene.condition("Ready") == ("True", "Cycled")
+        assert env.condition("Ready") == ("True", "Cycled")
 
-        scene.rest.patch(scene.path("balancingpolicies", "second"), {"spec": {"brokers": SECOND}})
+        env.rest.patch(env.path("balancingpolicies", "second"), {"spec": {"brokers": SECOND}})
         await second.reconcile()
-        assert scene.condition("Ready", "second") == ("True", "Cycled")
+        assert env.condition("Ready", "second") == ("True", "Cycled")
 
-    play(TWO_PAIRS, story, brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
-def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", **eager(maxLostBrokers=60), brokers=SECOND)
-        await scene.reconcile()
+def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", **eager(maxLostBrokers=60), brokers=SECOND)
+        await env.reconcile()
         await second.reconcile()
-        orphans = [name for name, owner in scene.owners().items() if owner == "c"]
-        scene.rest.patch(scene.path("brokers", "c", "status"), {"status": {"ready": False}})
+        orphans = [name for name, owner in env.owners().items() if owner == "c"]
+        env.rest.patch(env.path("brokers", "c", "status"), {"status": {"ready": False}})
         for _ in range(3):
-            await scene.reconcile(after=31)
+            await env.reconcile(after=31)
             await second.reconcile()
-            await scene.land()
+            await env.land()
 
-        assert {scene.owners()[name] for name in orphans} == {"d"}
+        assert {env.owners()[name] for name in orphans} == {"d"}
 
-    play(TWO_PAIRS, story, brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
-def test_a_new_bundle_is_housed_once_by_the_oldest_policy(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", **eager(), brokers=SECOND)
-        await add_bundle(scene)
+def test_a_new_bundle_is_housed_once_by_the_oldest_policy(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", **eager(), brokers=SECOND)
+        await add_bundle(env)
         for _ in range(2):
-            await scene.reconcile(after=2)
+            await env.reconcile(after=2)
             await second.reconcile()
-            await scene.seen()
+            await env.seen()
 
-        assert scene.desired_owners()["new-bundle"] in {"a", "b"}
-        assert scene.bundles()["new-bundle"]["metadata"]["generation"] == 2
+        assert env.desired_owners()["new-bundle"] in {"a", "b"}
+        assert env.bundles()["new-bundle"]["metadata"]["generation"] == 2
 
-    play(TWO_PAIRS, story, brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
-def test_a_look_at_the_brokers_goes_through_no_bundles(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_the_brokers_goes_through_no_bundles(run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
 
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", mode="DryRun", brokers=SECOND)
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", mode="DryRun", brokers=SECOND)
         await second.reconcile()
-        await scene.reconcile()
-        await scene.reconcile(after=5)
+        await env.reconcile()
+        await env.reconcile(after=5)
         monkeypatch.setattr(ClusterState, "caretaker", lambda _, record: asked.append(record.name) or "main")
-        await scene.reconcile(after=5)
+        await env.reconcile(after=5)
 
         assert asked == []
 
-    play(TWO_PAIRS, story, brokers=FIRST, mode="DryRun")
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST, mode="DryRun")
 
 
 NOWHERE = {"windows": [{"start": "22:00", "duration": "1h", "timeZone": "Nowhere/Land"}]}
 """A mistake that the API server can't see."""
 
 
-def test_a_mistake_in_the_older_policy_does_not_set_a_younger_one_loose(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", **eager())
-        scene.edit(**NOWHERE)
-        await scene.reconcile()
+def test_a_mistake_in_the_older_policy_does_not_set_a_younger_one_loose(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", **eager())
+        env.edit(**NOWHERE)
+        await env.reconcile()
         await second.reconcile()
 
-        assert scene.condition("Valid") == scene.condition("Valid", "second") == ("False", "InvalidPolicy")
-        assert scene.desired_owners() == scene.owners()
+        assert env.condition("Valid") == env.condition("Valid", "second") == ("False", "InvalidPolicy")
+        assert env.desired_owners() == env.owners()
 
-    play(TWO_PAIRS, story, brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
-def test_others_give_owners_to_new_bundles_while_the_oldest_policy_cannot_be_run(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", **eager(), brokers=SECOND)
-        scene.edit(**NOWHERE)
-        await scene.reconcile()
-        await add_bundle(scene)
-        await scene.seen()
+def test_others_give_owners_to_new_bundles_while_the_oldest_policy_cannot_be_run(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", **eager(), brokers=SECOND)
+        env.edit(**NOWHERE)
+        await env.reconcile()
+        await add_bundle(env)
+        await env.seen()
         await second.reconcile()
 
-        assert scene.desired_owners()["new-bundle"] in {"c", "d"}
+        assert env.desired_owners()["new-bundle"] in {"c", "d"}
 
-    play(TWO_PAIRS, story, brokers=FIRST)
-
-
-def test_a_policy_that_is_edited_wrongly_still_gives_owners_to_its_bundles(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        scene.edit(**NOWHERE)
-        await add_bundle(scene)
-        await scene.reconcile(after=1)
-
-        assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert scene.desired_owners()["new-bundle"] in {"a", "b"}
-
-    play(TWO_PAIRS, story, mode="DryRun", brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
-def gauges(scene: PolicyScene) -> list[bytes]:
+def test_a_policy_that_is_edited_wrongly_still_gives_owners_to_its_bundles(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        env.edit(**NOWHERE)
+        await add_bundle(env)
+        await env.reconcile(after=1)
+
+        assert env.condition("Valid") == ("False", "InvalidPolicy")
+        assert env.desired_owners()["new-bundle"] in {"a", "b"}
+
+    run_policy(TWO_PAIRS, scenario, mode="DryRun", brokers=FIRST)
+
+
+def gauges(env: PolicyEnvironment) -> list[bytes]:
     """The metrics that say how things are, and not how often something happened."""
-    lines = scene.context.metrics.text().splitlines()
+    lines = env.cluster.metrics.text().splitlines()
     counted = (b"_total", b"_created", b"_bucket", b"_count", b"_sum")
     return [line for line in lines if not any(word in line for word in counted)]
 
 
-def test_when_a_policy_goes_its_brokers_are_free_for_another(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", **eager())
-        await scene.cycle()
+def test_when_a_policy_goes_its_brokers_are_free_for_another(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", **eager())
+        await env.cycle()
         await second.reconcile()
-        assert scene.condition("Valid", "second") == ("False", "InvalidPolicy")
+        assert env.condition("Valid", "second") == ("False", "InvalidPolicy")
 
-        scene.context.leave("main")
-        assert b'policy="main"' not in b"".join(gauges(scene))
+        env.cluster.leave("main")
+        assert b'policy="main"' not in b"".join(gauges(env))
         await second.reconcile()
-        assert scene.condition("Ready", "second") == ("True", "Cycled")
+        assert env.condition("Ready", "second") == ("True", "Cycled")
 
-    play(TWO_PAIRS, story, brokers=FIRST)
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)

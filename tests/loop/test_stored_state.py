@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.kube.client import ConflictError
 from trimtab_operator.kube.naming import LONGEST
 from trimtab_operator.state.strategy_state import PolicyState, PolicyStateStore
@@ -19,91 +19,93 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
-def put(scene: PolicyScene, text: str, **more: Any) -> None:
-    """Somebody writes this where the policy's memory is."""
+def put(env: PolicyEnvironment, text: str, **more: Any) -> None:
+    """Another client writes this where the policy's memory is."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-memory-main"}, **more}
-    scene.rest.create(f"/api/v1/namespaces/{scene.namespace}/configmaps", {**body, "data": {"memory.json": text}})
+    env.rest.create(f"/api/v1/namespaces/{env.namespace}/configmaps", {**body, "data": {"memory.json": text}})
 
 
 @pytest.mark.parametrize("text", ["", "not json", '{"version": 1, "moves": ["x"], "shedder": {}, "placement": {}}'])
-def test_a_memory_that_is_not_ours_is_reported_and_the_policy_starts_again(text: str, play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, text)
+def test_a_memory_that_is_not_ours_is_reported_and_the_policy_starts_again(text: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, text)
 
-        await scene.reconcile()
+        await env.reconcile()
 
-        assert scene.condition("Ready") == ("True", "Cycled")
-        [note] = [note for reason, note in scene.events() if reason == "InternalError"]
+        assert env.condition("Ready") == ("True", "Cycled")
+        [note] = [note for reason, note in env.events() if reason == "InternalError"]
         assert "begins without memory" in note
         assert "delete the ConfigMap" in note
-        assert scene.memory()["epoch"] == 1
+        assert env.memory()["epoch"] == 1
 
-    play(LEVEL, story)
-
-
-def test_memory_that_a_strategy_trips_over_is_dropped_and_reported_and_the_policy_goes_on(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, PolicyState(Memory({"brokers": {"ema": "garbage"}})).to_json())
-
-        await scene.whole_turn()
-
-        assert scene.condition("Ready") == ("True", "Cycled")
-        assert any("the strategy state is dropped" in note for _, note in scene.events())
-        assert scene.memory()["shedder"]["brokers"]["ema"] != "garbage"
-
-    play(HOT, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_what_was_moved_is_reported_when_the_memory_cannot_be_stored(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, PolicyState().to_json(), immutable=True)
+def test_memory_that_a_strategy_trips_over_is_dropped_and_reported_and_the_policy_goes_on(
+    run_policy: RunPolicy,
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, PolicyState(Memory({"brokers": {"ema": "garbage"}})).to_json())
 
-        await scene.reconcile()
+        await env.whole_turn()
 
-        assert scene.status()["lastCycle"]["moved"] > 0
-        assert {reason for reason, _ in scene.events()} == {"Overloaded", "InternalError"}
-        assert any("would not survive a restart" in note for _, note in scene.events())
+        assert env.condition("Ready") == ("True", "Cycled")
+        assert any("the strategy state is dropped" in note for _, note in env.events())
+        assert env.memory()["shedder"]["brokers"]["ema"] != "garbage"
 
-        await scene.cycle()
-        assert scene.condition("Ready") == ("True", "Cycled")
-
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
-def test_a_policy_with_the_longest_name_remembers_too(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_what_was_moved_is_reported_when_the_memory_cannot_be_stored(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, PolicyState().to_json(), immutable=True)
+
+        await env.reconcile()
+
+        assert env.status()["lastCycle"]["moved"] > 0
+        assert {reason for reason, _ in env.events()} == {"Overloaded", "InternalError"}
+        assert any("would not survive a restart" in note for _, note in env.events())
+
+        await env.cycle()
+        assert env.condition("Ready") == ("True", "Cycled")
+
+    run_policy(HOT, scenario)
+
+
+def test_a_policy_with_the_longest_name_remembers_too(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         names = ["p" * LONGEST, "p" * (LONGEST - 1) + "q"]
         for epoch, name in enumerate(names, start=1):
-            store = PolicyStateStore(scene.context.api, scene.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
+            store = PolicyStateStore(env.cluster.api, env.namespace, name, "0b5f1e2c-0000-4000-8000-000000000000")
             assert await store.load() == PolicyState()
             await store.save(PolicyState(epoch=epoch))
 
-        found = [await PolicyStateStore(scene.context.api, scene.namespace, name, "uid").load() for name in names]
+        found = [await PolicyStateStore(env.cluster.api, env.namespace, name, "uid").load() for name in names]
 
         assert [remembered.epoch for remembered in found] == [1, 2]
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_back(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        store = PolicyStateStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
+def test_a_memory_that_did_not_change_is_not_written_and_a_deleted_one_comes_back(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        store = PolicyStateStore(env.cluster.api, env.namespace, "main", env.loop.uid)
         await store.save(PolicyState(epoch=1))
-        scene.requests.clear()
+        env.requests.clear()
 
         await store.save(PolicyState(epoch=1))
-        assert not scene.requests
+        assert not env.requests
 
-        scene.rest.delete(f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main")
+        env.rest.delete(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-memory-main")
         await store.save(PolicyState(epoch=2))
-        assert scene.memory()["epoch"] == 2
+        assert env.memory()["epoch"] == 2
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        early, late = (PolicyStateStore(scene.context.api, scene.namespace, "main", scene.loop.uid) for _ in range(2))
+def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        early, late = (PolicyStateStore(env.cluster.api, env.namespace, "main", env.loop.uid) for _ in range(2))
         await early.save(PolicyState(epoch=1))
         await late.load()
         await late.save(PolicyState(epoch=2))
@@ -111,37 +113,37 @@ def test_what_a_later_leader_remembers_is_not_overwritten_by_an_earlier_one(play
         with pytest.raises(ConflictError, match="epoch 2"):
             await early.save(PolicyState(epoch=1, moves=((1.0, 1),)))
 
-        assert scene.memory()["epoch"] == 2
+        assert env.memory()["epoch"] == 2
 
-    play(LEVEL, story)
-
-
-def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        assert scene.memory()["moves"]
-        scene.rest.delete(scene.path("balancingpolicies", "main"))
-        scene.context.leave("main")
-        scene.loop = scene.add_policy(mode="DryRun")
-        await scene.reconcile(after=1)
-
-        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main"
-        assert (scene.memory()["moves"], scene.memory()["epoch"]) == ([], 2)
-        assert scene.rest.get(path)["metadata"]["ownerReferences"][0]["uid"] == scene.loop.uid
-
-    play(HOT, story)
+    run_policy(LEVEL, scenario)
 
 
-def test_a_memory_that_a_person_edited_is_written_over(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        store = PolicyStateStore(scene.context.api, scene.namespace, "main", scene.loop.uid)
+def test_a_new_policy_does_not_remember_what_an_earlier_one_of_its_name_did(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        assert env.memory()["moves"]
+        env.rest.delete(env.path("balancingpolicies", "main"))
+        env.cluster.leave("main")
+        env.loop = env.add_policy(mode="DryRun")
+        await env.reconcile(after=1)
+
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-memory-main"
+        assert (env.memory()["moves"], env.memory()["epoch"]) == ([], 2)
+        assert env.rest.get(path)["metadata"]["ownerReferences"][0]["uid"] == env.loop.uid
+
+    run_policy(HOT, scenario)
+
+
+def test_a_memory_that_a_person_edited_is_written_over(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        store = PolicyStateStore(env.cluster.api, env.namespace, "main", env.loop.uid)
         await store.save(PolicyState(epoch=1))
-        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-memory-main"
-        scene.rest.patch(path, {"metadata": {"labels": {"seen-by": "me"}}})
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-memory-main"
+        env.rest.patch(path, {"metadata": {"labels": {"seen-by": "me"}}})
 
         await store.save(PolicyState(epoch=1, moves=((1.0, 1),)))
 
-        assert scene.memory()["moves"] == [[1.0, 1]]
-        assert scene.rest.get(path)["metadata"]["labels"] == {"seen-by": "me"}
+        assert env.memory()["moves"] == [[1.0, 1]]
+        assert env.rest.get(path)["metadata"]["labels"] == {"seen-by": "me"}
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.loop.schedule import Opening, opening
 from trimtab_operator.resources.common import Day, Window
 from trimtab_strategies.testing import cluster
@@ -123,20 +123,20 @@ def test_what_is_no_window_is_refused(field: str, value: Any, told: str) -> None
 
 
 @pytest.mark.apiserver
-def test_outside_its_windows_a_policy_shows_its_plan_and_says_when_it_acts(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        before = scene.desired_owners()
-        await scene.reconcile()
+def test_outside_its_windows_a_policy_shows_its_plan_and_says_when_it_acts(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        before = env.desired_owners()
+        await env.reconcile()
 
-        assert scene.desired_owners() == before
-        assert scene.status()["proposal"]["total"] > 0
-        assert scene.condition("Acting") == ("False", "OutsideWindow")
-        assert scene.condition("Ready") == ("True", "Cycled")
+        assert env.desired_owners() == before
+        assert env.status()["proposal"]["total"] > 0
+        assert env.condition("Acting") == ("False", "OutsideWindow")
+        assert env.condition("Ready") == ("True", "Cycled")
 
-        scene.edit(windows=None)
-        await scene.reconcile(after=1)
-        assert scene.condition("Acting") == ("True", "Acting")
-        assert scene.desired_owners() != before
+        env.edit(windows=None)
+        await env.reconcile(after=1)
+        assert env.condition("Acting") == ("True", "Acting")
+        assert env.desired_owners() != before
 
     hot = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-    play(hot, story, windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])
+    run_policy(hot, scenario, windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])

@@ -38,7 +38,7 @@ class Case:
     """
 
     alert: str
-    story: str
+    scenario: str
     series: Mapping[str, str]
     fires: tuple[int, ...] = ()
     quiet: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class Case:
     description: str | None = None
 
 
-NOBODY = "No Trimtab leads in messaging"
+NO_LEADER = "No Trimtab leads in messaging"
 LEADS = of_pod("trimtab_leader")
 TIMED_OUT = of_policy("trimtab_moves_total", ', reason="", result="TimedOut"')
 LANDED = of_policy("trimtab_moves_total", ', reason="", result="Landed"')
@@ -79,7 +79,7 @@ CASES = (
         (13, 20),
         (9, 11, 25),
         HERE,
-        NOBODY,
+        NO_LEADER,
     ),
     Case(
         "TrimtabNoLeader",
@@ -88,7 +88,7 @@ CASES = (
         (13, 300),
         (11, 400),
         HERE,
-        NOBODY,
+        NO_LEADER,
     ),
     Case(
         "TrimtabNoLeader",
@@ -202,7 +202,7 @@ CASES = (
     Case("TrimtabStaysUneven", "a dry run", {**UNEVEN, state("DryRun"): "1x200"}, quiet=(60, 125, 150)),
     Case(
         "TrimtabCompetingBalancer",
-        "a rival is found, and leaves",
+        "a competing balancer is found, and leaves",
         {state("Acting"): "1x4 stale", state("CompetingBalancer"): "_x4 1x20 stale"},
         (6, 20),
         (3, 30),
@@ -218,7 +218,7 @@ CASES = (
     ),
     Case(
         "TrimtabCompetingBalancer",
-        "bundles move that nobody wished",
+        "bundles move without a desired owner",
         {of_policy("trimtab_external_moves_total", ', kind="External"'): "0x4 50x99"},
         quiet=(6, 40),
     ),
@@ -339,7 +339,7 @@ def test_promtool_takes_the_rules(promtool: Path, rules_file: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}: {case.story}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}: {case.scenario}")
 def test_alert(case: Case, promtool: Path, rules_file: Path, rules: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     rule, asked = rules[case.alert], sorted((*case.fires, *case.quiet))
     plays = [
@@ -350,13 +350,13 @@ def test_alert(case: Case, promtool: Path, rules_file: Path, rules: dict[str, di
         }
         for at in asked
     ]
-    story = {
+    scenario = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in case.series.items()],
         "alert_rule_test": plays,
     }
     file = tmp_path / "story.yaml"
-    file.write_text(json.dumps({"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": [story]}))
+    file.write_text(json.dumps({"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": [scenario]}))
 
     played = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
 

@@ -24,7 +24,7 @@ from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, SCENARIOS
 DEMO = SCENARIOS["skewed-96"]
 
 PATIENCE = 200.0
-"""Seconds for each step of the story; on a machine left alone it takes a few."""
+"""Seconds for each step of the scenario; on a machine left alone it takes a few."""
 
 WORDS = {
     "state": {ACTING, *map(str, Reason)},
@@ -81,7 +81,7 @@ def test_every_legend_names_labels_that_the_query_keeps(board_queries: list[tupl
 
 def test_the_board_speaks_of_every_metric_but_a_few(panels: list[dict[str, Any]]) -> None:
     """A new metric has a place on the board, or is named here."""
-    elsewhere = {  # in whoever looks closer
+    elsewhere = {  # only in a closer look
         *("trimtab_build_info", "trimtab_cpu_range_ratio", "trimtab_cycle_interval_seconds", "trimtab_store_objects"),
         *("process_max_fds", "process_open_fds", "process_start_time_seconds", "process_virtual_memory_bytes"),
     }
@@ -106,11 +106,11 @@ def asked(
         scraped = Target(address, {"namespace": NAMESPACE, "pod": "trimtab-0", "job": "trimtab"})
         stage.prometheus.set_targets([*stage.world.targets, scraped])
         begin = time.time()
-        play(stage)
+        run_policy(stage)
         yield Asked(stage.prometheus.url, begin, time.time())
 
 
-def play(stage: SmallCluster) -> None:
+def run_policy(stage: SmallCluster) -> None:
     """What the board can show without a Pulsar."""
     stage.apply_policy(mode="Approve", limits={"moveTimeout": "60s"})
     stage.wait_condition("ProposalReady", "True", within=PATIENCE)
@@ -154,7 +154,7 @@ def counted(stage: SmallCluster, metric: str) -> float:
 
 LIVE = [
     *(pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long),
-    pytest.mark.timeout(1200),  # the first test waits for the whole story
+    pytest.mark.timeout(1200),  # the first test waits for the whole scenario
 ]
 
 

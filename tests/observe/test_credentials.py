@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.kube.client import RefusedError
 from trimtab_pipeline.api import Credentials, SourceMisconfiguredError
 from trimtab_pipeline.testing import StaticSource
@@ -24,40 +24,38 @@ def source(**auth: Any) -> dict[str, Any]:
     return {"prometheus": {"url": "http://prometheus:9090", "auth": auth}}
 
 
-def put(scene: PolicyScene, name: str = "prometheus", *, released: str = "true", **entries: str) -> None:
+def put(env: PolicyEnvironment, name: str = "prometheus", *, released: str = "true", **entries: str) -> None:
     """Create the Secret, or replace what it holds."""
-    path = f"/api/v1/namespaces/{scene.namespace}/secrets"
-    there = {item["metadata"]["name"] for item in scene.rest.get(path)["items"]}
+    path = f"/api/v1/namespaces/{env.namespace}/secrets"
+    there = {item["metadata"]["name"] for item in env.rest.get(path)["items"]}
     data = {key: base64.b64encode(value.encode()).decode() for key, value in entries.items()}
     if name in there:
-        scene.rest.patch(
-            f"{path}/{name}", {"data": data, "metadata": {"labels": {"trimtab.dev/credentials": released}}}
-        )
+        env.rest.patch(f"{path}/{name}", {"data": data, "metadata": {"labels": {"trimtab.dev/credentials": released}}})
         return
     labels = {"trimtab.dev/credentials": released} if released else {}
     meta = {"name": name, "labels": labels}
-    scene.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
+    env.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
 
 
-def used(scene: PolicyScene) -> Credentials:
+def used(env: PolicyEnvironment) -> Credentials:
     """The credentials that the source was opened with last."""
-    settings: dict[str, Any] = scene.context.sources.settings  # type: ignore[attr-defined]
-    credentials: Credentials = settings[f"{scene.namespace}/main"].credentials
+    settings: dict[str, Any] = env.cluster.sources.settings  # type: ignore[attr-defined]
+    credentials: Credentials = settings[f"{env.namespace}/main"].credentials
     return credentials
 
 
-def told(scene: PolicyScene) -> str:
+def told(env: PolicyEnvironment) -> str:
     """Message of the condition Valid."""
-    (message,) = (c["message"] for c in scene.status()["conditions"] if c["type"] == "Valid")
+    (message,) = (c["message"] for c in env.status()["conditions"] if c["type"] == "Valid")
     return str(message)
 
 
-def test_every_way_to_prove_oneself_is_read_from_its_secret(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, user="me\n", password="open sesame", ca=PEM + "CA", crt=PEM + "CRT", key=PEM + "KEY", org="team-a")
-        await scene.reconcile()
-        assert scene.condition("Valid") == ("True", "Valid")
-        assert used(scene) == Credentials(
+def test_every_way_to_prove_oneself_is_read_from_its_secret(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, user="me\n", password="open sesame", ca=PEM + "CA", crt=PEM + "CRT", key=PEM + "KEY", org="team-a")
+        await env.reconcile()
+        assert env.condition("Valid") == ("True", "Valid")
+        assert used(env) == Credentials(
             username="me",
             password="open sesame",
             ca=PEM + "CA",
@@ -77,35 +75,35 @@ def test_every_way_to_prove_oneself_is_read_from_its_secret(play: Play) -> None:
             {"name": "X-Source", "value": "trimtab"},
         ],
     }
-    play(LEVEL, story, source=source(**auth))
+    run_policy(LEVEL, scenario, source=source(**auth))
 
 
-def test_a_token_that_changes_counts_from_the_next_cycle(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, token="first")
-        await scene.reconcile()
-        assert used(scene).bearer_token == "first"
-        put(scene, token="second")
-        await scene.cycle()
-        assert used(scene).bearer_token == "second"
+def test_a_token_that_changes_counts_from_the_next_cycle(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, token="first")
+        await env.reconcile()
+        assert used(env).bearer_token == "first"
+        put(env, token="second")
+        await env.cycle()
+        assert used(env).bearer_token == "second"
 
-    play(LEVEL, story, source=source(**TOKEN))
+    run_policy(LEVEL, scenario, source=source(**TOKEN))
 
 
-def test_a_secret_no_one_released_is_refused_with_the_label_that_releases_it(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, released="", token="do-not-send")
-        await scene.reconcile()
-        assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert "auth.bearerToken: Secret prometheus is not released" in told(scene)
-        assert "label it trimtab.dev/credentials=true" in told(scene)
-        assert "do-not-send" not in str(scene.policy())
-        put(scene, token="do-send")
-        await scene.cycle()
-        assert scene.condition("Valid") == ("True", "Valid")
-        assert used(scene).bearer_token == "do-send"
+def test_a_secret_no_one_released_is_refused_with_the_label_that_releases_it(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, released="", token="do-not-send")
+        await env.reconcile()
+        assert env.condition("Valid") == ("False", "InvalidPolicy")
+        assert "auth.bearerToken: Secret prometheus is not released" in told(env)
+        assert "label it trimtab.dev/credentials=true" in told(env)
+        assert "do-not-send" not in str(env.policy())
+        put(env, token="do-send")
+        await env.cycle()
+        assert env.condition("Valid") == ("True", "Valid")
+        assert used(env).bearer_token == "do-send"
 
-    play(LEVEL, story, source=source(**TOKEN))
+    run_policy(LEVEL, scenario, source=source(**TOKEN))
 
 
 @pytest.mark.parametrize(
@@ -119,60 +117,60 @@ def test_a_secret_no_one_released_is_refused_with_the_label_that_releases_it(pla
     ],
 )
 def test_a_secret_that_cant_be_used_is_a_condition_and_upkeep_goes_on(
-    entries: dict[str, str] | None, words: list[str], play: Play
+    entries: dict[str, str] | None, words: list[str], run_policy: RunPolicy
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         if entries is not None:
-            put(scene, **entries)
-        unassigned = scene.load.bundles.names[0]
-        scene.give(scene.names[unassigned], "")
-        await scene.reconcile()
-        assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert scene.condition("Ready") == ("False", "InvalidPolicy")
-        assert all(word in told(scene) for word in words), told(scene)
-        assert "two\nlines" not in told(scene)
+            put(env, **entries)
+        unassigned = env.load.bundles.names[0]
+        env.give(env.names[unassigned], "")
+        await env.reconcile()
+        assert env.condition("Valid") == ("False", "InvalidPolicy")
+        assert env.condition("Ready") == ("False", "InvalidPolicy")
+        assert all(word in told(env) for word in words), told(env)
+        assert "two\nlines" not in told(env)
 
-    play(LEVEL, story, source=source(**TOKEN))
+    run_policy(LEVEL, scenario, source=source(**TOKEN))
 
 
-def test_an_operator_that_may_not_read_secrets_says_so(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(scene: PolicyScene) -> None:
-        get = scene.context.api.get
+def test_an_operator_that_may_not_read_secrets_says_so(run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        get = env.cluster.api.get
 
         async def forbidden(ref: Any, namespace: str, name: str) -> Any:
             if ref.plural == "secrets":
                 raise RefusedError("secrets is forbidden", status=403, reason="Forbidden")
             return await get(ref, namespace, name)
 
-        monkeypatch.setattr(scene.context.api, "get", forbidden)
-        await scene.reconcile()
-        assert "Secret prometheus can't be read: secrets is forbidden" in told(scene)
+        monkeypatch.setattr(env.cluster.api, "get", forbidden)
+        await env.reconcile()
+        assert "Secret prometheus can't be read: secrets is forbidden" in told(env)
 
-    play(LEVEL, story, source=source(**TOKEN))
+    run_policy(LEVEL, scenario, source=source(**TOKEN))
 
 
-def test_secrets_are_read_once_a_cycle_not_once_a_turn(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        put(scene, token="x")
-        await scene.reconcile()
-        before = scene.requests["get"]
+def test_secrets_are_read_once_a_cycle_not_once_a_turn(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        put(env, token="x")
+        await env.reconcile()
+        before = env.requests["get"]
         for _ in range(3):
-            await scene.reconcile(after=2)
-        assert scene.requests["get"] == before
+            await env.reconcile(after=2)
+        assert env.requests["get"] == before
 
-    play(LEVEL, story, source=source(**TOKEN))
+    run_policy(LEVEL, scenario, source=source(**TOKEN))
 
 
-def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        measured = StaticSource(scene.load)
+def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        measured = StaticSource(env.load)
         measured.error = SourceMisconfiguredError("source.prometheus.queries.cpu is refused: parse error")
-        scene.source = measured
-        await scene.reconcile()
-        assert scene.condition("Valid") == ("False", "InvalidPolicy")
-        assert told(scene) == "source.prometheus.queries.cpu is refused: parse error"
-        settings = scene.context.sources.settings[f"{scene.namespace}/main"]  # type: ignore[attr-defined]
+        env.source = measured
+        await env.reconcile()
+        assert env.condition("Valid") == ("False", "InvalidPolicy")
+        assert told(env) == "source.prometheus.queries.cpu is refused: parse error"
+        settings = env.cluster.sources.settings[f"{env.namespace}/main"]  # type: ignore[attr-defined]
         assert settings.queries == (("cpu", "oops("), ("bundle_rate_in", "x"))
 
     queries = {"cpu": "oops(", "bundleRateIn": "x"}
-    play(LEVEL, story, source={"prometheus": {"url": "http://prometheus:9090", "queries": queries}})
+    run_policy(LEVEL, scenario, source={"prometheus": {"url": "http://prometheus:9090", "queries": queries}})

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.state.pulsar_link import (
     FACTOR,
     FRESH,
@@ -111,34 +111,34 @@ def test_a_broker_that_was_just_emptied_is_not_doubted() -> None:
 
 
 @pytest.mark.apiserver
-def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(play: Play) -> None:
+def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(run_policy: RunPolicy) -> None:
     told = {"a": 5.0, "b": 900.0, "c": 2000.0, "d": 0.0}
 
-    async def story(scene: PolicyScene) -> None:
-        link = scene.context.link
-        scene.source = StaticSource(showing(HOT, **SAME))
-        scene.context.relink()
-        await scene.reconcile()
+    async def scenario(env: PolicyEnvironment) -> None:
+        link = env.cluster.link
+        env.source = StaticSource(showing(HOT, **SAME))
+        env.cluster.relink()
+        await env.reconcile()
         link.ids, link.problem, link.own_balancer = (
             dict.fromkeys(NAMES, "id"),
             "",
             OwnBalancerState(disabled=True, text=""),
         )
         for _ in range(ROUNDS):
-            link.cross_check.update(showing(HOT, **SAME), scene.clock)
+            link.cross_check.update(showing(HOT, **SAME), env.clock)
             for name, rate in told.items():
-                link.cross_check.compare(name, 2 * rate, scene.clock)
-            scene.clock += LASTING / (ROUNDS - 1)
-        await scene.reconcile(after=61)
-        status = scene.policy()["status"]
+                link.cross_check.compare(name, 2 * rate, env.clock)
+            env.clock += LASTING / (ROUNDS - 1)
+        await env.reconcile(after=61)
+        status = env.policy()["status"]
         condition = next(c for c in status["conditions"] if c["type"] == "DataTrusted")
         assert (condition["status"], condition["reason"]) == ("False", "Untrusted")
         assert "Prometheus shows 1000 msg/s in and out, and the broker reports 10" in condition["message"]
         assert status["lastCycle"]["moved"] == 0
 
         for name, rate in SAME.items():
-            link.cross_check.compare(name, 2 * rate, scene.clock)
-        await scene.reconcile(after=61)
-        assert scene.policy()["status"]["lastCycle"]["moved"] > 0
+            link.cross_check.compare(name, 2 * rate, env.clock)
+        await env.reconcile(after=61)
+        assert env.policy()["status"]["lastCycle"]["moved"] > 0
 
-    play(HOT, story, actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080"})
+    run_policy(HOT, scenario, actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080"})

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from records import broker, bundle, wished
+from records import broker, bundle, moving_bundle
 from trimtab_operator.observe.topology import ClusterRecords, last_unload, topology
 from trimtab_operator.state.pending_moves import PendingMove
 from trimtab_strategies.model import CPU, MEMORY
@@ -20,7 +20,7 @@ def picture(*bundles, pending_moves=(), clock=0.0):  # noqa: ANN001, ANN002, ANN
 
 
 def test_a_move_in_flight_counts_as_done() -> None:
-    rows, _ = topology(picture(bundle("a", "x"), wished("b", "x", "y")), window=60)
+    rows, _ = topology(picture(bundle("a", "x"), moving_bundle("b", "x", "y")), window=60)
 
     assert rows.owner.tolist() == [0, 1]
     assert rows.in_flight.tolist() == [False, True]
@@ -85,7 +85,7 @@ def test_declared_capacities_override_and_the_others_stay_open() -> None:
         "moved by a person",
         "noted long after a person moved it",
         "created with an owner",
-        "moved by somebody",
+        "moved by a person",
         "found with an owner",
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from approve_mode import APPROVE, annotations, approved, ask, command, moved, offered, progress, proposal
 from plan_clusters import HOT
-from policy_scene import Play, PolicyScene, eager
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -17,159 +17,159 @@ pytestmark = pytest.mark.apiserver
 # -- what withdraws a proposal --
 
 
-def test_an_edited_policy_supersedes_its_proposal_and_offers_another(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first = await offered(scene)
+def test_an_edited_policy_supersedes_its_proposal_and_offers_another(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
 
-        scene.edit(limits={"coolDown": "31m"})
-        ask(scene, "approve", first["id"])
-        await scene.reconcile(after=2)
-        await scene.reconcile(after=2)
+        env.edit(limits={"coolDown": "31m"})
+        ask(env, "approve", first["id"])
+        await env.reconcile(after=2)
+        await env.reconcile(after=2)
 
-        assert moved(scene) == {}
-        assert proposal(scene)["state"] == "ProposalReady"
-        assert proposal(scene)["id"] != first["id"]
-        status, message = command(scene)
+        assert moved(env) == {}
+        assert proposal(env)["state"] == "ProposalReady"
+        assert proposal(env)["id"] != first["id"]
+        status, message = command(env)
         assert status == "False"
         assert first["id"] in message
-        assert any(f"{first['id']} was superseded: the policy was edited" in note for _, note in scene.events())
+        assert any(f"{first['id']} was superseded: the policy was edited" in note for _, note in env.events())
 
-    play(HOT, story, **APPROVE)
-
-
-def test_after_an_edit_all_conditions_speak_of_the_policy_as_it_is(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        scene.edit(interval="50s")
-        await scene.reconcile(after=1)
-
-        generation = scene.policy()["metadata"]["generation"]
-        assert {c["observedGeneration"] for c in scene.status()["conditions"]} == {generation}
-
-    play(cluster(bundles=2, a=0.5, b=0.5), story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
-def test_a_proposal_expires_and_cannot_be_approved_any_more(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first = await offered(scene)
-        ask(scene, "approve", first["id"])
+def test_after_an_edit_all_conditions_speak_of_the_policy_as_it_is(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        env.edit(interval="50s")
+        await env.reconcile(after=1)
 
-        await scene.reconcile(after=121)
+        generation = env.policy()["metadata"]["generation"]
+        assert {c["observedGeneration"] for c in env.status()["conditions"]} == {generation}
 
-        assert moved(scene) == {}
-        assert annotations(scene) == {}
-        status, message = command(scene)
+    run_policy(cluster(bundles=2, a=0.5, b=0.5), scenario, **APPROVE)
+
+
+def test_a_proposal_expires_and_cannot_be_approved_any_more(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
+        ask(env, "approve", first["id"])
+
+        await env.reconcile(after=121)
+
+        assert moved(env) == {}
+        assert annotations(env) == {}
+        status, message = command(env)
         assert (status, f"proposal {first['id']} expired" in message) == ("False", True)
-        assert proposal(scene)["state"] == "ProposalReady", "the cycle of the same turn offers a fresh one"
-        assert proposal(scene)["id"] != first["id"]
+        assert proposal(env)["state"] == "ProposalReady", "the cycle of the same turn offers a fresh one"
+        assert proposal(env)["id"] != first["id"]
 
-    play(HOT, story, **APPROVE, approval={"expiresAfter": "2m"})
+    run_policy(HOT, scenario, **APPROVE, approval={"expiresAfter": "2m"})
 
 
-def test_a_broker_that_is_closed_supersedes_the_plan_and_another_one_is_offered_at_once(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first = await offered(scene)
+def test_a_broker_that_is_closed_supersedes_the_plan_and_another_one_is_offered_at_once(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
         closed = first["moves"][0]["destination"]
-        scene.rest.patch(scene.path("brokers", closed), {"spec": {"schedulable": False}})
-        ask(scene, "approve", first["id"])
+        env.rest.patch(env.path("brokers", closed), {"spec": {"schedulable": False}})
+        ask(env, "approve", first["id"])
 
-        await scene.reconcile(after=2)
+        await env.reconcile(after=2)
 
-        assert moved(scene) == {}
-        assert command(scene)[0] == "False"
-        assert proposal(scene)["state"] == "ProposalReady"
-        assert proposal(scene)["id"] != first["id"]
-        assert closed not in {move["destination"] for move in proposal(scene)["moves"]}
+        assert moved(env) == {}
+        assert command(env)[0] == "False"
+        assert proposal(env)["state"] == "ProposalReady"
+        assert proposal(env)["id"] != first["id"]
+        assert closed not in {move["destination"] for move in proposal(env)["moves"]}
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
 @pytest.mark.parametrize("change", ["dies", "goes"])
-def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first = await offered(scene)
+def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
         lost = first["moves"][0]["destination"]
-        path = scene.path("brokers", lost)
+        path = env.path("brokers", lost)
         if change == "dies":
-            scene.rest.patch(f"{path}/status", {"status": {"ready": False}})
+            env.rest.patch(f"{path}/status", {"status": {"ready": False}})
         else:
-            scene.rest.delete(path)
-        ask(scene, "approve", first["id"])
+            env.rest.delete(path)
+        ask(env, "approve", first["id"])
 
-        await scene.reconcile(after=2)
+        await env.reconcile(after=2)
 
-        assert moved(scene) == {}
-        assert proposal(scene)["state"] == "PendingProposal"
-        assert (lost in proposal(scene)["message"], proposal(scene)["moves"]) == (True, [])
-        assert command(scene)[0] == "False"
-        assert sorted(reason for reason, _ in scene.events()) == ["PendingProposal", "ProposalReady", "Refused"]
+        assert moved(env) == {}
+        assert proposal(env)["state"] == "PendingProposal"
+        assert (lost in proposal(env)["message"], proposal(env)["moves"]) == (True, [])
+        assert command(env)[0] == "False"
+        assert sorted(reason for reason, _ in env.events()) == ["PendingProposal", "ProposalReady", "Refused"]
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
 # -- what people ask for --
 
 
-def test_refresh_replaces_the_proposal_by_one_of_what_is_seen_now(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first = await offered(scene)
+def test_refresh_replaces_the_proposal_by_one_of_what_is_seen_now(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
 
-        ask(scene, "refresh")
-        await scene.reconcile(after=2)
-        assert proposal(scene)["state"] == "PendingProposal"
-        await scene.reconcile(after=1)
+        ask(env, "refresh")
+        await env.reconcile(after=2)
+        assert proposal(env)["state"] == "PendingProposal"
+        await env.reconcile(after=1)
 
-        assert annotations(scene) == {}
-        assert proposal(scene)["state"] == "ProposalReady"
-        assert proposal(scene)["id"] != first["id"]
+        assert annotations(env) == {}
+        assert proposal(env)["state"] == "ProposalReady"
+        assert proposal(env)["id"] != first["id"]
 
-    play(HOT, story, **APPROVE)
-
-
-def test_stop_withdraws_a_waiting_proposal_until_another_client_refreshes(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        first = await offered(scene)
-
-        ask(scene, "stop")
-        await scene.reconcile(after=2)
-        await scene.cycle()
-        assert (proposal(scene)["state"], proposal(scene)["total"]) == ("Stopped", 0)
-
-        ask(scene, "approve", first["id"])
-        await scene.reconcile(after=2)
-        assert command(scene)[0] == "False"
-        assert moved(scene) == {}
-
-        ask(scene, "refresh")
-        await scene.reconcile(after=2)
-        await scene.reconcile(after=2)
-        assert proposal(scene)["state"] == "ProposalReady"
-
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
-def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await approved(scene)
-        assert len(moved(scene)) == 1 < found["total"]
+def test_stop_withdraws_a_waiting_proposal_until_another_client_refreshes(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
 
-        ask(scene, "stop")
-        await scene.reconcile(after=2)
-        assert proposal(scene)["state"] == "Stopped"
-        assert (progress(scene)["inFlight"], progress(scene).get("finishedAt")) == (1, None)
+        ask(env, "stop")
+        await env.reconcile(after=2)
+        await env.cycle()
+        assert (proposal(env)["state"], proposal(env)["total"]) == ("Stopped", 0)
 
-        await scene.land()
-        await scene.reconcile(after=2)
-        await scene.reconcile(after=2)
+        ask(env, "approve", first["id"])
+        await env.reconcile(after=2)
+        assert command(env)[0] == "False"
+        assert moved(env) == {}
 
-        assert len(moved(scene)) == 1
-        assert scene.owners() == scene.desired_owners()
-        shown = progress(scene)
+        ask(env, "refresh")
+        await env.reconcile(after=2)
+        await env.reconcile(after=2)
+        assert proposal(env)["state"] == "ProposalReady"
+
+    run_policy(HOT, scenario, **APPROVE)
+
+
+def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        assert len(moved(env)) == 1 < found["total"]
+
+        ask(env, "stop")
+        await env.reconcile(after=2)
+        assert proposal(env)["state"] == "Stopped"
+        assert (progress(env)["inFlight"], progress(env).get("finishedAt")) == (1, None)
+
+        await env.land()
+        await env.reconcile(after=2)
+        await env.reconcile(after=2)
+
+        assert len(moved(env)) == 1
+        assert env.owners() == env.desired_owners()
+        shown = progress(env)
         assert (shown["landed"], shown["failed"], shown["inFlight"], shown["total"]) == (1, 0, 0, found["total"])
         assert shown["finishedAt"]
-        assert proposal(scene)["state"] == "Stopped"
+        assert proposal(env)["state"] == "Stopped"
 
-    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
 
 
 @pytest.mark.parametrize(
@@ -183,74 +183,74 @@ def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(pl
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_a_command_that_cannot_be_taken_is_refused_with_what_to_do(
-    spec: dict[str, Any], word: str, pinned: str | None, complaint: str, play: Play
+    spec: dict[str, Any], word: str, pinned: str | None, complaint: str, run_policy: RunPolicy
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        ask(scene, word, pinned)
-        await scene.reconcile(after=2)
+        ask(env, word, pinned)
+        await env.reconcile(after=2)
 
-        assert moved(scene) == {}
-        assert annotations(scene) == {}
-        assert command(scene)[0] == "False"
-        assert complaint in command(scene)[1]
-        assert [note for reason, note in scene.events() if reason == "Refused"] == [command(scene)[1]]
+        assert moved(env) == {}
+        assert annotations(env) == {}
+        assert command(env)[0] == "False"
+        assert complaint in command(env)[1]
+        assert [note for reason, note in env.events() if reason == "Refused"] == [command(env)[1]]
 
-    play(HOT, story, **spec)
-
-
-def test_what_became_of_a_command_is_shown_for_an_hour_from_each_command_on(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await offered(scene)
-        ask(scene, "approved")
-        await scene.reconcile(after=1)
-        ask(scene, "rebalance")
-        await scene.reconcile(after=3000)
-        assert command(scene)[0] == "False"
-        await scene.reconcile(after=3500)
-        assert "is 'rebalance'" in command(scene)[1], "the second one is not an hour ago"
-
-        await scene.reconcile(after=200)
-        assert scene.condition("CommandTaken") == ("", "")
-
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **spec)
 
 
-def test_a_paused_policy_takes_no_approval_and_holds_what_was_approved(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await approved(scene)
-        scene.edit(paused=True)
-        await scene.land()
+def test_what_became_of_a_command_is_shown_for_an_hour_from_each_command_on(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await offered(env)
+        ask(env, "approved")
+        await env.reconcile(after=1)
+        ask(env, "rebalance")
+        await env.reconcile(after=3000)
+        assert command(env)[0] == "False"
+        await env.reconcile(after=3500)
+        assert "is 'rebalance'" in command(env)[1], "the second one is not an hour ago"
 
-        await scene.reconcile(after=2)
-        assert len(moved(scene)) == 1 < found["total"]
-        assert proposal(scene)["state"] == "Rebalancing"
+        await env.reconcile(after=200)
+        assert env.condition("CommandTaken") == ("", "")
 
-        scene.edit(paused=False)
-        await scene.reconcile(after=2)
-        assert len(moved(scene)) == 2
-
-    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
-def test_leaving_the_mode_ends_what_was_approved_as_stop_does(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await approved(scene)
+def test_a_paused_policy_takes_no_approval_and_holds_what_was_approved(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        env.edit(paused=True)
+        await env.land()
 
-        scene.edit(mode="DryRun")
-        await scene.land()
-        await scene.reconcile(after=2)
-        await scene.cycle()
+        await env.reconcile(after=2)
+        assert len(moved(env)) == 1 < found["total"]
+        assert proposal(env)["state"] == "Rebalancing"
 
-        assert len(moved(scene)) == 1
-        assert progress(scene)["finishedAt"]
-        shown = proposal(scene)
+        env.edit(paused=False)
+        await env.reconcile(after=2)
+        assert len(moved(env)) == 2
+
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+def test_leaving_the_mode_ends_what_was_approved_as_stop_does(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await approved(env)
+
+        env.edit(mode="DryRun")
+        await env.land()
+        await env.reconcile(after=2)
+        await env.cycle()
+
+        assert len(moved(env)) == 1
+        assert progress(env)["finishedAt"]
+        shown = proposal(env)
         assert {"state", "id", "expiresAt"}.isdisjoint(shown)
-        assert scene.condition("ProposalReady") == scene.condition("Rebalancing") == ("", "")
+        assert env.condition("ProposalReady") == env.condition("Rebalancing") == ("", "")
 
-        scene.edit(mode="Approve")
-        await scene.reconcile(after=2)
-        assert proposal(scene)["state"] == "ProposalReady"
+        env.edit(mode="Approve")
+        await env.reconcile(after=2)
+        assert proposal(env)["state"] == "ProposalReady"
 
-    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)

@@ -21,7 +21,7 @@ from approve_mode import (
 from declarative_splits import splits
 from faulty_api import until
 from plan_clusters import HOT
-from policy_scene import Play, PolicyScene, eager
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 
 pytestmark = pytest.mark.apiserver
 
@@ -35,77 +35,79 @@ NAMESPACE_CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-async def blocked_by(scene: PolicyScene, move: dict[str, str], how: str) -> None:
-    """Somebody changes what `move` rests on."""
-    path = scene.path("bundles", move["bundle"])
+async def blocked_by(env: PolicyEnvironment, move: dict[str, str], how: str) -> None:
+    """Another client changes what `move` rests on."""
+    path = env.path("bundles", move["bundle"])
     if how == "Pinned":
-        scene.rest.patch(path, {"spec": {"pinned": True}})
+        env.rest.patch(path, {"spec": {"pinned": True}})
     elif how == "Deleted":
-        scene.rest.delete(path)
+        env.rest.delete(path)
     elif how == "InFlight":
-        scene.give(move["bundle"], "b" if move["destination"] == "c" else "c")
+        env.give(move["bundle"], "b" if move["destination"] == "c" else "c")
     elif how in NAMESPACE_CHANGES:
-        space = scene.bundles()[move["bundle"]]["spec"]["topicNamespace"]
-        spaces = scene.context.stores.topic_namespaces.items
+        space = env.bundles()[move["bundle"]]["spec"]["topicNamespace"]
+        spaces = env.cluster.stores.topic_namespaces.items
         before = spaces[space].policy
-        scene.rest.patch(scene.path("topicnamespaces", space), {"spec": NAMESPACE_CHANGES[how]})
+        env.rest.patch(env.path("topicnamespaces", space), {"spec": NAMESPACE_CHANGES[how]})
         await until("the store shows it", lambda: spaces[space].policy != before)
     elif how == "NotReady":
-        scene.rest.patch(scene.path("brokers", move["destination"], "status"), {"status": {"ready": False}})
+        env.rest.patch(env.path("brokers", move["destination"], "status"), {"status": {"ready": False}})
 
 
 @pytest.mark.parametrize(("how", "reason"), [("Pinned", "Pinned"), ("Deleted", "Conflict"), ("InFlight", "InFlight")])
-def test_a_bundle_that_changed_meanwhile_costs_its_own_move_alone(how: str, reason: str, play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
+def test_a_bundle_that_changed_meanwhile_costs_its_own_move_alone(how: str, reason: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
         first, *others = found["moves"]
-        await blocked_by(scene, first, how)
-        ask(scene, "approve", found["id"])
+        await blocked_by(env, first, how)
+        ask(env, "approve", found["id"])
 
-        await scene.reconcile(after=2)
-        await scene.land()
-        await scene.reconcile(after=2)
+        await env.reconcile(after=2)
+        await env.land()
+        await env.reconcile(after=2)
 
-        assert {name: owner for name, owner in moved(scene).items() if name != first["bundle"]} == {
+        assert {name: owner for name, owner in moved(env).items() if name != first["bundle"]} == {
             move["bundle"]: move["destination"] for move in others
         }
-        [failure] = progress(scene)["failures"]
+        [failure] = progress(env)["failures"]
         assert (failure["bundle"], failure["reason"]) == (first["bundle"], reason)
-        assert (proposal(scene)["state"], progress(scene)["percent"]) == ("NotReady", 100)
-        assert [note for r, note in scene.events() if r == reason and first["bundle"] in note and "not moved" in note]
+        assert (proposal(env)["state"], progress(env)["percent"]) == ("NotReady", 100)
+        assert [note for r, note in env.events() if r == reason and first["bundle"] in note and "not moved" in note]
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
-def test_a_bundle_that_a_person_moved_and_that_landed_there_is_left_there(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
+def test_a_bundle_that_a_person_moved_and_that_landed_there_is_left_there(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
         first = found["moves"][0]
         elsewhere = "b" if first["destination"] == "c" else "c"
-        scene.give(first["bundle"], elsewhere)
-        await scene.land()
-        ask(scene, "approve", found["id"])
+        env.give(first["bundle"], elsewhere)
+        await env.land()
+        ask(env, "approve", found["id"])
 
-        await scene.reconcile(after=2)
-        await scene.reconcile(after=2)
+        await env.reconcile(after=2)
+        await env.reconcile(after=2)
 
-        assert scene.desired_owners()[first["bundle"]] == elsewhere
-        [failure] = progress(scene)["failures"]
+        assert env.desired_owners()[first["bundle"]] == elsewhere
+        [failure] = progress(env)["failures"]
         assert failure["reason"] == "Conflict"
         assert f"it is on {elsewhere} now, and not on a any more" in failure["detail"]
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
 @pytest.mark.parametrize(
     ("how", "reason"), [("Unbalanced", "Excluded"), ("Isolated", "Isolation"), ("NotReady", "NotReady")]
 )
-def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(how: str, reason: str, play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await approved(scene)
-        [(written, _)] = moved(scene).items()
-        await scene.land()
-        await blocked_by(scene, found["moves"][1], how)
+def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(
+    how: str, reason: str, run_policy: RunPolicy
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        [(written, _)] = moved(env).items()
+        await env.land()
+        await blocked_by(env, found["moves"][1], how)
         refused = {
             m["bundle"]
             for m in found["moves"]
@@ -113,111 +115,109 @@ def test_what_changes_in_the_middle_refuses_the_moves_that_are_left(how: str, re
         }
 
         for _ in found["moves"]:
-            await scene.reconcile(after=2)
-            await scene.land()
-        await scene.reconcile(after=2)
+            await env.reconcile(after=2)
+            await env.land()
+        await env.reconcile(after=2)
 
-        failures = progress(scene)["failures"]
+        failures = progress(env)["failures"]
         assert {failure["reason"] for failure in failures} == {reason}
         assert {failure["bundle"] for failure in failures} == refused - {written}
-        assert any(reason == "NotReady" and found["id"] in note for reason, note in scene.events())
-        assert set(moved(scene)) == {m["bundle"] for m in found["moves"]} - (refused - {written})
+        assert any(reason == "NotReady" and found["id"] in note for reason, note in env.events())
+        assert set(moved(env)) == {m["bundle"] for m in found["moves"]} - (refused - {written})
 
-    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
 
 
-def test_the_hours_moves_are_counted_while_a_proposal_is_carried_out(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
-        scene.edit(mode="Auto")  # a person is impatient, and turns back
-        await scene.reconcile(after=2)
-        spent = len(moved(scene))
+def test_the_hours_moves_are_counted_while_a_proposal_is_carried_out(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
+        env.edit(mode="Auto")  # a person is impatient, and turns back
+        await env.reconcile(after=2)
+        spent = len(moved(env))
         assert spent == found["total"] == 2
-        await scene.land()
-        scene.edit(mode="Approve")
+        await env.land()
+        env.edit(mode="Approve")
 
-        await scene.reconcile(after=2)
+        await env.reconcile(after=2)
 
-        assert proposal(scene)["state"] == "PendingProposal"
-        assert scene.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+        assert proposal(env)["state"] == "PendingProposal"
+        assert env.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
 
-    play(HOT, story, **eager(maxMovesPerHour=2, coolDown="1s") | APPROVE)
+    run_policy(HOT, scenario, **eager(maxMovesPerHour=2, coolDown="1s") | APPROVE)
 
 
-def test_a_move_that_no_broker_confirms_is_withdrawn_and_counts_as_failed(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await approved(scene)
-        assert len(moved(scene)) == found["total"] == 1
+def test_a_move_that_no_broker_confirms_is_withdrawn_and_counts_as_failed(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        assert len(moved(env)) == found["total"] == 1
 
-        await scene.reconcile(after=31)
-        await scene.land()
-        await scene.reconcile(after=2)
+        await env.reconcile(after=31)
+        await env.land()
+        await env.reconcile(after=2)
 
-        assert moved(scene) == {}
-        [failure] = progress(scene)["failures"]
+        assert moved(env) == {}
+        [failure] = progress(env)["failures"]
         assert failure["reason"] == "TimedOut"
-        assert proposal(scene)["state"] == "NotReady"
+        assert proposal(env)["state"] == "NotReady"
 
-    play(HOT, story, **eager(maxMovesPerCycle=1, moveTimeout="30s") | APPROVE)
+    run_policy(HOT, scenario, **eager(maxMovesPerCycle=1, moveTimeout="30s") | APPROVE)
 
 
 # -- the operator dies --
 
 
-def test_a_waiting_proposal_survives_the_operator(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
+def test_a_waiting_proposal_survives_the_operator(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
 
-        scene.restart()
-        await scene.reconcile(after=2)
-        assert proposal(scene) == found
+        env.restart()
+        await env.reconcile(after=2)
+        assert proposal(env) == found
 
-        ask(scene, "approve", found["id"])
-        await scene.reconcile(after=2)
-        assert moved(scene) == destinations(found)
+        ask(env, "approve", found["id"])
+        await env.reconcile(after=2)
+        assert moved(env) == destinations(found)
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
-def test_an_execution_goes_on_where_the_operator_died(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await approved(scene)
-        await scene.land()
+def test_an_execution_goes_on_where_the_operator_died(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        await env.land()
 
         for _ in range(found["total"]):
-            scene.restart()
-            await scene.reconcile(after=2)
-            await scene.land()
-        scene.restart()
-        await scene.reconcile(after=2)
+            env.restart()
+            await env.reconcile(after=2)
+            await env.land()
+        env.restart()
+        await env.reconcile(after=2)
 
-        assert moved(scene) == destinations(found)
-        assert (progress(scene)["landed"], progress(scene)["failed"]) == (found["total"], 0)
-        assert any(reason == "Ready" and found["id"] in note for reason, note in scene.events())
-        written = [
-            b["metadata"]["generation"] for b in scene.bundles().values() if b["metadata"]["name"] in moved(scene)
-        ]
+        assert moved(env) == destinations(found)
+        assert (progress(env)["landed"], progress(env)["failed"]) == (found["total"], 0)
+        assert any(reason == "Ready" and found["id"] in note for reason, note in env.events())
+        written = [b["metadata"]["generation"] for b in env.bundles().values() if b["metadata"]["name"] in moved(env)]
         assert set(written) == {2}, "no move was written twice"
 
-    play(HOT, story, **eager(maxMovesInFlight=1) | APPROVE)
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
 
 
-def test_a_move_that_was_written_and_not_noted_is_not_written_again(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
+def test_a_move_that_was_written_and_not_noted_is_not_written_again(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
         for move in found["moves"]:  # as the operator does, which dies before it stores that
-            scene.give(move["bundle"], move["destination"])
-        ask(scene, "approve", found["id"])
+            env.give(move["bundle"], move["destination"])
+        ask(env, "approve", found["id"])
 
-        scene.restart()
-        await scene.reconcile(after=2)
-        await scene.land()
-        await scene.reconcile(after=2)
+        env.restart()
+        await env.reconcile(after=2)
+        await env.land()
+        await env.reconcile(after=2)
 
-        assert proposal(scene)["state"] == "Ready"
-        assert {b["metadata"]["generation"] for b in scene.bundles().values()} == {1, 2}
+        assert proposal(env)["state"] == "Ready"
+        assert {b["metadata"]["generation"] for b in env.bundles().values()} == {1, 2}
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
 @pytest.mark.parametrize(
@@ -229,53 +229,55 @@ def test_a_move_that_was_written_and_not_noted_is_not_written_again(play: Play) 
     ],
     ids=["no gzip", "no proposal", "no state"],
 )
-def test_a_proposal_that_another_client_spoilt_is_begun_again_and_reported(spoilt: dict[str, Any], play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await offered(scene)
-        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-proposal-main"
-        scene.rest.patch(path, spoilt)
+def test_a_proposal_that_another_client_spoilt_is_begun_again_and_reported(
+    spoilt: dict[str, Any], run_policy: RunPolicy
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await offered(env)
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-proposal-main"
+        env.rest.patch(path, spoilt)
 
-        scene.restart()
-        await scene.cycle()
+        env.restart()
+        await env.cycle()
 
-        assert proposal(scene)["state"] == "ProposalReady"
-        assert any("begins without a proposal" in note for reason, note in scene.events() if reason == "InternalError")
+        assert proposal(env)["state"] == "ProposalReady"
+        assert any("begins without a proposal" in note for reason, note in env.events() if reason == "InternalError")
 
-    play(HOT, story, **APPROVE)
+    run_policy(HOT, scenario, **APPROVE)
 
 
 # -- splits --
 
 
-def test_splits_are_offered_and_asked_for_once_approved(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
+def test_splits_are_offered_and_asked_for_once_approved(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
         assert (found["total"], found["totalSplits"]) == (0, 1)
         [shown] = found["splits"]
-        assert splits(scene) == {}
+        assert splits(env) == {}
 
-        ask(scene, "approve", found["id"])
-        await scene.reconcile(after=2)
+        ask(env, "approve", found["id"])
+        await env.reconcile(after=2)
 
-        [made] = splits(scene).values()
+        [made] = splits(env).values()
         assert made["spec"]["bundle"] == shown["bundle"]
         assert made["spec"]["boundaries"] == shown["boundaries"]
-        assert (progress(scene)["landed"], proposal(scene)["state"]) == (1, "Ready")
+        assert (progress(env)["landed"], proposal(env)["state"]) == (1, "Ready")
 
-    play(LARGE, story, **APPROVE, **DIVIDING)
+    run_policy(LARGE, scenario, **APPROVE, **DIVIDING)
 
 
-def test_a_split_of_a_bundle_that_moved_meanwhile_is_not_asked_for(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        found = await offered(scene)
-        scene.give(found["splits"][0]["bundle"], "b")
-        await scene.land()
+def test_a_split_of_a_bundle_that_moved_meanwhile_is_not_asked_for(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
+        env.give(found["splits"][0]["bundle"], "b")
+        await env.land()
 
-        ask(scene, "approve", found["id"])
-        await scene.reconcile(after=2)
+        ask(env, "approve", found["id"])
+        await env.reconcile(after=2)
 
-        assert splits(scene) == {}
-        [failure] = progress(scene)["failures"]
+        assert splits(env) == {}
+        [failure] = progress(env)["failures"]
         assert (failure["reason"], failure["bundle"]) == ("Conflict", found["splits"][0]["bundle"])
 
-    play(LARGE, story, **APPROVE, **DIVIDING)
+    run_policy(LARGE, scenario, **APPROVE, **DIVIDING)

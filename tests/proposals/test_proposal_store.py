@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from records import bundle, wished
+from records import bundle, moving_bundle
 from trimtab_operator.kube.config_map_store import UnreadableContentError, packed
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.proposals.model import Proposal, cost
@@ -143,8 +143,8 @@ def test_a_written_move_lands_when_its_destination_confirms_it() -> None:
     name, begun = proposal(*MOVES).names[0], execution()
     begun.wrote(0, "7")
 
-    assert not begun.follow({name: bundle(name, "a", resource_version="7")}), "the store has not seen the wish yet"
-    assert not begun.follow({name: wished(name, "a", "b", resource_version="8")})
+    assert not begun.follow({name: bundle(name, "a", resource_version="7")}), "not in the store yet"
+    assert not begun.follow({name: moving_bundle(name, "a", "b", resource_version="8")})
     assert begun.follow({name: bundle(name, "b", resource_version="9")})
     assert begun.counts[Mark.LANDED] == 1
 
@@ -155,9 +155,9 @@ def test_a_written_move_lands_when_its_destination_confirms_it() -> None:
         (None, Reason.CONFLICT),
         (bundle(owner="a", reason="TimedOut", resource_version="9"), Reason.TIMED_OUT),
         (bundle(owner="a", reason="BrokerLost", resource_version="9"), Reason.BROKER_LOST),
-        (wished(destination="c", resource_version="9"), Reason.SUPERSEDED),
+        (moving_bundle(destination="c", resource_version="9"), Reason.SUPERSEDED),
     ],
-    ids=["deleted", "withdrawn", "broker lost", "wished elsewhere"],
+    ids=["deleted", "withdrawn", "broker lost", "another desired owner"],
 )
 def test_a_written_move_that_ends_elsewhere_has_failed(found: object, reason: Reason) -> None:
     begun = execution()

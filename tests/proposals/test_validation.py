@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manifests import policy
-from records import broker, bundle, topic_namespace, wished
+from records import broker, bundle, moving_bundle, topic_namespace
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.proposals.executor import Executor, ValidationContext, obstacle
 from trimtab_operator.proposals.model import Cost, Proposal
@@ -36,7 +36,7 @@ class Records:
         self.topic_namespaces = type("Spaces", (), {"items": {"t-n": space} if space else {}})
 
 
-def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: Any) -> ValidationContext:  # noqa: B008  immutable
+def env(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: Any) -> ValidationContext:  # noqa: B008  immutable
     """Bundle `b` as `found`, on brokers x, y and z that are ready unless said otherwise."""
     records: Any = Records(found, space or topic_namespace())
     there = {name: broker(name) for name in "xyz"} | brokers
@@ -45,20 +45,20 @@ def scene(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: A
 
 @pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.ROLLING_OUT])
 def test_what_flapped_still_leaves_a_broker_that_is_to_be_empty(reason: Reason) -> None:
-    assert obstacle(replace(MOVE, reason=reason), "b", replace(scene(), quarantine={"b": 0.0})) is None
+    assert obstacle(replace(MOVE, reason=reason), "b", replace(env(), quarantine={"b": 0.0})) is None
 
 
 def test_a_bundle_that_must_stay_may_be_split_where_it_is() -> None:
     stay = replace(MOVE, destination=MOVE.source)
 
-    assert obstacle(stay, "b", scene(space=topic_namespace(policy=NamespacePolicy(unload=False)))) is None
+    assert obstacle(stay, "b", env(space=topic_namespace(policy=NamespacePolicy(unload=False)))) is None
 
 
 def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     moves = tuple(replace(MOVE, bundle=f"t/n/{row}") for row in range(1000))
     names = tuple("b" for _ in moves)
     offered = Proposal("p", 1, 0.0, 1.0, moves, (), names, ("x", "y"), (), (), Cost(0, 0))
-    context: Any = scene().context
+    context: Any = env().cluster
     context.now, context.brokers_of = lambda: 0.0, lambda _: {name: broker(name, ready=False) for name in "xyz"}
     context.departures = lambda _: Departures()
     run = PolicyRun(SETTINGS, DryRunActuator(), StaticSource(cluster()), PolicyState())
@@ -76,36 +76,36 @@ def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
 
 
 IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
-    "the bundle is gone": (scene(None), Reason.CONFLICT, "deleted"),
-    "it is elsewhere": (scene(bundle(owner="z")), Reason.CONFLICT, "it is on z now, and not on x any more"),
-    "nobody has it": (scene(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
-    "it is on its way elsewhere": (scene(wished(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
-    "it is pinned": (scene(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
-    "it is divided": (scene(bundle(state="Splitting")), Reason.SPLITTING, "being split"),
-    "it flapped": (replace(scene(), quarantine={"b": 0.0}), Reason.QUARANTINED, "is quarantined"),
+    "the bundle is gone": (env(None), Reason.CONFLICT, "deleted"),
+    "it is elsewhere": (env(bundle(owner="z")), Reason.CONFLICT, "it is on z now, and not on x any more"),
+    "no owner": (env(bundle(owner="", serving="")), Reason.CONFLICT, "it is on no broker now"),
+    "it is on its way elsewhere": (env(moving_bundle(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
+    "it is pinned": (env(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
+    "it is divided": (env(bundle(state="Splitting")), Reason.SPLITTING, "being split"),
+    "it flapped": (replace(env(), quarantine={"b": 0.0}), Reason.QUARANTINED, "is quarantined"),
     "its namespace stays": (
-        scene(space=topic_namespace(policy=NamespacePolicy(unload=False))),
+        env(space=topic_namespace(policy=NamespacePolicy(unload=False))),
         Reason.EXCLUDED,
         "TopicNamespace t-n has balanced: false",
     ),
     "its namespace is for others": (
-        scene(space=topic_namespace(policy=NamespacePolicy(Isolation(("x",), ("z",))))),
+        env(space=topic_namespace(policy=NamespacePolicy(Isolation(("x",), ("z",))))),
         Reason.ISOLATION,
         "names other brokers",
     ),
     "the source is another policy's": (
-        scene(x=None),
+        env(x=None),
         Reason.UNKNOWN_BROKER,
         "broker x is gone, or no longer selected by the policy",
     ),
-    "the destination is gone": (scene(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
-    "the destination is down": (scene(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
-    "the destination is closed": (scene(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
-    "the destination's node is cordoned": (replace(scene(), closed={"y"}), Reason.UNSCHEDULABLE, "its node takes no"),
-    "the destination is not believed": (replace(scene(), trusted={"y": False}), Reason.UNTRUSTED, "are not trusted"),
-    "the hour is spent": (scene(moved=200), Reason.HOUR_CAP, "limits.maxMovesPerHour is 200"),
+    "the destination is gone": (env(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
+    "the destination is down": (env(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
+    "the destination is closed": (env(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
+    "the destination's node is cordoned": (replace(env(), closed={"y"}), Reason.UNSCHEDULABLE, "its node takes no"),
+    "the destination is not believed": (replace(env(), trusted={"y": False}), Reason.UNTRUSTED, "are not trusted"),
+    "the hour is spent": (env(moved=200), Reason.HOUR_CAP, "limits.maxMovesPerHour is 200"),
     "too many brokers are down": (
-        scene(x=broker("x", ready=False), z=broker("z", ready=False)),
+        env(x=broker("x", ready=False), z=broker("z", ready=False)),
         Reason.MASS_FAILURE,
         "2 of 3 brokers are not ready",
     ),
@@ -125,11 +125,11 @@ def test_a_move_is_refused_with_what_stands_in_its_way(case: str) -> None:
 @pytest.mark.parametrize(
     "seen",
     [
-        scene(),
-        scene(moved=199),
-        scene(z=broker("z", ready=False)),
-        replace(scene(), trusted={"x": False, "y": True}),
-        scene(space=topic_namespace(policy=NamespacePolicy(Isolation(("z",), ("y",))))),
+        env(),
+        env(moved=199),
+        env(z=broker("z", ready=False)),
+        replace(env(), trusted={"x": False, "y": True}),
+        env(space=topic_namespace(policy=NamespacePolicy(Isolation(("z",), ("y",))))),
     ],
     ids=["as planned", "one left this hour", "another is down", "its source is not believed", "y is secondary"],
 )
@@ -138,4 +138,4 @@ def test_a_move_that_nothing_stands_in_the_way_of_is_made(seen: ValidationContex
 
 
 def test_a_bundle_without_owner_may_be_given_to_the_one_that_was_shown() -> None:
-    assert obstacle(replace(MOVE, source=""), "b", scene(bundle(owner="", serving=""))) is None
+    assert obstacle(replace(MOVE, source=""), "b", env(bundle(owner="", serving=""))) is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from faulty_api import until
-from policy_scene import PolicyScene, played, refit
+from policy_environment import PolicyEnvironment, refit, run_scenario
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
@@ -35,12 +35,12 @@ TOKEN = {"token": {"secret": "pulsar", "key": "token"}}
 class Running:
     """A bridge before a fake cluster; `opened` counts how often its parts were made, `calls` what they wrote."""
 
-    def __init__(self, scene: PolicyScene, fake: FakePulsar) -> None:
-        self.scene, self.fake, self.opened, self.ended = scene, fake, 0, 0
-        self.context, self.link = scene.context, scene.context.link
-        refit(self.context, clock=time.monotonic, now=time.time)
-        refit(self.context, urls=AllowedUrls.of(["127.0.0.1"]))
-        self.bridge = Bridge(self.context, Fence(), self._parts)
+    def __init__(self, env: PolicyEnvironment, fake: FakePulsar) -> None:
+        self.env, self.fake, self.opened, self.ended = env, fake, 0, 0
+        self.cluster, self.link = env.cluster, env.cluster.link
+        refit(self.cluster, clock=time.monotonic, now=time.time)
+        refit(self.cluster, urls=AllowedUrls.of(["127.0.0.1"]))
+        self.bridge = Bridge(self.cluster, Fence(), self._parts)
 
     def _parts(self, _context: ClusterState, _admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
         self.opened += 1
@@ -54,23 +54,23 @@ class Running:
 
     def take(self) -> None:
         """What the policy's loop does with the policy as it is now."""
-        settings = Settings.of(self.scene.policy())
-        self.context.policies.claims["main"], self.context.policies.settings["main"] = settings.claim, settings
+        settings = Settings.of(self.env.policy())
+        self.cluster.policies.claims["main"], self.cluster.policies.settings["main"] = settings.claim, settings
 
     def name(self, **pulsar: Any) -> None:
         """Have the policy name the cluster so."""
-        self.scene.edit(actuator="Pulsar", pulsar={"adminUrl": self.fake.url, "timeout": "1s", **pulsar})
+        self.env.edit(actuator="Pulsar", pulsar={"adminUrl": self.fake.url, "timeout": "1s", **pulsar})
         self.take()
 
     def put(self, token: str, released: str = "true") -> None:
         """Create the Secret, or replace what it holds."""
-        path = f"/api/v1/namespaces/{self.scene.namespace}/secrets"
+        path = f"/api/v1/namespaces/{self.env.namespace}/secrets"
         meta = {"name": "pulsar", "labels": {"trimtab.dev/credentials": released}}
         body = {"metadata": meta, "data": {"token": base64.b64encode(token.encode()).decode()}}
-        if any(item["metadata"]["name"] == "pulsar" for item in self.scene.rest.get(path)["items"]):
-            self.scene.rest.patch(f"{path}/pulsar", body)
+        if any(item["metadata"]["name"] == "pulsar" for item in self.env.rest.get(path)["items"]):
+            self.env.rest.patch(f"{path}/pulsar", body)
         else:
-            self.scene.rest.create(path, {"apiVersion": "v1", "kind": "Secret", **body})
+            self.env.rest.create(path, {"apiVersion": "v1", "kind": "Secret", **body})
 
     async def problem(self, words: str) -> None:
         await until(f"the link says {words!r}", lambda: words in self.link.problem)
@@ -79,13 +79,13 @@ class Running:
         await until("the link is fine", lambda: self.link.spec is not None and not self.link.problem)
 
 
-Story = Callable[[Running], Awaitable[None]]
+Scenario = Callable[[Running], Awaitable[None]]
 Run = Callable[..., None]
 
 
 @pytest.fixture
 def run(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Plays a story with a bridge that runs, in shortened times."""
+    """Runs a scenario with a bridge that runs, in shortened times."""
     for name, seconds in (
         ("SPEC_INTERVAL", 0.05),
         ("PROBE_INTERVAL", 0.2),
@@ -94,52 +94,52 @@ def run(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.Mon
     ):
         monkeypatch.setattr(connection, name, seconds)
 
-    def play(story: Story, **fake: Any) -> None:
-        async def whole(scene: PolicyScene) -> None:
+    def run_policy(scenario: Scenario, **fake: Any) -> None:
+        async def whole(env: PolicyEnvironment) -> None:
             async with FakePulsar(**fake) as pulsar:
-                found = Running(scene, pulsar)
+                found = Running(env, pulsar)
                 task = asyncio.create_task(found.bridge.run())
                 try:
-                    await story(found)
+                    await scenario(found)
                 finally:
                     await ended(task)
 
-        played(trimtab_crds, kube_namespace, LOAD, whole)
+        run_scenario(trimtab_crds, kube_namespace, LOAD, whole)
 
-    return play
+    return run_policy
 
 
 @pytest.mark.apiserver
 def test_the_client_opens_when_a_policy_names_a_cluster_and_closes_when_none_does(run: Run) -> None:
-    async def story(r: Running) -> None:
+    async def scenario(r: Running) -> None:
         await asyncio.sleep(0.2)
         assert (r.link.spec, r.bridge.admin, r.opened) == (None, None, 0)
         r.name()
         await r.answers()
         assert (r.opened, r.link.policy) == (1, "main")
         r.link.ids = {"a": r.fake.ids[0]}
-        r.context.leave("main")
+        r.cluster.leave("main")
         await until("it is closed", lambda: r.bridge.admin is None)
         assert (r.link.spec, r.link.ids, r.ended) == (None, None, 1)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.apiserver
 def test_a_changed_policy_opens_the_client_again(run: Run) -> None:
-    async def story(r: Running) -> None:
+    async def scenario(r: Running) -> None:
         r.name()
         await r.answers()
         r.name(requestsPerSecond=7)
-        await until("it is opened anew", lambda: r.opened == 2)
+        await until("it is opened again", lambda: r.opened == 2)
         assert r.ended == 1
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.apiserver
 def test_a_cluster_that_does_not_answer_is_reported_and_asked_again(run: Run) -> None:
-    async def story(r: Running) -> None:
+    async def scenario(r: Running) -> None:
         r.fake.deaf |= set(r.fake.ids)
         r.name()
         await r.problem("no answer within 1 s")
@@ -147,23 +147,23 @@ def test_a_cluster_that_does_not_answer_is_reported_and_asked_again(run: Run) ->
         await r.answers()
         assert r.opened == 1, "the same client goes on"
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.apiserver
 def test_a_url_that_is_not_allowed_is_reported_and_no_secret_is_read(run: Run) -> None:
-    async def story(r: Running) -> None:
-        refit(r.context, urls=AllowedUrls.of([]))
+    async def scenario(r: Running) -> None:
+        refit(r.cluster, urls=AllowedUrls.of([]))
         r.name(auth=TOKEN)
         await r.problem("--allow-url 127.0.0.1")
         assert r.fake.requests == []
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.apiserver
 def test_a_new_token_in_the_secret_counts_without_an_edit(run: Run) -> None:
-    async def story(r: Running) -> None:
+    async def scenario(r: Running) -> None:
         r.name(auth=TOKEN)
         await r.problem("spec.pulsar.auth.token: Secret pulsar does not exist")
         r.put("the old one")
@@ -175,12 +175,12 @@ def test_a_new_token_in_the_secret_counts_without_an_edit(run: Run) -> None:
         await r.problem("is not released for this")
         assert r.bridge.admin is None
 
-    run(story, token="the new one")
+    run(scenario, token="the new one")
 
 
 @pytest.mark.apiserver
 def test_a_secret_that_no_issuer_gives_is_reported_by_its_field(run: Run) -> None:
-    async def story(r: Running) -> None:
+    async def scenario(r: Running) -> None:
         where = {"secret": "pulsar", "key": "token"}
         r.put("schlüssel")
         r.name(auth={"oauth2": {"issuerUrl": r.fake.url, "clientId": where, "clientSecret": where}})
@@ -188,14 +188,14 @@ def test_a_secret_that_no_issuer_gives_is_reported_by_its_field(run: Run) -> Non
         assert "schlüssel" not in r.link.problem
         assert r.fake.requests == []
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.apiserver
 def test_whether_the_cluster_answers_is_read_again_after_a_defect(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(r: Running) -> None:
+    async def scenario(r: Running) -> None:
         r.name()
         await r.answers()
         with monkeypatch.context() as broken:
@@ -207,7 +207,7 @@ def test_whether_the_cluster_answers_is_read_again_after_a_defect(
     async def defect(_: HttpAdmin) -> frozenset[str]:
         raise KeyError("a defect")
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_where_and_by_whom_brokers_are_asked_is_known_only_while_a_policy_wants_
     found = context()
     statistics: Any = BrokerStatisticsController(found, Brokers(a=1.0, b=1.0))  # type: ignore[arg-type]
 
-    async def story() -> None:
+    async def scenario() -> None:
         running = asyncio.create_task(statistics.run())
         for asks in (False, True, False, True):
             found.policies.settings["main"] = SimpleNamespace(asks_brokers=asks)
@@ -86,4 +86,4 @@ def test_where_and_by_whom_brokers_are_asked_is_known_only_while_a_policy_wants_
         await asyncio.gather(running, return_exceptions=True)
         assert found.link.credentials == NO_CREDENTIALS
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from faulty_api import until
-from policy_scene import PolicyScene
+from policy_environment import PolicyEnvironment
 from trimtab_operator.kube.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, in_seconds
 from trimtab_operator.proposals.model import cost
 from trimtab_operator.pulsar.bridge import move_cost as measuring
@@ -127,15 +127,15 @@ class Brokers:
         return self.stats[name]
 
 
-def landing(scene: PolicyScene) -> Landing:
-    full = scene.load.bundles.names[0]
+def landing(env: PolicyEnvironment) -> Landing:
+    full = env.load.bundles.names[0]
     space = full.rpartition("/")[0].replace("/", "-")
-    return Landing(scene.names[full], space, full, "a", "b", NOW, NOW + 0.1, NOW + 0.2)
+    return Landing(env.names[full], space, full, "a", "b", NOW, NOW + 0.1, NOW + 0.2)
 
 
-def kept(scene: PolicyScene, space: str) -> list[Any]:
+def kept(env: PolicyEnvironment, space: str) -> list[Any]:
     """The moves that a TopicNamespace remembers."""
-    found: list[Any] = (scene.rest.get(space).get("status") or {}).get("moveCost", {}).get("latest", [])
+    found: list[Any] = (env.rest.get(space).get("status") or {}).get("moveCost", {}).get("latest", [])
     return found
 
 
@@ -146,32 +146,32 @@ def test_what_a_move_cost_is_written_to_its_namespace_and_offered_with_the_next_
     monkeypatch.setattr(measuring, "READ_AFTER", (0.0, 0.0))
     brokers: Any = Brokers({"persistent://t/n/x": topic([0.125], [0.25])})
 
-    async def story(scene: PolicyScene) -> None:
-        costs, found = MoveCostController(scene.context, brokers), landing(scene)
+    async def scenario(env: PolicyEnvironment) -> None:
+        costs, found = MoveCostController(env.cluster, brokers), landing(env)
         running = asyncio.create_task(costs.run())
-        space = scene.path("topicnamespaces", found.namespace)
+        space = env.path("topicnamespaces", found.namespace)
         for count in (1, 2):
             costs.landed(found)
-            await until("the status", lambda n=count: len(kept(scene, space)) == n)
+            await until("the status", lambda n=count: len(kept(env, space)) == n)
         brokers.stats = {}
         costs.landed(found)  # no broker answers, which does not stop the controller
         await until("a third look", lambda: len(brokers.asked) == 3)
         assert not running.done()
         running.cancel()
         known = {"median": 0.125, "longest": 0.125, "moves": 2}
-        assert scene.rest.get(space)["status"]["moveCost"]["publishGap"] == known
-        assert b"trimtab_move_interruption_seconds_count 2.0" in scene.context.metrics.text()
+        assert env.rest.get(space)["status"]["moveCost"]["publishGap"] == known
+        assert b"trimtab_move_interruption_seconds_count 2.0" in env.cluster.metrics.text()
 
-        assert scene.context.move_costs() is None
-        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
-        await scene.seen()
-        told = scene.context.move_costs()
+        assert env.cluster.move_costs() is None
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
+        await env.seen()
+        told = env.cluster.move_costs()
         assert told is not None
-        assert str(cost([found.full_name], scene.load, told)).endswith(
+        assert str(cost([found.full_name], env.load, told)).endswith(
             "publishers for about 0.12 s, 0.12 s the longest sampled"
         )
 
-    asyncio.run(asyncio.wait_for(PolicyScene(trimtab_crds, kube_namespace, LOAD).play(story, {}), 60))
+    asyncio.run(asyncio.wait_for(PolicyEnvironment(trimtab_crds, kube_namespace, LOAD).run_policy(scenario, {}), 60))
 
 
 def test_of_many_landings_only_some_are_measured() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faulty_api import until
-from policy_scene import PolicyScene, played
+from policy_environment import PolicyEnvironment, run_scenario
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
@@ -23,299 +23,297 @@ from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 pytestmark = pytest.mark.apiserver
 
 LOAD = cluster(bundles=2, a=0.5, b=0.5)
-Story = Callable[[PolicyScene, InMemoryPulsar, OwnBalancerController], Awaitable[None]]
+Scenario = Callable[[PolicyEnvironment, InMemoryPulsar, OwnBalancerController], Awaitable[None]]
 Steer = Callable[..., None]
 
 
 @pytest.fixture
 def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Steer:
-    """Plays a story with a wheel, for a policy of that mode that allows to switch off, or does not."""
+    """Runs a scenario with an `OwnBalancerController`, and a policy of that mode that may switch off, or may not."""
     monkeypatch.setattr(wheels, "TRY_AFTER", 0.0)
 
-    def run(story: Story, mode: str = "Auto", own: str = "SwitchOff", **brokers: dict[str, str]) -> None:
+    def run(scenario: Scenario, mode: str = "Auto", own: str = "SwitchOff", **brokers: dict[str, str]) -> None:
         pulsar = InMemoryPulsar()
         for name in ("a", "b"):
             pulsar.broker(name, **brokers.get(name, {}))
 
-        async def whole(scene: PolicyScene) -> None:
-            take(scene)
-            await story(scene, pulsar, OwnBalancerController(scene.context, pulsar))  # type: ignore[arg-type]
+        async def whole(env: PolicyEnvironment) -> None:
+            take(env)
+            await scenario(env, pulsar, OwnBalancerController(env.cluster, pulsar))  # type: ignore[arg-type]
 
         spec = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
-        played(trimtab_crds, kube_namespace, LOAD, whole, mode=mode, **spec)
+        run_scenario(trimtab_crds, kube_namespace, LOAD, whole, mode=mode, **spec)
 
     return run
 
 
-def take(scene: PolicyScene, name: str = "main") -> None:
+def take(env: PolicyEnvironment, name: str = "main") -> None:
     """What the loop and the runner do with the policy as it is now."""
-    settings = Settings.of(scene.policy(name))
-    scene.context.policies.claims[name], scene.context.policies.settings[name] = settings.claim, settings
-    scene.context.share_out()
-    scene.context.link.spec, scene.context.link.policy = settings.pulsar, name
+    settings = Settings.of(env.policy(name))
+    env.cluster.policies.claims[name], env.cluster.policies.settings[name] = settings.claim, settings
+    env.cluster.share_out()
+    env.cluster.link.spec, env.cluster.link.policy = settings.pulsar, name
 
 
-async def kept(scene: PolicyScene) -> Any:
-    found = await stored(scene)
+async def kept(env: PolicyEnvironment) -> Any:
+    found = await stored(env)
     return None if found is None else found.overrides
 
 
-async def stored(scene: PolicyScene) -> FoundSettings | None:
-    return await found_settings_store(scene.context.api, scene.namespace).load()
+async def stored(env: PolicyEnvironment) -> FoundSettings | None:
+    return await found_settings_store(env.cluster.api, env.namespace).load()
 
 
 def test_what_is_on_is_switched_off_once_it_was_kept(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
 
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
-        assert await kept(scene) == {SHEDDING: None, SPLITTING: None}
-        state = scene.context.link.own_balancer
+        assert await kept(env) == {SHEDDING: None, SPLITTING: None}
+        state = env.cluster.link.own_balancer
         assert (state.disabled, state.text) == (True, "Pulsar's own shedding and automatic split are off on 2 brokers")
-        assert [reason for reason, _ in scene.events()] == ["SwitchedOff"]
+        assert [reason for reason, _ in env.events()] == ["SwitchedOff"]
 
-        await wheel.check()
+        await balancer.check()
         assert len(pulsar.written) == 2
 
-    steer(story)
+    steer(scenario)
 
 
 @pytest.mark.parametrize(("mode", "own"), [("DryRun", "SwitchOff"), ("Auto", "Verify"), ("Approve", "Verify")])
 def test_nothing_is_touched_where_that_is_not_allowed(steer: Steer, mode: str, own: str) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
 
         assert pulsar.written == []
-        assert await kept(scene) is None
-        state = scene.context.link.own_balancer
+        assert await kept(env) is None
+        state = env.cluster.link.own_balancer
         assert state.disabled is False
         assert f"{SPLITTING} is on at a, b; {SHEDDING} is on at a, b" in state.text
         assert "ownBalancing: SwitchOff" in state.text
 
-    steer(story, mode, own)
+    steer(scenario, mode, own)
 
 
 def test_a_single_broker_that_differs_is_found(steer: Steer) -> None:
-    async def story(scene: PolicyScene, _pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
-        state = scene.context.link.own_balancer
+    async def scenario(env: PolicyEnvironment, _pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
+        state = env.cluster.link.own_balancer
         assert state.disabled is False
         assert state.text.startswith(f"{SHEDDING} is on at b; ")
 
     off = {"sheds": "false", "splits": "false"}
-    steer(story, own="Verify", a=off, b={**off, "sheds": "true"})
+    steer(scenario, own="Verify", a=off, b={**off, "sheds": "true"})
 
 
 def test_what_is_off_everywhere_is_left_alone_and_nothing_is_kept(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         assert pulsar.written == []
-        assert await kept(scene) is None
-        assert scene.context.link.own_balancer.disabled is True
+        assert await kept(env) is None
+        assert env.cluster.link.own_balancer.disabled is True
 
     off = {"sheds": "false", "splits": "banana"}
-    steer(story, a=off, b=off)
+    steer(scenario, a=off, b=off)
 
 
 def test_a_broker_that_cannot_be_read_is_not_known(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         pulsar.deaf.add("b")
-        await wheel.check()
-        state = scene.context.link.own_balancer
+        await balancer.check()
+        state = env.cluster.link.own_balancer
         assert state.disabled is None
         assert "b (b does not answer)" in state.text
 
-    steer(story)
+    steer(scenario)
 
 
 @pytest.mark.parametrize("edit", [{"mode": "DryRun"}, {"pulsar": {"ownBalancing": "Verify"}}])
 def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[str, Any]) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         pulsar.dynamic[SPLITTING] = "TRUE"
-        await wheel.check()
+        await balancer.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
-        scene.edit(**edit)
-        take(scene)
-        await OwnBalancerController(scene.context, pulsar).check()  # type: ignore[arg-type]  another client for another spec
+        env.edit(**edit)
+        take(env)
+        await OwnBalancerController(env.cluster, pulsar).check()  # type: ignore[arg-type]  another client for another spec
 
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
-        assert await kept(scene) is None
-        assert scene.context.link.own_balancer.disabled is False
+        assert await kept(env) is None
+        assert env.cluster.link.own_balancer.disabled is False
 
-    steer(story)
+    steer(scenario)
 
 
 def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
-        scene.create_policy("other", **{key: scene.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
-        scene.edit(mode="DryRun")
-        take(scene)
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
+        env.create_policy("other", **{key: env.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
+        env.edit(mode="DryRun")
+        take(env)
 
-        await wheel.check()  # as an operator that was started again, and has seen the first policy only
+        await balancer.check()  # as an operator that was started again, and has seen the first policy only
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
 
-        scene.rest.patch(scene.path("balancingpolicies", "other"), {"spec": {"mode": "DryRun"}})
-        take(scene, "other")
-        await wheel.check()
+        env.rest.patch(env.path("balancingpolicies", "other"), {"spec": {"mode": "DryRun"}})
+        take(env, "other")
+        await balancer.check()
         assert pulsar.dynamic == {}
 
-    steer(story)
+    steer(scenario)
 
 
 def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
         for _ in range(2):
             pulsar.dynamic[SHEDDING] = "true"
-            await OwnBalancerController(scene.context, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
+            await OwnBalancerController(env.cluster, pulsar).check()  # type: ignore[arg-type]  an operator that was started again
             assert pulsar.dynamic[SHEDDING] == "false"
-            assert scene.context.link.own_balancer.disabled is True
+            assert env.cluster.link.own_balancer.disabled is True
 
         for value in ("true", "tRue"):
             pulsar.dynamic[SHEDDING] = value
-            await wheel.check()
+            await balancer.check()
             assert pulsar.dynamic[SHEDDING] == value
-            assert scene.context.link.own_balancer.disabled is False
-            assert "only shows plans" in scene.context.link.own_balancer.text
-        assert scene.context.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
+            assert env.cluster.link.own_balancer.disabled is False
+            assert "only shows plans" in env.cluster.link.own_balancer.text
+        assert env.cluster.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
 
-        scene.clock += 3700
-        await wheel.check()
+        env.clock += 3700
+        await balancer.check()
         assert pulsar.dynamic[SHEDDING] == "false"
-        assert (await kept(scene))[SHEDDING] is None
+        assert (await kept(env))[SHEDDING] is None
 
-    steer(story)
+    steer(scenario)
 
 
 def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         async def failing(writes: int) -> None:
             pulsar.failing = writes
             for _ in range(writes):
-                await wheel._check_safely()
-                assert "metadata store is slow" in scene.context.link.own_balancer.text
-            await wheel.check()
+                await balancer._check_safely()
+                assert "metadata store is slow" in env.cluster.link.own_balancer.text
+            await balancer.check()
             assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
-            assert scene.context.link.own_balancer.disabled is True
+            assert env.cluster.link.own_balancer.disabled is True
 
         await failing(4)
-        assert "PulsarBalancerActive" not in [reason for reason, _ in scene.events()]
+        assert "PulsarBalancerActive" not in [reason for reason, _ in env.events()]
 
         pulsar.dynamic[SHEDDING] = "true"
         await failing(4)
-        assert [reason for reason, _ in scene.events()].count("PulsarBalancerActive") == 1
+        assert [reason for reason, _ in env.events()].count("PulsarBalancerActive") == 1
 
-    steer(story)
+    steer(scenario)
 
 
 @pytest.mark.parametrize(
     "edit", [{"auth": {"token": {"secret": "new", "key": "token"}}}, {"adminUrl": "http://pulsar-proxy:8080"}]
 )
 def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[str, Any]) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        await wheel.check()
-        scene.edit(pulsar=edit)
-        take(scene)
-        await wheel.check()
-        assert (found := await stored(scene)) is not None
-        assert found.pulsar != scene.context.link.spec  # not by the client of what it said before
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
+        env.edit(pulsar=edit)
+        take(env)
+        await balancer.check()
+        assert (found := await stored(env)) is not None
+        assert found.pulsar != env.cluster.link.spec  # not by the client of what it said before
 
         pulsar.deaf = {"a", "b"}
-        anew = OwnBalancerController(scene.context, pulsar)  # type: ignore[arg-type]
-        await anew.check()
-        assert await stored(scene) == found  # nor before it is known to serve
+        restarted = OwnBalancerController(env.cluster, pulsar)  # type: ignore[arg-type]
+        await restarted.check()
+        assert await stored(env) == found  # nor before it is known to serve
 
         pulsar.deaf = {"b"}
         pulsar.broker("c")
-        await anew.check()
-        assert await stored(scene) == replace(found, pulsar=scene.context.link.spec, brokers=frozenset("abc"))
+        await restarted.check()
+        assert await stored(env) == replace(found, pulsar=env.cluster.link.spec, brokers=frozenset("abc"))
 
-    steer(story)
+    steer(scenario)
 
 
 def test_a_configmap_that_another_client_deletes_is_written_again_as_long_as_it_is_needed(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-pulsar-found"
         pulsar.dynamic[SPLITTING] = "TRUE"
-        await wheel.check()
-        found = await stored(scene)
+        await balancer.check()
+        found = await stored(env)
 
-        scene.rest.delete(path)
-        await wheel.check()
-        assert await stored(scene) == found
+        env.rest.delete(path)
+        await balancer.check()
+        assert await stored(env) == found
 
-        scene.rest.delete(path)
-        scene.edit(mode="DryRun")
-        take(scene)
-        await wheel.check()
+        env.rest.delete(path)
+        env.edit(mode="DryRun")
+        take(env)
+        await balancer.check()
         assert pulsar.dynamic == {SPLITTING: "TRUE"}
-        assert await stored(scene) is None
-        assert scene.context.link.switched_off is False
+        assert await stored(env) is None
+        assert env.cluster.link.switched_off is False
 
-    steer(story)
+    steer(scenario)
 
 
 def test_what_was_seen_of_one_cluster_is_not_reported_of_the_next(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         async def brokers() -> frozenset[str]:
-            scene.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
-            settings = Settings.of(scene.policy())
-            scene.context.link.lead_to(settings.pulsar, "main")
+            env.edit(pulsar={"adminUrl": "http://other:8080"})  # while this one is looked at
+            settings = Settings.of(env.policy())
+            env.cluster.link.lead_to(settings.pulsar, "main")
             return frozenset("ab")
 
         pulsar.brokers = brokers  # type: ignore[method-assign]
-        await wheel.check()
+        await balancer.check()
 
-        assert scene.context.link.own_balancer.disabled is None
+        assert env.cluster.link.own_balancer.disabled is None
 
     off = {"sheds": "false", "splits": "false"}
-    steer(story, a=off, b=off)
+    steer(scenario, a=off, b=off)
 
 
 def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        scene.edit(brokers={"names": ["a"]})
-        await scene.reconcile()
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        env.edit(brokers={"names": ["a"]})
+        await env.reconcile()
         pulsar_spec = {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}
-        other = scene.add_policy("other", actuator="Pulsar", brokers={"names": ["b"]}, pulsar=pulsar_spec)
+        other = env.add_policy("other", actuator="Pulsar", brokers={"names": ["b"]}, pulsar=pulsar_spec)
         await other.reconcile()
-        assert scene.condition("Valid", "other")[0] == "False"
+        assert env.condition("Valid", "other")[0] == "False"
 
-        await wheel.check()
+        await balancer.check()
 
         assert pulsar.written == []
-        assert scene.context.link.own_balancer.disabled is False
+        assert env.cluster.link.own_balancer.disabled is False
 
-    steer(story, mode="DryRun", own="Verify")
+    steer(scenario, mode="DryRun", own="Verify")
 
 
 def test_a_cluster_that_does_not_answer_is_reported_and_examined_again(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         pulsar.ids.clear()
-        running = asyncio.create_task(wheel.run())
-        await until("that is told", lambda: "no active broker" in scene.context.link.own_balancer.text)
+        running = asyncio.create_task(balancer.run())
+        await until("that is told", lambda: "no active broker" in env.cluster.link.own_balancer.text)
         pulsar.broker("a")
-        scene.edit(interval="61s")
-        take(scene)
-        await until("the broker is read", lambda: scene.context.link.own_balancer.disabled)
+        env.edit(interval="61s")
+        take(env)
+        await until("the broker is read", lambda: env.cluster.link.own_balancer.disabled)
         running.cancel()
 
-    steer(story)
+    steer(scenario)
 
 
 def test_a_damaged_configmap_is_reported_and_nothing_is_touched(steer: Steer) -> None:
-    async def story(scene: PolicyScene, pulsar: InMemoryPulsar, wheel: OwnBalancerController) -> None:
-        path = f"/api/v1/namespaces/{scene.namespace}/configmaps"
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps"
         meta = {"name": "trimtab-pulsar-found"}
-        scene.rest.create(
-            path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}}
-        )
-        await wheel._check_safely()
+        env.rest.create(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"found.json": "x"}})
+        await balancer._check_safely()
         assert pulsar.written == []
-        assert scene.context.link.own_balancer.disabled is None
-        assert "not what Trimtab writes" in scene.context.link.own_balancer.text
+        assert env.cluster.link.own_balancer.disabled is None
+        assert "not what Trimtab writes" in env.cluster.link.own_balancer.text
 
-    steer(story)
+    steer(scenario)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policy_scene import Play, PolicyScene, played, refit
+from policy_environment import PolicyEnvironment, RunPolicy, refit, run_scenario
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.errors import FencedError
@@ -30,59 +30,59 @@ LOAD = cluster(bundles=2, a=0.5, b=0.5)
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
-async def left_behind(scene: PolicyScene, brokers: SettingsBrokers) -> BalancerRelease:
+async def left_behind(env: PolicyEnvironment, brokers: SettingsBrokers) -> BalancerRelease:
     """What an operator has kept that is no more; the one that is there now."""
     brokers.dynamic[SHEDDING] = "false"
     found = FoundSettings(PulsarSpec(admin_url=brokers.url)).noting([SHEDDING], {})
-    await found_settings_store(scene.context.api, scene.namespace).save(found)
-    refit(scene.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
-    return BalancerRelease(scene.context, lambda _write: None)
+    await found_settings_store(env.cluster.api, env.namespace).save(found)
+    refit(env.cluster, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
+    return BalancerRelease(env.cluster, lambda _write: None)
 
 
 def moving(url: str) -> dict[str, Any]:
     return {"mode": "Auto", "actuator": "Pulsar", "pulsar": {"adminUrl": url, "ownBalancing": "SwitchOff"}}
 
 
-def test_it_is_put_back_where_no_policy_has_it_off(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_it_is_put_back_where_no_policy_has_it_off(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         with settings_brokers(defaults()) as brokers:
-            release = await left_behind(scene, brokers)
+            release = await left_behind(env, brokers)
             await release.check()
             assert brokers.dynamic == {}
-            assert await found_settings_store(scene.context.api, scene.namespace).load() is None
-            assert scene.context.link.switched_off is False
+            assert await found_settings_store(env.cluster.api, env.namespace).load() is None
+            assert env.cluster.link.switched_off is False
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)
 
 
-def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         with settings_brokers(defaults()) as brokers:
-            release = await left_behind(scene, brokers)
-            path = f"/api/v1/namespaces/{scene.namespace}/configmaps/trimtab-pulsar-found"
-            stored = json.loads(scene.rest.get(path)["data"]["found.json"])
+            release = await left_behind(env, brokers)
+            path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-pulsar-found"
+            stored = json.loads(env.rest.get(path)["data"]["found.json"])
             stored["overrides"]["superUserRoles"] = "eve"
-            scene.rest.patch(path, {"data": {"found.json": json.dumps(stored)}})
+            env.rest.patch(path, {"data": {"found.json": json.dumps(stored)}})
             brokers.dynamic["superUserRoles"] = "false"  # as if it had been switched off
             with pytest.raises(UnreadableContentError, match="ConfigMap trimtab-pulsar-found: it names superUserRoles"):
                 await release.check()
             assert brokers.dynamic == {SHEDDING: "false", "superUserRoles": "false"}
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)
 
 
-def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_it_is_put_back_though_its_configmap_went_with_the_namespace(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         with settings_brokers(defaults()) as brokers:
             release, store = (
-                await left_behind(scene, brokers),
-                found_settings_store(scene.context.api, scene.namespace),
+                await left_behind(env, brokers),
+                found_settings_store(env.cluster.api, env.namespace),
             )
-            link = scene.context.link
+            link = env.cluster.link
             link.found, link.switched_off = await store.load(), True
             await store.delete()
 
@@ -91,37 +91,37 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(play: Play)
             assert brokers.dynamic == {}
             assert (link.found, link.switched_off) == (None, False)
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)
 
 
-def test_a_policy_that_is_refused_does_not_keep_it_off(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_policy_that_is_refused_does_not_keep_it_off(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         with settings_brokers(defaults()) as brokers:
-            release = await left_behind(scene, brokers)
-            other = scene.add_policy("other", **moving(brokers.url))
-            await scene.reconcile()
+            release = await left_behind(env, brokers)
+            other = env.add_policy("other", **moving(brokers.url))
+            await env.reconcile()
             await other.reconcile()
-            assert scene.condition("Valid", "other")[0] == "False"  # the older one has the brokers, and no Pulsar
+            assert env.condition("Valid", "other")[0] == "False"  # the older one has the brokers, and no Pulsar
 
             await release.check()
 
             assert brokers.dynamic == {}
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)
 
 
 @pytest.mark.parametrize("way", ["it answers", "it is gone"])
-def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(play: Play, way: str) -> None:
-    async def story(scene: PolicyScene) -> None:
-        context, pulsar = scene.context, InMemoryPulsar()
+def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(run_policy: RunPolicy, way: str) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        context, pulsar = env.cluster, InMemoryPulsar()
         pulsar.broker("other")
         with settings_brokers(defaults()) as brokers:
-            release = await left_behind(scene, brokers)
-            context.policies.settings["main"] = Settings.of(scene.policy())
+            release = await left_behind(env, brokers)
+            context.policies.settings["main"] = Settings.of(env.policy())
             context.link.lead_to(context.policies.settings["main"].pulsar, "main")
-            wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
+            balancer = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
 
-            await wheel.check()
+            await balancer.check()
             assert pulsar.written == []
             assert context.link.own_balancer.disabled is False
             assert f"of the cluster at {brokers.url} must be restored first" in context.link.own_balancer.text
@@ -132,76 +132,76 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(pl
         if way == "it is gone":
             with pytest.raises(PulsarError):
                 await release.check()
-            await wheel.check()
+            await balancer.check()
             assert pulsar.written == []
-            await found_settings_store(context.api, scene.namespace).delete()  # as the condition says
-        await wheel.check()
+            await found_settings_store(context.api, env.namespace).delete()  # as the condition says
+        await balancer.check()
         assert pulsar.dynamic == {SHEDDING: "false", SPLITTING: "false"}
         assert context.link.own_balancer.disabled is True
         await release.check()
         assert context.link.switched_off is True
 
-    play(LOAD, story, **moving("http://other:8080"))
+    run_policy(LOAD, scenario, **moving("http://other:8080"))
 
 
-def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_back(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        context, pulsar = scene.context, InMemoryPulsar()
+def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_back(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        context, pulsar = env.cluster, InMemoryPulsar()
         with settings_brokers(defaults()) as brokers:
-            await left_behind(scene, brokers)
-        context.link.lead_to(Settings.of(scene.policy()).pulsar, "main")
-        wheel = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
-        await wheel.check()
+            await left_behind(env, brokers)
+        context.link.lead_to(Settings.of(env.policy()).pulsar, "main")
+        balancer = OwnBalancerController(context, pulsar)  # type: ignore[arg-type]
+        await balancer.check()
         assert (context.link.own_balancer.disabled, context.link.elsewhere) == (
             None,
             False,
         )  # without brokers nothing is known
 
         pulsar.broker("other", sheds="false", splits="false")
-        await wheel.check()
+        await balancer.check()
 
         assert (context.link.own_balancer.disabled, context.link.elsewhere) == (True, True)
         assert "trimtab restore" in context.link.own_balancer.text
 
-    play(LOAD, story, **moving("http://other:8080"))
+    run_policy(LOAD, scenario, **moving("http://other:8080"))
 
 
-def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         with settings_brokers(defaults()) as brokers:
-            release = await left_behind(scene, brokers)
-            path = scene.path("balancingpolicies", "other")
-            scene.create_policy("other", **moving(brokers.url))
-            scene.rest.patch(path, {"metadata": {"finalizers": ["trimtab.dev/finalizer"]}})
+            release = await left_behind(env, brokers)
+            path = env.path("balancingpolicies", "other")
+            env.create_policy("other", **moving(brokers.url))
+            env.rest.patch(path, {"metadata": {"finalizers": ["trimtab.dev/finalizer"]}})
             await release.check()
             assert brokers.dynamic == {SHEDDING: "false"}
 
-            scene.rest.delete(path)  # its finalizer holds it
+            env.rest.delete(path)  # its finalizer holds it
             await release.check()
             assert brokers.dynamic == {}
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)
 
 
-def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_nothing(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_nothing(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         with settings_brokers(defaults()) as brokers:
-            release = await left_behind(scene, brokers)
+            release = await left_behind(env, brokers)
             release.fence = closed
             with pytest.raises(FencedError):
                 await release.check()
 
-            refit(scene.context, urls=AllowedUrls.of(()))
+            refit(env.cluster, urls=AllowedUrls.of(()))
             with pytest.raises(RefusedUrlError):
                 await release.check()
             assert brokers.dynamic == {SHEDDING: "false"}
 
-        refit(scene.context, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
+        refit(env.cluster, urls=AllowedUrls.of(["http://127.0.0.1:*"]))
         with pytest.raises(PulsarError):
             await release.check()
-        assert await found_settings_store(scene.context.api, scene.namespace).load() is not None
+        assert await found_settings_store(env.cluster.api, env.namespace).load() is not None
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)
 
 
 def closed(write: str) -> None:
@@ -209,9 +209,9 @@ def closed(write: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["put back", "another policy", "never"])
-def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, how: str) -> None:
-    async def story(scene: PolicyScene) -> None:
-        context = scene.context
+def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(run_policy: RunPolicy, how: str) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        context = env.cluster
         refit(context, clock=asyncio.get_running_loop().time)
         context.link.switched_off = True
         context.link.found = FoundSettings(PulsarSpec(admin_url="http://pulsar:8080"))
@@ -220,7 +220,7 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
             if how == "put back":
                 context.link.switched_off = False
             elif how == "another policy":
-                other = Settings.of(scene.create_policy("other", **moving("http://pulsar:8080")))
+                other = Settings.of(env.create_policy("other", **moving("http://pulsar:8080")))
                 context.policies.settings["other"] = other
                 context.link.lead_to(other.pulsar, "other")
 
@@ -230,4 +230,4 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(play: Play, h
         assert context.clock() - begun >= 0.3
         assert (context.link.found is None) == (how == "never")  # what the ConfigMap says is left
 
-    play(LOAD, story)
+    run_policy(LOAD, scenario)

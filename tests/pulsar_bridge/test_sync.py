@@ -1,4 +1,4 @@
-"""The mirror on a real API server: objects follow a Pulsar cluster, and a cluster follows what people apply."""
+"""The cluster sync on a real API server: objects follow a Pulsar cluster, and a cluster follows what people apply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from faulty_api import until
 from manifests import broker, bundle, topic_namespace
-from policy_scene import PolicyScene, refit
+from policy_environment import PolicyEnvironment, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.app import discover_once
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
@@ -29,18 +29,18 @@ QUICK = SyncIntervals(brokers=0.1, owners=0.2, namespaces=0.5, again=0.1, stuck=
 
 @dataclass
 class Mirrored:
-    """A scene whose objects follow `pulsar`."""
+    """An environment whose objects follow `pulsar`."""
 
-    scene: PolicyScene
+    env: PolicyEnvironment
     pulsar: InMemoryPulsar = field(default_factory=lambda: InMemoryPulsar([X, Y], extensible=True))
 
     def bundles(self) -> dict[str, tuple[str, str]]:
         """Owner and state of each bundle that is named after a namespace of Pulsar's."""
-        found = {name: b.get("status", {}) for name, b in self.scene.bundles().items() if name.startswith("t-n-")}
+        found = {name: b.get("status", {}) for name, b in self.env.bundles().items() if name.startswith("t-n-")}
         return {name: (s.get("owner", ""), s.get("state", "")) for name, s in found.items()}
 
     def spaces(self) -> dict[str, Any]:
-        items = self.scene.rest.get(self.scene.path("topicnamespaces"))["items"]
+        items = self.env.rest.get(self.env.path("topicnamespaces"))["items"]
         return {item["metadata"]["name"]: item for item in items}
 
     def ready(self, name: str) -> tuple[str, str]:
@@ -48,10 +48,10 @@ class Mirrored:
         return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Ready"), ("", ""))
 
     async def apply(self, manifest: dict[str, Any]) -> None:
-        """Create a TopicNamespace, and have it known before the mirror looks again."""
+        """Create a TopicNamespace, and have it known before the next sync."""
         self.pulsar.away = True
-        self.scene.rest.create(self.scene.path("topicnamespaces"), manifest)
-        known = self.scene.context.stores.topic_namespaces.items
+        self.env.rest.create(self.env.path("topicnamespaces"), manifest)
+        known = self.env.cluster.stores.topic_namespaces.items
         await self.until("it is known", lambda: manifest["metadata"]["name"] in known)
         self.pulsar.away = False
 
@@ -59,12 +59,12 @@ class Mirrored:
         await until(what, holds, within=30)
 
 
-Story = Callable[[Mirrored], Awaitable[None]]
-Tell = Callable[[Story], None]
+Scenario = Callable[[Mirrored], Awaitable[None]]
+Tell = Callable[[Scenario], None]
 NOTHING = cluster(bundles=1, a=0.0)
 
 
-class Bare(PolicyScene):
+class Bare(PolicyEnvironment):
     """A policy, and no other object."""
 
     def build(self) -> None:
@@ -72,28 +72,28 @@ class Bare(PolicyScene):
 
 
 @pytest.fixture
-def mirror(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
-    """Runs a story beside a mirror that looks all the time."""
+def run_sync(trimtab_crds: ControlPlane, kube_namespace: str) -> Tell:
+    """Runs a scenario beside a sync that runs all the time."""
 
-    async def told(scene: PolicyScene, story: Story) -> None:
-        refit(scene.context, clock=asyncio.get_running_loop().time)
-        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
-        world = Mirrored(scene)
-        running = asyncio.create_task(ClusterSync(scene.context, cast("Admin", world.pulsar), QUICK).run())
+    async def told(env: PolicyEnvironment, scenario: Scenario) -> None:
+        refit(env.cluster, clock=asyncio.get_running_loop().time)
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=1000)
+        world = Mirrored(env)
+        running = asyncio.create_task(ClusterSync(env.cluster, cast("Admin", world.pulsar), QUICK).run())
         try:
-            await story(world)
+            await scenario(world)
         finally:
             await ended(running)
 
-    async def whole(story: Story) -> None:
+    async def whole(scenario: Scenario) -> None:
         async with asyncio.timeout(60):
-            await Bare(trimtab_crds, kube_namespace, NOTHING).play(lambda scene: told(scene, story), {})
+            await Bare(trimtab_crds, kube_namespace, NOTHING).run_policy(lambda env: told(env, scenario), {})
 
-    return lambda story: asyncio.run(whole(story))
+    return lambda scenario: asyncio.run(whole(scenario))
 
 
-def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_brokers_namespaces_and_bundles_appear_with_their_owners(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 3, X, Y)
         del world.pulsar.owners["t/n/0xaaaaaaaa_0xffffffff"]
 
@@ -107,10 +107,10 @@ def test_brokers_namespaces_and_bundles_appear_with_their_owners(mirror: Tell) -
         made = world.spaces()["t-n"]
         assert made["metadata"]["labels"] == {"trimtab.dev/discovered": "true"}
         assert (made["spec"]["bundles"], made["status"]["bundles"]) == (3, 3)
-        assert {b.address for b in world.scene.context.stores.brokers.items.values()} == {X, Y}
-        assert world.scene.context.link.ids == {y_x(X): X, y_x(Y): Y}
+        assert {b.address for b in world.env.cluster.stores.brokers.items.values()} == {X, Y}
+        assert world.env.cluster.link.ids == {y_x(X): X, y_x(Y): Y}
 
-    mirror(story)
+    run_sync(scenario)
 
 
 def y_x(broker_id: str) -> str:
@@ -118,39 +118,39 @@ def y_x(broker_id: str) -> str:
     return broker_id.replace(":", "-")
 
 
-def test_a_second_look_writes_nothing(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_second_look_writes_nothing(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 8, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         await asyncio.sleep(0.3)
-        world.scene.requests.clear()
+        world.env.requests.clear()
         world.pulsar.asked.clear()
 
         await world.until("all was looked at", lambda: min(world.pulsar.asked[c] for c in ("owned", "policies")) > 5)
 
-        assert not {"create", "patch", "delete"} & world.scene.requests.keys()
+        assert not {"create", "patch", "delete"} & world.env.requests.keys()
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_a_broker_is_found_by_address_then_by_its_pods_name(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
-        scene = world.scene
-        scene.rest.create(scene.path("brokers"), broker("pulsar-0"))
-        scene.rest.create(scene.path("brokers"), broker("mine", address=Y))
+def test_a_broker_is_found_by_address_then_by_its_pods_name(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
+        env = world.env
+        env.rest.create(env.path("brokers"), broker("pulsar-0"))
+        env.rest.create(env.path("brokers"), broker("mine", address=Y))
 
-        await world.until("both are known", lambda: scene.context.link.ids == {"pulsar-0": X, "mine": Y})
+        await world.until("both are known", lambda: env.cluster.link.ids == {"pulsar-0": X, "mine": Y})
 
-        await discover_once(scene.context)
-        found = {n: scene.rest.get(scene.path("brokers", n))["status"] for n in ("pulsar-0", "mine")}
+        await discover_once(env.cluster)
+        found = {n: env.rest.get(env.path("brokers", n))["status"] for n in ("pulsar-0", "mine")}
         assert (found["mine"]["id"], found["mine"]["ready"]) == (Y, True)
         assert found["pulsar-0"]["id"] == X
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
 
@@ -159,15 +159,15 @@ def test_a_lost_broker_is_not_ready_and_its_bundles_go_with_their_new_owner(mirr
 
         await world.until("bundles are x's", lambda: {owner for owner, _ in world.bundles().values()} == {y_x(X)})
 
-        await world.until("it is not active any more", lambda: y_x(Y) not in (world.scene.context.link.ids or {}))
-        await discover_once(world.scene.context)
-        assert not world.scene.rest.get(world.scene.path("brokers", y_x(Y))).get("status", {}).get("ready")
+        await world.until("it is not active any more", lambda: y_x(Y) not in (world.env.cluster.link.ids or {}))
+        await discover_once(world.env.cluster)
+        assert not world.env.rest.get(world.env.path("brokers", y_x(Y))).get("status", {}).get("ready")
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_silent_broker_keeps_its_bundles(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2, X, Y)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         before = world.bundles()
@@ -178,15 +178,15 @@ def test_a_silent_broker_keeps_its_bundles(mirror: Tell) -> None:
 
         assert world.bundles() == before
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         order: list[str] = []
-        world.scene.context.stores.bundles.subscribe(
+        world.env.cluster.stores.bundles.subscribe(
             lambda old, new: order.append("deleted" if new is None else "made") if not (old and new) else None
         )
 
@@ -197,30 +197,30 @@ def test_a_split_made_elsewhere_appears_and_never_leaves_a_hash_without_a_bundle
         assert order == ["made", "made", "deleted"]
         await world.until("they are x's", lambda: set(world.bundles().values()) == {(y_x(X), "Owned")})
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_boundaries_of_before_a_split_do_not_bring_the_parent_back(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         whole, *_ = world.pulsar.add("t/n", 1, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         world.pulsar.divide(whole)
         await world.until("its halves are there", lambda: list(world.bundles().values()) == [(y_x(X), "Owned")] * 2)
-        versions = world.scene.versions("bundles")
+        versions = world.env.versions("bundles")
 
         world.pulsar.stale = 1
         await world.until("it was told", lambda: not world.pulsar.stale)
         await asyncio.sleep(0.3)
 
-        assert world.scene.versions("bundles") == versions
+        assert world.env.versions("bundles") == versions
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundles(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundles(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         manifest = topic_namespace("t-n", tenant="t", name="n", bundles=5, antiAffinityGroup="far")
-        world.scene.rest.create(world.scene.path("topicnamespaces"), manifest)
+        world.env.rest.create(world.env.path("topicnamespaces"), manifest)
 
         await world.until("it is ready", lambda: world.ready("t-n") == ("True", "Created"))
         await world.until("and grouped", lambda: world.pulsar.groups == {"t/n": "far"})
@@ -228,11 +228,11 @@ def test_a_namespace_that_a_person_applies_is_created_with_its_tenant_and_bundle
 
         assert world.pulsar.written[:2] == ["tenant t of fake", "namespace t/n of 5"]
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_says_so(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_says_so(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.away = True
         world.pulsar.add("t/n", 3)
         await world.apply(topic_namespace("mine", tenant="t", name="n", bundles=5))
@@ -242,11 +242,11 @@ def test_a_namespace_that_pulsar_cut_otherwise_stays_as_it_is_and_the_object_say
         assert len(world.bundles()) == 3
         assert not [w for w in world.pulsar.written if w.startswith("namespace")]
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_nothing_again(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_nothing_again(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.away = True
         world.pulsar.add("t/n", 2)
         world.pulsar.add("t/mine", 2)
@@ -258,36 +258,36 @@ def test_what_was_deleted_in_pulsar_goes_and_a_persons_object_stays_and_creates_
 
         await world.until("it is told", lambda: world.ready("own") == ("False", "Gone"))
         await world.until("the other is gone", lambda: "t-n" not in world.spaces())
-        await world.until("bundles go", lambda: not [b for b in world.scene.bundles() if b.startswith("t-")])
+        await world.until("bundles go", lambda: not [b for b in world.env.bundles() if b.startswith("t-")])
         assert world.pulsar.written == []
 
-    mirror(story)
+    run_sync(scenario)
 
 
 @pytest.mark.parametrize("astray", [{"policies"}, {"policies", "namespaces"}, {"policies", "namespaces", "tenants"}])
-def test_a_404_that_is_not_pulsars_deletes_nothing(mirror: Tell, astray: set[str]) -> None:
-    async def story(world: Mirrored) -> None:
+def test_a_404_that_is_not_pulsars_deletes_nothing(run_sync: Tell, astray: set[str]) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
-        kept = {uid_of(b) for b in world.scene.bundles().values()} | {uid_of(world.spaces()["t-n"])}
+        kept = {uid_of(b) for b in world.env.bundles().values()} | {uid_of(world.spaces()["t-n"])}
 
         world.pulsar.astray = astray
         world.pulsar.asked.clear()
-        world.scene.context.link.suspects.add("t/n")
+        world.env.cluster.link.suspects.add("t/n")
         await world.until("it was looked at often", lambda: world.pulsar.asked["policies"] > 3)
         world.pulsar.astray = set()
 
-        assert {uid_of(b) for b in world.scene.bundles().values()} | {uid_of(world.spaces()["t-n"])} == kept
+        assert {uid_of(b) for b in world.env.bundles().values()} | {uid_of(world.spaces()["t-n"])} == kept
 
-    mirror(story)
+    run_sync(scenario)
 
 
 def uid_of(raw: dict[str, Any]) -> str:
     return str(raw["metadata"]["uid"])
 
 
-def test_the_namespaces_of_a_tenant_that_is_gone_go(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_the_namespaces_of_a_tenant_that_is_gone_go(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
 
@@ -296,27 +296,27 @@ def test_the_namespaces_of_a_tenant_that_is_gone_go(mirror: Tell) -> None:
 
         await world.until("it is gone", lambda: not world.spaces() and not world.bundles())
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_an_object_that_is_deleted_comes_back_and_nothing_is_deleted_in_pulsar(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2, X)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         uid = world.spaces()["t-n"]["metadata"]["uid"]
 
-        world.scene.rest.delete(world.scene.path("topicnamespaces", "t-n"))
-        world.scene.rest.delete(world.scene.path("bundles", "t-n-0x00000000-0x80000000"))
+        world.env.rest.delete(world.env.path("topicnamespaces", "t-n"))
+        world.env.rest.delete(world.env.path("bundles", "t-n-0x00000000-0x80000000"))
 
         await world.until("it is back", lambda: world.ready("t-n") == ("True", "Found"))
         assert world.spaces()["t-n"]["metadata"]["uid"] != uid
         assert (list(world.pulsar.spaces), world.pulsar.written) == (["t/n"], [])
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 1)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
 
@@ -336,37 +336,37 @@ def test_isolation_and_groups_of_a_discovered_namespace_follow_pulsar(mirror: Te
         world.pulsar.isolations.clear()
         await world.until("isolation goes", lambda: "isolation" not in world.spaces()["t-n"]["spec"])
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_namespaces_that_are_refused_again_and_again_do_not_hold_up_the_others(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 1)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         for k in range(200):
             world.pulsar.add(f"closed/{k}", 1)
         world.pulsar.forbidden = {name for name in world.pulsar.spaces if name.startswith("closed/")}
-        world.scene.context.link.suspects |= world.pulsar.forbidden
+        world.env.cluster.link.suspects |= world.pulsar.forbidden
         await world.until("they are many", lambda: world.pulsar.asked["policies"] > 300)
 
         world.pulsar.groups["t/n"] = "apart"
 
         await world.until("it follows", lambda: world.spaces()["t-n"]["spec"].get("antiAffinityGroup") == "apart")
 
-    mirror(story)
+    run_sync(scenario)
 
 
-def test_bundles_that_people_made_are_never_deleted(mirror: Tell) -> None:
-    async def story(world: Mirrored) -> None:
+def test_bundles_that_people_made_are_never_deleted(run_sync: Tell) -> None:
+    async def scenario(world: Mirrored) -> None:
         world.pulsar.add("t/n", 2)
         await world.until("it is mirrored", lambda: world.ready("t-n") == ("True", "Found"))
         odd = bundle("odd", "0x01000000", "0x02000000", topicNamespace="t-n")
-        world.scene.rest.create(world.scene.path("bundles"), odd)
+        world.env.rest.create(world.env.path("bundles"), odd)
 
         world.pulsar.asked.clear()
         await world.until("all was looked at", lambda: world.pulsar.asked["policies"] > 4)
 
-        assert "odd" in world.scene.bundles()
+        assert "odd" in world.env.bundles()
         assert len(world.bundles()) == 2
 
-    mirror(story)
+    run_sync(scenario)

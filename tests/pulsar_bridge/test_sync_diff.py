@@ -174,8 +174,8 @@ def test_a_bundle_is_unowned_only_when_all_brokers_were_asked_twice() -> None:
 
 
 def set_owner(owner: str, serving: str, reason: str = "Overloaded") -> BundleRecord:
-    wished: dict[str, Any] = {"serving": serving, "generation": 4, "assigned_owner": owner, "reason": reason}
-    return existing("0x00000000", "0xffffffff", owner, **wished)
+    moving: dict[str, Any] = {"serving": serving, "generation": 4, "assigned_owner": owner, "reason": reason}
+    return existing("0x00000000", "0xffffffff", owner, **moving)
 
 
 def test_an_open_desired_owner_is_left_to_the_unload_controller_until_it_is_stuck() -> None:

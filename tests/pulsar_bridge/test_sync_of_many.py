@@ -9,7 +9,7 @@ import pytest
 
 from faulty_api import until
 from manifests import topic_namespace
-from policy_scene import PolicyScene, refit
+from policy_environment import PolicyEnvironment, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.kube.records import topic_namespace_record
@@ -30,8 +30,8 @@ RATE, MOVED = 40, 60
 QUICK = SyncIntervals(brokers=0.5, owners=0.5, namespaces=1.0)
 
 
-class Crowd(PolicyScene):
-    """The objects that the mirror made some time ago, and a policy."""
+class Crowd(PolicyEnvironment):
+    """The objects that the cluster sync made some time ago, and a policy."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         super().__init__(plane, namespace, cluster(bundles=1, a=0.0))
@@ -60,31 +60,31 @@ class Crowd(PolicyScene):
         await until("namespaces were asked", lambda: asked["policies"] >= len(SPACES), within=30)
 
 
-async def story(scene: Crowd) -> None:
+async def scenario(env: Crowd) -> None:
     loop = asyncio.get_running_loop()
-    refit(scene.context, clock=loop.time)
-    scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
-    running = asyncio.create_task(ClusterSync(scene.context, cast("Admin", scene.pulsar), QUICK).run())
+    refit(env.cluster, clock=loop.time)
+    env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080", requests_per_second=RATE)
+    running = asyncio.create_task(ClusterSync(env.cluster, cast("Admin", env.pulsar), QUICK).run())
     try:
-        spaces = scene.context.stores.topic_namespaces.items
+        spaces = env.cluster.stores.topic_namespaces.items
         await until("all is in step", lambda: all(r.bundles == 500 for r in spaces.values()), within=30)
         brokers = {broker_name_of_address(broker) for broker in IDS}
-        await until("brokers are there", lambda: brokers <= scene.context.stores.brokers.items.keys(), within=30)
-        scene.requests.clear()
+        await until("brokers are there", lambda: brokers <= env.cluster.stores.brokers.items.keys(), within=30)
+        env.requests.clear()
         begun = loop.time()
 
-        await scene.rounds(3)
+        await env.rounds(3)
 
-        assert scene.writes() == 0
-        asked = sum(scene.pulsar.asked.values()) + scene.pulsar.asked["policies"]  # which are two requests each
+        assert env.writes() == 0
+        asked = sum(env.pulsar.asked.values()) + env.pulsar.asked["policies"]  # which are two requests each
         assert asked <= RATE * (loop.time() - begun + 1), "the budget holds, with a second's worth at once"
 
-        moved = scene.pulsar.bundles(SPACES[0])[:MOVED]
-        scene.pulsar.owners |= dict.fromkeys(moved, IDS[0])
+        moved = env.pulsar.bundles(SPACES[0])[:MOVED]
+        env.pulsar.owners |= dict.fromkeys(moved, IDS[0])
         changed = sum(i % len(IDS) != 0 for i in range(MOVED))
-        await until("what moved is told", lambda: scene.requests["patch"] >= changed, within=30)
-        await scene.rounds(2)
-        assert scene.writes() == changed
+        await until("what moved is told", lambda: env.requests["patch"] >= changed, within=30)
+        await env.rounds(2)
+        assert env.writes() == changed
     finally:
         await ended(running)
 
@@ -92,7 +92,7 @@ async def story(scene: Crowd) -> None:
 def test_a_large_cluster_costs_writes_only_where_it_changes(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     async def whole() -> None:
         async with asyncio.timeout(120):
-            scene = Crowd(trimtab_crds, kube_namespace)
-            await scene.play(cast("Any", story), {})
+            env = Crowd(trimtab_crds, kube_namespace)
+            await env.run_policy(cast("Any", scenario), {})
 
     asyncio.run(whole())

@@ -87,21 +87,21 @@ def names() -> set[str]:
     return {task.get_name() for task in asyncio.all_tasks()}
 
 
-Story = Callable[[ClientCredentials, Issuer, Clock], Any]
+Scenario = Callable[[ClientCredentials, Issuer, Clock], Any]
 
 
-def played(story: Story, issuer: Issuer | None = None, admit: Callable[[str], str] = str) -> None:
-    async def play() -> None:
+def run_scenario(scenario: Scenario, issuer: Issuer | None = None, admit: Callable[[str], str] = str) -> None:
+    async def run_policy() -> None:
         found, clock = issuer or Issuer(), Clock()
         async with issuing(found):
             client = Client(f"{found.url}/realm/", "trimtab", SECRET, "urn:sn:pulsar", "admin")
-            await story(ClientCredentials(client, NO_CREDENTIALS, admit, clock), found, clock)
+            await scenario(ClientCredentials(client, NO_CREDENTIALS, admit, clock), found, clock)
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
 
 def test_a_token_is_asked_for_once_and_renewed_before_it_ends() -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         assert await who.headers() == await who.headers() == {"Authorization": "Bearer token-1"}
         assert issuer.posted == [
             {
@@ -118,11 +118,11 @@ def test_a_token_is_asked_for_once_and_renewed_before_it_ends() -> None:
         assert (await who.headers())["Authorization"] == "Bearer token-1", "no request waits while it is valid"
         await shown(who, "token-2")
 
-    played(story)
+    run_scenario(scenario)
 
 
 def test_a_token_is_used_to_its_end_when_the_issuer_does_not_answer() -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         await who.headers()
         issuer.status = 503
         clock.now += 3550
@@ -135,11 +135,11 @@ def test_a_token_is_used_to_its_end_when_the_issuer_does_not_answer() -> None:
         with pytest.raises(PulsarUnavailableError, match="503"):
             await who.headers()
 
-    played(story)
+    run_scenario(scenario)
 
 
 def test_an_issuer_that_hangs_holds_up_no_one_whose_token_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who, timeout=1.0) as admin:
             await who.headers()
             issuer.hangs = True
@@ -153,13 +153,13 @@ def test_an_issuer_that_hangs_holds_up_no_one_whose_token_is_valid(monkeypatch: 
             assert await admin.brokers() == set(fake.ids)
 
     monkeypatch.setattr(auth, "ISSUER_TIMEOUT", 1.0)
-    played(story)
+    run_scenario(scenario)
 
 
 def test_an_issuer_that_hangs_is_reported_instead_of_pulsar_and_no_other_broker_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who, timeout=0.1) as admin:
             await admin.brokers()
             issuer.hangs = True
@@ -174,11 +174,11 @@ def test_an_issuer_that_hangs_is_reported_instead_of_pulsar_and_no_other_broker_
             assert fake.requests[-1][0] == fake.ids[0]
 
     monkeypatch.setattr(auth, "ISSUER_TIMEOUT", 1.0)
-    played(story)
+    run_scenario(scenario)
 
 
 def test_a_client_that_is_closed_asks_the_issuer_no_more() -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-1") as fake, connected(fake.url, identity=who) as admin:
             await admin.brokers()
             issuer.hangs = True
@@ -188,22 +188,22 @@ def test_a_client_that_is_closed_asks_the_issuer_no_more() -> None:
             assert "token of the issuer" in names()
         assert "token of the issuer" not in names()
 
-    played(story)
+    run_scenario(scenario)
 
 
 def test_a_401_has_the_token_renewed_but_not_over_and_over() -> None:
-    async def story(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
         first = await who.headers()
         assert not await who.refused(first), "it is brand new: another one would fare no better"
         clock.now += 30
         assert await who.refused(first)
         assert (await who.headers())["Authorization"] == "Bearer token-2"
 
-    played(story)
+    run_scenario(scenario)
 
 
 def test_brokers_that_go_on_refusing_have_tokens_asked_for_less_and_less() -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         for _ in range(1440):
             await who.refused(await who.headers())
             clock.now += 5
@@ -214,11 +214,11 @@ def test_brokers_that_go_on_refusing_have_tokens_asked_for_less_and_less() -> No
         clock.now += 5
         assert await who.refused(await who.headers()), "the last was never refused: that is over"
 
-    played(story)
+    run_scenario(scenario)
 
 
 def test_requests_that_were_under_way_with_the_old_token_are_made_again_with_the_new_one() -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-2") as fake, connected(fake.url, identity=who) as admin:
             old = await who.headers()
             clock.now += 30
@@ -228,7 +228,7 @@ def test_requests_that_were_under_way_with_the_old_token_are_made_again_with_the
             assert await who.refused(old), "the last of them was answered late"
             assert (await who.headers())["Authorization"] == "Bearer token-2"
 
-    played(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])
@@ -236,7 +236,7 @@ def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_
     monkeypatch: pytest.MonkeyPatch,
     hangs: bool,  # noqa: FBT001
 ) -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         token = await who.headers()
         issuer.status, issuer.hangs = 503, hangs
         clock.now += 30
@@ -248,18 +248,18 @@ def test_a_token_that_one_call_is_refused_with_does_for_others_when_there_is_no_
         assert await who.headers() == token
 
     monkeypatch.setattr(auth, "ISSUER_TIMEOUT", 1.0)
-    played(story)
+    run_scenario(scenario)
 
 
 def test_what_the_issuer_refuses_is_reported_without_the_secret() -> None:
-    async def story(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
         issuer.status = 401
         with pytest.raises(PulsarRefusedError) as caught:
             await who.headers()
         assert "401 no: ***" in str(caught.value)
         assert SECRET not in str(caught.value) + repr(who)
 
-    played(story)
+    run_scenario(scenario)
 
 
 def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
@@ -268,12 +268,12 @@ def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
             raise ValueError(f"{url} is not among the URLs that policies may name")
         return url
 
-    async def story(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
+    async def scenario(who: ClientCredentials, issuer: Issuer, _: Clock) -> None:
         with pytest.raises(PulsarRefusedError, match=r"evil\.example is not among"):
             await who.headers()
         assert issuer.posted == []
 
-    played(story, Issuer(endpoint="http://evil.example"), admit)
+    run_scenario(scenario, Issuer(endpoint="http://evil.example"), admit)
 
 
 @pytest.mark.parametrize(
@@ -289,17 +289,17 @@ def test_the_secret_is_not_sent_to_an_endpoint_that_is_not_allowed() -> None:
     ],
 )
 def test_an_issuer_that_calls_itself_otherwise_is_sent_no_secret(issuer: Issuer, told: str) -> None:
-    async def story(who: ClientCredentials, found: Issuer, _: Clock) -> None:
+    async def scenario(who: ClientCredentials, found: Issuer, _: Clock) -> None:
         with pytest.raises(PulsarRefusedError, match=told):
             await who.headers()
         assert found.posted == []
 
-    played(story, issuer)
+    run_scenario(scenario, issuer)
 
 
 @pytest.mark.parametrize("name", ["{url}/realm/", "HTTP://127.0.0.1:9/realm"])
 def test_an_issuer_may_be_known_by_a_short_name_and_end_with_a_slash_or_not(name: str) -> None:
-    async def play() -> Any:
+    async def run_policy() -> Any:
         issuer = Issuer(name=name)
         async with issuing(issuer):
             admit = {issuer.url: issuer.url, f"{issuer.url}/token": f"{issuer.url}/token"}
@@ -310,20 +310,20 @@ def test_an_issuer_may_be_known_by_a_short_name_and_end_with_a_slash_or_not(name
 
             return await ClientCredentials(Client(f"{url}/realm", "trimtab", SECRET), NO_CREDENTIALS, whole).headers()
 
-    assert asyncio.run(play()) == {"Authorization": "Bearer token-1"}
+    assert asyncio.run(run_policy()) == {"Authorization": "Bearer token-1"}
 
 
 @pytest.mark.parametrize("life", [-1.0, float("nan"), float("inf")])
 def test_a_token_whose_life_does_not_end_is_reported(life: float) -> None:
-    async def story(who: ClientCredentials, _: Issuer, __: Clock) -> None:
+    async def scenario(who: ClientCredentials, _: Issuer, __: Clock) -> None:
         with pytest.raises(PulsarUnavailableError, match=f"expires_in {life:g} must be above 0 s"):
             await who.headers()
 
-    played(story, Issuer(life=life))
+    run_scenario(scenario, Issuer(life=life))
 
 
 def test_an_issuer_that_is_asked_by_https_does_not_lead_to_http(authority: Authority) -> None:
-    async def play() -> None:
+    async def run_policy() -> None:
         issuer, plain = Issuer(), Issuer()
         credentials = Credentials(ca=pem(authority.certificate))
         async with issuing(plain), issuing(issuer, guarded(authority, clients=False)):
@@ -336,7 +336,7 @@ def test_an_issuer_that_is_asked_by_https_does_not_lead_to_http(authority: Autho
             who = ClientCredentials(Client(f"{issuer.url}/realm", "trimtab", SECRET), credentials, str)
             assert await who.headers() == {"Authorization": "Bearer token-1"}
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
 
 def test_by_https_another_port_of_a_listed_host_is_not_asked(authority: Authority) -> None:
@@ -346,7 +346,7 @@ def test_by_https_another_port_of_a_listed_host_is_not_asked(authority: Authorit
         seen.append(request.path)
         return web.json_response({})
 
-    async def play() -> None:
+    async def run_policy() -> None:
         tls, bundle = guarded(authority, clients=False), "t/n/0x00000000_0xffffffff"
         runner = web.ServerRunner(web.Server(stranger))
         await runner.setup()
@@ -359,13 +359,13 @@ def test_by_https_another_port_of_a_listed_host_is_not_asked(authority: Authorit
                     await admin.unload(bundle)
         await runner.cleanup()
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
     assert seen == []
 
 
 def test_a_request_that_was_refused_is_created_again_with_a_new_token() -> None:
-    async def story(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
+    async def scenario(who: ClientCredentials, _: Issuer, clock: Clock) -> None:
         async with FakePulsar(token="token-2") as fake, connected(fake.url, identity=who) as admin:
             await who.headers()
             clock.now += 30
@@ -374,7 +374,7 @@ def test_a_request_that_was_refused_is_created_again_with_a_new_token() -> None:
             with pytest.raises(PulsarRefusedError, match="401"):
                 await admin.brokers()
 
-    played(story)
+    run_scenario(scenario)
 
 
 @pytest.fixture(scope="module")
@@ -395,18 +395,18 @@ def guarded(authority: Authority, *, clients: bool) -> ssl.SSLContext:
 def asked(tls: ssl.SSLContext, credentials: Credentials) -> frozenset[str]:
     """What is owned by the second of two brokers that speak TLS: it is asked where the first redirects to."""
 
-    async def play() -> frozenset[str]:
+    async def run_policy() -> frozenset[str]:
         async with FakePulsar(size=2, tls=tls, extensible=True, apart=True) as fake:
             fake.add("t/n", 1, fake.ids[1])
             async with connected(fake.url, identity=Bearer(credentials)) as admin:
                 return await admin.owned(fake.ids[1])
 
-    return asyncio.run(play())
+    return asyncio.run(run_policy())
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["https alone", "http too"])
 def test_brokers_behind_https_are_found_without_asking_what_they_serve(authority: Authority, apart: bool) -> None:  # noqa: FBT001
-    async def play() -> None:
+    async def run_policy() -> None:
         tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
         async with FakePulsar(tls=tls, apart=apart) as fake:
             mine, other, nobodys = fake.add("t/n", 3, fake.ids[1], fake.ids[2], "")
@@ -421,14 +421,14 @@ def test_brokers_behind_https_are_found_without_asking_what_they_serve(authority
             assert fake.count("ownedNamespaces") == 0, "a modular broker may hang for that"
             assert fake.count("/lookup/") == 2, "each is found once"
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
 
 @pytest.mark.parametrize("extensible", [False, True], ids=["modular", "extensible"])
 def test_a_service_that_leads_to_a_broker_is_not_taken_for_its_address(authority: Authority, extensible: bool) -> None:  # noqa: FBT001
     """What is asked of one broker alone would else be answered by whomever the Service leads to next."""
 
-    async def play() -> None:
+    async def run_policy() -> None:
         tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
         async with FakePulsar(tls=tls, apart=True, extensible=extensible) as fake:
             (mine,) = fake.add("t/n", 1, fake.ids[0])
@@ -441,13 +441,13 @@ def test_a_service_that_leads_to_a_broker_is_not_taken_for_its_address(authority
                 assert await admin.origin(fake.ids[1]) == f"https://{fake.addresses[1]}"
             assert fake.count("/lookup/") == 2, "each is found once"
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
 
 def test_a_broker_whose_address_is_anothers_is_not_asked_there(authority: Authority) -> None:
     """Its own namespace was taken by another broker: it has just ended."""
 
-    async def play() -> None:
+    async def run_policy() -> None:
         tls, credentials = guarded(authority, clients=False), Credentials(ca=pem(authority.certificate))
         async with FakePulsar(tls=tls, apart=True) as fake:
             fake.ids[1] = "127.0.0.2:1"
@@ -456,7 +456,7 @@ def test_a_broker_whose_address_is_anothers_is_not_asked_there(authority: Author
                 with pytest.raises(PulsarUnavailableError, match=r"does not name its https address"):
                     await admin.runtime(fake.ids[1])
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
 
 def pem(path: Path) -> str:

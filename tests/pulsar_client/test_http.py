@@ -29,14 +29,14 @@ from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 TOKEN = "a-long-secret-token"
 
 
-def asked(fake: FakePulsar, story: Callable[[HttpAdmin, FakePulsar], Awaitable[Any]], **options: Any) -> Any:
-    """Play `story` with a client of `fake`."""
+def asked(fake: FakePulsar, scenario: Callable[[HttpAdmin, FakePulsar], Awaitable[Any]], **options: Any) -> Any:
+    """Run `scenario` with a client of `fake`."""
 
-    async def play() -> Any:
+    async def run_scenario() -> Any:
         async with fake, connected(fake.url, **options) as admin:
-            return await story(admin, fake)
+            return await scenario(admin, fake)
 
-    return asyncio.run(play())
+    return asyncio.run(run_scenario())
 
 
 async def refused(doing: Awaitable[Any]) -> PulsarError:
@@ -46,7 +46,7 @@ async def refused(doing: Awaitable[Any]) -> PulsarError:
 
 
 def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destination() -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[2])
         await admin.unload(bundle, fake.ids[1])
         assert [(broker, method) for broker, method, path in fake.requests if "unload" in path] == [
@@ -55,12 +55,12 @@ def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destinatio
         ]
         assert fake.owners[bundle] == fake.ids[1]
 
-    asked(FakePulsar(), story)
+    asked(FakePulsar(), scenario)
 
 
 @pytest.mark.parametrize("manager", [LoadManager.MODULAR, LoadManager.EXTENSIBLE])
 def test_refusals_of_an_unload_can_be_distinguished(manager: LoadManager) -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> list[type[PulsarError]]:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> list[type[PulsarError]]:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         stale, text = "t/n/0x00000000_0x40000000", "an unexpected error"
         fake.failures.append((500, text))
@@ -70,24 +70,24 @@ def test_refusals_of_an_unload_can_be_distinguished(manager: LoadManager) -> Non
             found.append(type(await refused(admin.unload(bundle, fake.ids[0]))))
         return found
 
-    errors = asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), story)
+    errors = asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), scenario)
 
     assert errors[:4] == [StaleBundleError, InactiveDestinationError, PulsarUnavailableError, UnknownError]
     assert errors[4:] == ([SameBrokerError] if manager is LoadManager.EXTENSIBLE else [])
 
 
 def test_what_a_broker_owns_is_read_without_the_systems_own_bundles() -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         mine, other = fake.add("t/n", 2, fake.ids[1], fake.ids[0])
         assert await admin.owned(fake.ids[1]) == {mine}
         assert await admin.owned(fake.ids[0]) == {other}
         assert isinstance(await refused(admin.owned("10.9.9.9:8080")), UnknownError)
 
-    asked(FakePulsar(), story)
+    asked(FakePulsar(), scenario)
 
 
 def test_any_broker_tells_who_serves_a_bundle_and_the_one_it_names_is_not_asked() -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> list[str]:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> list[str]:
         mine, nobodys = fake.add("t/n", 2, fake.ids[1], "")
         fake.deaf.add(fake.ids[1])
         assert isinstance(await refused(admin.owner(mine, fake.ids[1])), PulsarUnavailableError)
@@ -96,15 +96,15 @@ def test_any_broker_tells_who_serves_a_bundle_and_the_one_it_names_is_not_asked(
         return [await admin.owner(mine, fake.ids[0]), await admin.owner(nobodys, fake.ids[2])]
 
     fake = FakePulsar()
-    assert asked(fake, story, timeout=0.5) == [fake.ids[1], ""]
+    assert asked(fake, scenario, timeout=0.5) == [fake.ids[1], ""]
 
 
 @pytest.mark.parametrize("manager", [LoadManager.MODULAR, LoadManager.EXTENSIBLE])
 def test_the_load_manager_is_found_out(manager: LoadManager) -> None:
-    async def story(admin: HttpAdmin, _: FakePulsar) -> LoadManager:
+    async def scenario(admin: HttpAdmin, _: FakePulsar) -> LoadManager:
         return await admin.load_manager()
 
-    assert asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), story) is manager
+    assert asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), scenario) is manager
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"], ids=["another host", "another port"])
@@ -115,7 +115,7 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host:
         seen.append(request.headers.get("Authorization", ""))
         return web.json_response({})
 
-    async def play() -> PulsarError:
+    async def run_scenario() -> PulsarError:
         runner = web.ServerRunner(web.Server(stranger))
         await runner.setup()
         await web.TCPSite(runner, host, 0).start()
@@ -127,7 +127,7 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host:
         await runner.cleanup()
         return error
 
-    error = asyncio.run(play())
+    error = asyncio.run(run_scenario())
 
     assert isinstance(error, PulsarRefusedError)
     assert "which Pulsar does not list as a broker" in str(error)
@@ -135,7 +135,7 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host:
 
 
 def test_a_listed_broker_that_the_administrator_does_not_allow_is_not_asked() -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         allowed.append(AllowedUrls.of([fake.ids[0]]))
         (bundle,) = fake.add("t/n", 1, fake.ids[1])
         error = await refused(admin.unload(bundle, fake.ids[2]))
@@ -146,7 +146,7 @@ def test_a_listed_broker_that_the_administrator_does_not_allow_is_not_asked() ->
 
     allowed = [AllowedUrls.of(["127.0.0.1"])]
     guards = Guards(admit=lambda url: allowed[-1].admit(url, "messaging", secrets=True))
-    asked(FakePulsar(), story, guards=guards)
+    asked(FakePulsar(), scenario, guards=guards)
 
 
 def test_writes_pass_the_fence_and_reads_do_not() -> None:
@@ -156,14 +156,14 @@ def test_writes_pass_the_fence_and_reads_do_not() -> None:
         told.append(what)
         raise RuntimeError("this process does not lead")
 
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         assert await admin.boundaries("t/n")
         with pytest.raises(RuntimeError, match="does not lead"):
             await admin.unload(bundle)
         assert fake.count("unload") == 0
 
-    asked(FakePulsar(), story, guards=Guards(fence=fence))
+    asked(FakePulsar(), scenario, guards=Guards(fence=fence))
 
     assert told == ["PUT /admin/v2/namespaces/t/n/0x00000000_0xffffffff/unload"]
 
@@ -171,11 +171,11 @@ def test_writes_pass_the_fence_and_reads_do_not() -> None:
 def test_a_refused_token_is_not_repeated_in_what_is_said() -> None:
     fresh: list[None] = []
 
-    async def story(admin: HttpAdmin, _: FakePulsar) -> PulsarError:
+    async def scenario(admin: HttpAdmin, _: FakePulsar) -> PulsarError:
         return await refused(admin.brokers())
 
     identity = Bearer(Credentials(TOKEN), lambda: fresh.append(None))
-    error = asked(FakePulsar(token="another"), story, identity=identity)
+    error = asked(FakePulsar(token="another"), scenario, identity=identity)
 
     assert (type(error), error.status) == (PulsarRefusedError, 401)
     assert str(error) == "GET /admin/v2/brokers: 401 not Bearer ***"
@@ -183,31 +183,31 @@ def test_a_refused_token_is_not_repeated_in_what_is_said() -> None:
 
 
 def test_a_broker_that_does_not_answer_is_given_up_in_time() -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> PulsarError:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> PulsarError:
         fake.deaf.add(fake.ids[1])
         await admin.owned(fake.ids[0])
         return await refused(admin.owned(fake.ids[1]))
 
-    error = asked(FakePulsar(), story, timeout=0.3)
+    error = asked(FakePulsar(), scenario, timeout=0.3)
 
     assert isinstance(error, PulsarUnavailableError)
     assert "no answer within 0.3 s" in str(error)
 
 
 def test_when_the_broker_that_is_asked_falls_silent_another_is_asked_next() -> None:
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         await admin.brokers()
         fake.deaf.add(fake.ids[0])
         assert isinstance(await refused(admin.brokers()), PulsarUnavailableError)
         assert await admin.brokers() == set(fake.ids)
 
-    asked(FakePulsar(), story, timeout=0.3)
+    asked(FakePulsar(), scenario, timeout=0.3)
 
 
 def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
     waited: list[float] = []
 
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -219,7 +219,7 @@ def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
         await admin.unload(bundle, fake.ids[1])
         assert len(waited) == waits
 
-    asked(FakePulsar(), story, requests_per_second=10.0, guards=Guards(waited=waited.append))
+    asked(FakePulsar(), scenario, requests_per_second=10.0, guards=Guards(waited=waited.append))
 
     assert sum(waited) > 0
 
@@ -227,10 +227,10 @@ def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
 def test_every_hop_is_observed_by_call_and_status() -> None:
     seen: list[tuple[str, str]] = []
 
-    async def story(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[1])
         await admin.unload(bundle, fake.ids[2])
 
-    asked(FakePulsar(), story, guards=Guards(observe=lambda call, code, _: seen.append((call, code))))
+    asked(FakePulsar(), scenario, guards=Guards(observe=lambda call, code, _: seen.append((call, code))))
 
     assert seen == [("unload", "307"), ("brokers", "200"), ("unload", "204")]

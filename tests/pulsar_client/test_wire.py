@@ -34,14 +34,14 @@ def endless(status: bytes = b"200 OK") -> Callable[[], Iterable[bytes]]:
 def asked(pieces: Callable[[], Iterable[bytes]], timeout: float = 20.0, pause: float = 0.0) -> tuple[PulsarError, int]:
     """What comes of asking a server for its brokers that sends `pieces`, and how many bytes went out."""
 
-    async def play(url: str) -> PulsarError:
+    async def run_scenario(url: str) -> PulsarError:
         async with connected(url, timeout=timeout) as admin:
             with pytest.raises(PulsarError) as caught:
                 await admin.brokers()
             return caught.value
 
     with RawServer(pieces, pause) as server:
-        return asyncio.run(play(server.url)), server.sent
+        return asyncio.run(run_scenario(server.url)), server.sent
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 Broken", b"307 Away\r\nLocation: http://127.0.0.1:9/"])
@@ -74,13 +74,13 @@ def test_json_of_any_depth_is_an_error_of_pulsars() -> None:
 def issued(pieces: Callable[[], Iterable[bytes]]) -> PulsarError:
     """What comes of asking an issuer for a token that sends `pieces`."""
 
-    async def play(url: str) -> PulsarError:
+    async def run_scenario(url: str) -> PulsarError:
         with pytest.raises(PulsarError) as caught:
             await ClientCredentials(Client(url, "trimtab", "s3cret"), NO_CREDENTIALS, str).headers()
         return caught.value
 
     with RawServer(pieces) as server:
-        error = asyncio.run(play(server.url))
+        error = asyncio.run(run_scenario(server.url))
         assert server.sent < 2**25, "what was on its way, and no more"
         assert str(error).startswith(f"issuer {server.url}: ")
         return error
@@ -110,14 +110,14 @@ class Proxy:
         return web.json_response(found)
 
 
-Story = Callable[[HttpAdmin, ClientCredentials], Awaitable[Any]]
+Scenario = Callable[[HttpAdmin, ClientCredentials], Awaitable[Any]]
 
 
-def by_proxy(monkeypatch: pytest.MonkeyPatch, story: Story, url: str, **environment: str) -> Proxy:
-    """Play `story` with clients of Pulsar at `url` and of an issuer, behind a proxy named {proxy} in `environment`."""
+def by_proxy(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, url: str, **environment: str) -> Proxy:
+    """Run `scenario` with clients of Pulsar at `url` and of an issuer, behind a proxy that `environment` names."""
     proxy = Proxy()
 
-    async def play() -> None:
+    async def run_scenario() -> None:
         runner = web.ServerRunner(web.Server(proxy.handle))
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -125,10 +125,10 @@ def by_proxy(monkeypatch: pytest.MonkeyPatch, story: Story, url: str, **environm
             monkeypatch.setenv(name, value.format(proxy=f"127.0.0.1:{runner.addresses[0][1]}"))
         who = ClientCredentials(Client("http://issuer.example", "trimtab", "s3cret"), NO_CREDENTIALS, str)
         async with connected(url, timeout=5.0) as admin:
-            await story(admin, who)
+            await scenario(admin, who)
         await runner.cleanup()
 
-    asyncio.run(play())
+    asyncio.run(run_scenario())
     return proxy
 
 
@@ -155,31 +155,31 @@ def test_pulsar_and_issuers_are_asked_by_the_proxy_of_the_environment(
 
 
 def test_https_is_asked_through_a_tunnel_of_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(admin: HttpAdmin, _: ClientCredentials) -> None:
+    async def scenario(admin: HttpAdmin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarUnavailableError):
             await admin.brokers()  # the proxy answers the CONNECT, and then knows no TLS
 
-    proxy = by_proxy(monkeypatch, story, "https://pulsar.example", https_proxy="http://me:x@{proxy}")
+    proxy = by_proxy(monkeypatch, scenario, "https://pulsar.example", https_proxy="http://me:x@{proxy}")
 
     assert proxy.asked[0] == ("CONNECT", "pulsar.example:443")
     assert proxy.users[0] == f"Basic {base64.b64encode(b'me:x').decode()}"
 
 
 def test_what_no_proxy_names_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(admin: HttpAdmin, _: ClientCredentials) -> None:
+    async def scenario(admin: HttpAdmin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarUnavailableError):
             await admin.brokers()
 
     environment = {"http_proxy": "http://{proxy}", "no_proxy": "*.svc,127.0.0.0/8"}
-    assert by_proxy(monkeypatch, story, "http://127.0.0.1:9", **environment).asked == []
+    assert by_proxy(monkeypatch, scenario, "http://127.0.0.1:9", **environment).asked == []
 
 
 def test_a_proxy_that_is_none_of_http_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(admin: HttpAdmin, _: ClientCredentials) -> None:
+    async def scenario(admin: HttpAdmin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarRefusedError, match=r"proxy socks5://proxy:1080 .* must be http"):
             await admin.brokers()
 
-    by_proxy(monkeypatch, story, "http://pulsar.example", all_proxy="socks5://me:secret@proxy:1080")
+    by_proxy(monkeypatch, scenario, "http://pulsar.example", all_proxy="socks5://me:secret@proxy:1080")
 
 
 @pytest.mark.parametrize("proxy", ["http://proxy.corp:abc", "http://proxy:99999", "user:secret@proxy:3128", "http://"])

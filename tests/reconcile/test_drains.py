@@ -8,7 +8,7 @@ import pytest
 
 from faulty_api import until
 from manifests import policy
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from records import bundle
 from trimtab_operator.app import following
 from trimtab_operator.kube.broker_records import node_record
@@ -63,109 +63,109 @@ def test_a_policy_that_does_not_act_by_itself_is_named(spec: dict[str, Any], rea
     assert "policy main is" in message
 
 
-def condition(scene: PolicyScene, broker: str) -> tuple[str, str] | None:
-    status = scene.rest.get(scene.path("brokers", broker)).get("status", {})
+def condition(env: PolicyEnvironment, broker: str) -> tuple[str, str] | None:
+    status = env.rest.get(env.path("brokers", broker)).get("status", {})
     found = {c["type"]: (c["status"], c["reason"]) for c in status.get("conditions", [])}
     return found.get("Drained")
 
 
-def close(scene: PolicyScene, broker: str, *, schedulable: bool = False) -> None:
-    scene.rest.patch(scene.path("brokers", broker), {"spec": {"schedulable": schedulable}})
+def close(env: PolicyEnvironment, broker: str, *, schedulable: bool = False) -> None:
+    env.rest.patch(env.path("brokers", broker), {"spec": {"schedulable": schedulable}})
 
 
-def owned(scene: PolicyScene, broker: str) -> int:
-    return sum(owner == broker for owner in scene.owners().values())
+def owned(env: PolicyEnvironment, broker: str) -> int:
+    return sum(owner == broker for owner in env.owners().values())
 
 
 @pytest.mark.apiserver
-def test_a_closed_broker_is_emptied_at_once_and_says_so_and_its_bundles_stay_away(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        assert scene.condition("Balanced") == ("True", "Balanced")
-        stays = next(name for name, owner in scene.owners().items() if owner == "b")
-        scene.rest.patch(scene.path("bundles", stays), {"spec": {"pinned": True}})
-        close(scene, "b")
-        await scene.reconcile(after=1)  # a cycle is not due
-        assert condition(scene, "b") == ("False", "Draining")
-        await scene.land()
-        moved = [found for found in scene.bundles().values() if found["spec"].get("assignment")]
+def test_a_closed_broker_is_emptied_at_once_and_says_so_and_its_bundles_stay_away(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        assert env.condition("Balanced") == ("True", "Balanced")
+        stays = next(name for name, owner in env.owners().items() if owner == "b")
+        env.rest.patch(env.path("bundles", stays), {"spec": {"pinned": True}})
+        close(env, "b")
+        await env.reconcile(after=1)  # a cycle is not due
+        assert condition(env, "b") == ("False", "Draining")
+        await env.land()
+        moved = [found for found in env.bundles().values() if found["spec"].get("assignment")]
         assert {found["spec"]["assignment"]["reason"] for found in moved} == {"Drained"}
-        assert (owned(scene, "b"), len(moved)) == (1, 3)
+        assert (owned(env, "b"), len(moved)) == (1, 3)
 
-        await scene.reconcile(after=1)
-        assert condition(scene, "b") == ("False", "Pinned")
+        await env.reconcile(after=1)
+        assert condition(env, "b") == ("False", "Pinned")
 
-        scene.rest.patch(scene.path("bundles", stays), {"spec": {"pinned": False}})
-        await scene.land()
-        await scene.cycle()
-        await scene.land()
-        await scene.reconcile(after=1)
-        assert (owned(scene, "b"), condition(scene, "b")) == (0, ("True", "Drained"))
-        assert [note for reason, note in scene.events() if note.endswith("is drained: it owns nothing")]
+        env.rest.patch(env.path("bundles", stays), {"spec": {"pinned": False}})
+        await env.land()
+        await env.cycle()
+        await env.land()
+        await env.reconcile(after=1)
+        assert (owned(env, "b"), condition(env, "b")) == (0, ("True", "Drained"))
+        assert [note for reason, note in env.events() if note.endswith("is drained: it owns nothing")]
 
-        scene.rest.patch(scene.path("brokers", "b"), {"spec": {"weight": 2}})
-        await scene.reconcile(after=1)
-        found = scene.rest.get(scene.path("brokers", "b"))
+        env.rest.patch(env.path("brokers", "b"), {"spec": {"weight": 2}})
+        await env.reconcile(after=1)
+        found = env.rest.get(env.path("brokers", "b"))
         assert found["status"]["conditions"][0]["observedGeneration"] == found["metadata"]["generation"]
 
-        close(scene, "b", schedulable=True)
-        await scene.reconcile(after=1)
-        assert condition(scene, "b") is None
+        close(env, "b", schedulable=True)
+        await env.reconcile(after=1)
+        assert condition(env, "b") is None
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.apiserver
 def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_reported_once(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        close(scene, "b")
-        await scene.reconcile()
-        await scene.land()
-        await scene.reconcile(after=1)
-        assert condition(scene, "b") == ("True", "Drained")
+    async def scenario(env: PolicyEnvironment) -> None:
+        close(env, "b")
+        await env.reconcile()
+        await env.land()
+        await env.reconcile(after=1)
+        assert condition(env, "b") == ("True", "Drained")
         with monkeypatch.context() as patch:
             patch.setattr(ClusterState, "departures", lambda *_: Departures(ending=frozenset({"b"})))
-            await scene.reconcile(after=1)
-            assert condition(scene, "b") == ("True", "Drained")
-        await scene.reconcile(after=1)
+            await env.reconcile(after=1)
+            assert condition(env, "b") == ("True", "Drained")
+        await env.reconcile(after=1)
 
-        assert len([note for _, note in scene.events() if "is drained" in note]) == 1
+        assert len([note for _, note in env.events() if "is drained" in note]) == 1
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.apiserver
 @pytest.mark.parametrize(("mode", "reason"), [("DryRun", "DryRun"), ("Approve", "NotApproved")])
-def test_in_other_modes_than_auto_draining_is_shown_or_proposed(play: Play, mode: str, reason: str) -> None:
-    async def story(scene: PolicyScene) -> None:
-        before = scene.desired_owners()
-        close(scene, "b")
-        await scene.reconcile()
-        await scene.reconcile(after=1)
+def test_in_other_modes_than_auto_draining_is_shown_or_proposed(run_policy: RunPolicy, mode: str, reason: str) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        before = env.desired_owners()
+        close(env, "b")
+        await env.reconcile()
+        await env.reconcile(after=1)
 
-        assert scene.desired_owners() == before
-        moves = scene.status()["proposal"]["moves"]
+        assert env.desired_owners() == before
+        moves = env.status()["proposal"]["moves"]
         assert {(move["source"], move["reason"]) for move in moves} == {("b", "Drained")}
-        assert condition(scene, "b") == ("False", reason)
+        assert condition(env, "b") == ("False", reason)
 
-    play(LEVEL, story, mode=mode)
+    run_policy(LEVEL, scenario, mode=mode)
 
 
 @pytest.mark.apiserver
-def test_draining_waits_for_no_window_and_balancing_does(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        close(scene, "a")
-        await scene.reconcile()
+def test_draining_waits_for_no_window_and_balancing_does(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        close(env, "a")
+        await env.reconcile()
 
-        assert {found["spec"]["assignment"]["reason"] for found in scene.bundles().values() if _chosen(found)} == {
+        assert {found["spec"]["assignment"]["reason"] for found in env.bundles().values() if _chosen(found)} == {
             "Drained"
         }
-        assert scene.condition("Acting") == ("False", "OutsideWindow")
+        assert env.condition("Acting") == ("False", "OutsideWindow")
 
     hot = cluster(bundles={"a": [1] * 3, "b": [1] * 8, "c": [1]}, a=0.2, b=0.8, c=0.1)
-    play(hot, story, windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])
+    run_policy(hot, scenario, windows=[{"kind": "Deny", "start": "00:00", "duration": "24h"}])
 
 
 def _chosen(found: Any) -> bool:
@@ -173,25 +173,25 @@ def _chosen(found: Any) -> bool:
 
 
 @pytest.mark.apiserver
-def test_a_broker_on_a_cordoned_node_is_drained(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        node = f"node-{scene.namespace}"
-        scene.rest.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+def test_a_broker_on_a_cordoned_node_is_drained(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        node = f"node-{env.namespace}"
+        env.rest.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
         spec = {"nodeName": node, "containers": [{"name": "broker", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}, "spec": spec}
-        scene.rest.create(f"/api/v1/namespaces/{scene.namespace}/pods", body)
-        nodes = scene.context.stores.nodes = Store(scene.context.api, NODES, node_record, namespace="")
-        async with following(scene.context):
+        env.rest.create(f"/api/v1/namespaces/{env.namespace}/pods", body)
+        nodes = env.cluster.stores.nodes = Store(env.cluster.api, NODES, node_record, namespace="")
+        async with following(env.cluster):
             await nodes.synced.wait()
-            await until("the pod is seen", lambda: "b" in scene.context.stores.pods.items)
-            await scene.reconcile()
-            assert condition(scene, "b") is None
+            await until("the pod is seen", lambda: "b" in env.cluster.stores.pods.items)
+            await env.reconcile()
+            assert condition(env, "b") is None
 
-            scene.rest.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+            env.rest.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
             await until("the node is cordoned", lambda: nodes.items[node].cordoned)
-            await scene.reconcile(after=1)
-            await scene.land()
-            await scene.reconcile(after=1)
-            assert (owned(scene, "b"), condition(scene, "b")) == (0, ("True", "Drained"))
+            await env.reconcile(after=1)
+            await env.land()
+            await env.reconcile(after=1)
+            assert (owned(env, "b"), condition(env, "b")) == (0, ("True", "Drained"))
 
-    play(LEVEL, story)
+    run_policy(LEVEL, scenario)

@@ -1,4 +1,4 @@
-"""A wish that a person writes with kubectl: whose it is, and that the reason of the wish before goes."""
+"""A desired owner that a person writes with kubectl: it counts as theirs, and the older reason is removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from policy_scene import Play, PolicyScene, eager, played
+from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -16,33 +16,33 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
-def shown(scene: PolicyScene, name: str) -> tuple[str, str, str]:
+def shown(env: PolicyEnvironment, name: str) -> tuple[str, str, str]:
     """What the columns Desired, Reason and Policy of `kubectl get bundles -o wide` show."""
-    spec = scene.bundles()[name]["spec"]
+    spec = env.bundles()[name]["spec"]
     return spec["owner"], spec["assignment"]["reason"], spec["assignment"].get("policy", "")
 
 
-def test_a_hand_written_desired_owner_does_not_keep_the_reason_of_the_previous_one(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
-        await scene.land()
-        assert shown(scene, moved)[1:] == ("Overloaded", "main")
+def test_a_hand_written_desired_owner_does_not_keep_the_reason_of_the_previous_one(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
+        await env.land()
+        assert shown(env, moved)[1:] == ("Overloaded", "main")
 
-        scene.edit(paused=True)
-        scene.give(moved, "a")
-        await scene.land()
-        await scene.reconcile(after=1)
-        await scene.land()
+        env.edit(paused=True)
+        env.give(moved, "a")
+        await env.land()
+        await env.reconcile(after=1)
+        await env.land()
 
-        assert shown(scene, moved) == ("a", "Admin", "")
-        noted = scene.bundles()[moved]["metadata"]["generation"]
-        await scene.reconcile(after=1)
-        assert scene.bundles()[moved]["metadata"]["generation"] == noted, "it is written once"
-        assert not any(reason == "TimedOut" for reason, _ in scene.events())
+        assert shown(env, moved) == ("a", "Admin", "")
+        noted = env.bundles()[moved]["metadata"]["generation"]
+        await env.reconcile(after=1)
+        assert env.bundles()[moved]["metadata"]["generation"] == noted, "it is written once"
+        assert not any(reason == "TimedOut" for reason, _ in env.events())
 
-    play(HOT, story, **eager())
+    run_policy(HOT, scenario, **eager())

@@ -8,7 +8,7 @@ import pytest
 
 from faulty_api import until
 from manifests import bundle, topic_namespace
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.reconcile.hash_ring import SETTLES, RingStatus
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.bundle import PARENT
@@ -23,38 +23,38 @@ CUT = ("True", "Cut")
 
 
 class Watched:
-    """A scene with the TopicNamespace `t-new`, cut into four bundles, and what is told of it."""
+    """An environment with the TopicNamespace `t-new`, cut into four bundles, and what is told of it."""
 
-    def __init__(self, scene: PolicyScene) -> None:
-        self.scene, self.status = scene, RingStatus(scene.context)
+    def __init__(self, env: PolicyEnvironment) -> None:
+        self.env, self.status = env, RingStatus(env.cluster)
 
     async def begin(self) -> Watched:
         manifest = topic_namespace("t-new", tenant="t", name="new", bundles=4)
-        await cut(self.scene.context, self.scene.rest.create(self.scene.path("topicnamespaces"), manifest))
+        await cut(self.env.cluster, self.env.rest.create(self.env.path("topicnamespaces"), manifest))
         await self.assigned()
         return self
 
     async def assigned(self) -> None:
-        """Upkeep gives owners to bundles that have none, and the brokers take them."""
-        await self.scene.reconcile(after=20)
-        await self.scene.land()
+        """Reconciliation gives owners to bundles that have none, and the brokers take them."""
+        await self.env.reconcile(after=20)
+        await self.env.land()
 
     def add(self, name: str, lower: str, upper: str, parent: str = "", space: str = "t-new", **spec: Any) -> None:
         """What a person does with kubectl."""
         manifest = bundle(name, lower, upper, topicNamespace=space, **spec)
         if parent:
             manifest["metadata"]["annotations"] = {PARENT: parent}
-        self.scene.rest.create(self.scene.path("bundles"), manifest)
+        self.env.rest.create(self.env.path("bundles"), manifest)
 
     def delete(self, quarter: int) -> str:
         name = f"t-new-{QUARTERS[quarter]}-{QUARTERS[quarter + 1]}"
-        self.scene.rest.delete(self.scene.path("bundles", name))
+        self.env.rest.delete(self.env.path("bundles", name))
         return name
 
     async def look(self, *, after: float = 0.0) -> tuple[str, str]:
         """Status and reason of `Ready` after one look."""
         await self._seen()
-        self.scene.clock += after
+        self.env.clock += after
         await self.status.check()
         return self.ready()[:2]
 
@@ -64,24 +64,24 @@ class Watched:
         return await self.look(after=SETTLES)
 
     async def _seen(self) -> None:
-        await self.scene.seen()
-        versions = self.scene.versions("topicnamespaces")
-        items = self.scene.context.stores.topic_namespaces.items
+        await self.env.seen()
+        versions = self.env.versions("topicnamespaces")
+        items = self.env.cluster.stores.topic_namespaces.items
         await until("the store shows it", lambda: {n: r.resource_version for n, r in items.items()} == versions)
 
     def ready(self) -> tuple[str, str, str]:
-        found = self.scene.rest.get(self.scene.path("topicnamespaces", "t-new"))["status"]["conditions"]
+        found = self.env.rest.get(self.env.path("topicnamespaces", "t-new"))["status"]["conditions"]
         [ready] = [condition for condition in found if condition["type"] == "Ready"]
         return ready["status"], ready["reason"], ready["message"]
 
     def faults(self) -> dict[str, float]:
-        [metric] = self.scene.context.metrics.ring_faults.collect()
+        [metric] = self.env.cluster.metrics.ring_faults.collect()
         return {sample.labels["kind"]: sample.value for sample in metric.samples}
 
 
-def test_a_hole_is_reported_with_its_range_and_its_end_is_reported_too(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_a_hole_is_reported_with_its_range_and_its_end_is_reported_too(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         assert await watched.settled() == CUT
 
         watched.delete(1)
@@ -90,77 +90,77 @@ def test_a_hole_is_reported_with_its_range_and_its_end_is_reported_too(play: Pla
         hole = "no bundle has the hashes 0x40000000 to 0x80000000, whose topics have no owner"
         assert watched.ready()[2] == f"{hole}: create a Bundle for each range"
         assert watched.faults() == {"Gap": 1, "Overlap": 0, "Unknown": 0}
-        before = scene.versions("topicnamespaces")
+        before = env.versions("topicnamespaces")
         await watched.settled()
-        assert scene.versions("topicnamespaces") == before
+        assert env.versions("topicnamespaces") == before
 
         watched.add("mended", "0x40000000", "0x80000000")
         await watched.assigned()
         assert await watched.look() == CUT
-        assert scene.owners()["mended"] in {"a", "b"}
+        assert env.owners()["mended"] in {"a", "b"}
         assert watched.faults() == {"Gap": 0, "Overlap": 0, "Unknown": 0}
-        assert sorted(reason for reason, _ in scene.events() if reason in {"Gap", "Cut"}) == ["Cut", "Gap"]
+        assert sorted(reason for reason, _ in env.events() if reason in {"Gap", "Cut"}) == ["Cut", "Gap"]
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_all_bundles_gone_is_a_hole_also_for_an_operator_that_never_saw_them(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_all_bundles_gone_is_a_hole_also_for_an_operator_that_never_saw_them(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         for quarter in range(4):
             watched.delete(quarter)
-        watched.status = RingStatus(scene.context)
+        watched.status = RingStatus(env.cluster)
 
         assert await watched.settled() == ("False", "Gap")
         assert "0x00000000 to 0xffffffff" in watched.ready()[2]
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_newcomer_that_overlaps_gets_no_owner_and_those_in_place_keep_theirs(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
-        before = scene.owners()
+def test_a_newcomer_that_overlaps_gets_no_owner_and_those_in_place_keep_theirs(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
+        before = env.owners()
 
         watched.add("a-newcomer", "0x20000000", "0x50000000")
         await watched.assigned()
         assert await watched.settled() == ("False", "Overlap")
         await watched.assigned()
 
-        assert scene.owners() == {**before, "a-newcomer": ""}
-        assert scene.desired_owners()["a-newcomer"] == ""
+        assert env.owners() == {**before, "a-newcomer": ""}
+        assert env.desired_owners()["a-newcomer"] == ""
         text = "a-newcomer overlaps t-new-0x40000000-0x80000000: each first one gets no owner; delete it"
         assert watched.ready()[2] == text
         assert watched.faults() == {"Gap": 0, "Overlap": 1, "Unknown": 0}
 
-        scene.rest.delete(scene.path("bundles", "a-newcomer"))
+        env.rest.delete(env.path("bundles", "a-newcomer"))
         assert await watched.look() == CUT
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_newcomer_gets_an_owner_once_those_in_place_are_gone(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_a_newcomer_gets_an_owner_once_those_in_place_are_gone(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         watched.add("a-newcomer", "0x00000000", "0x80000000")
         await watched.assigned()
-        assert scene.owners()["a-newcomer"] == ""
+        assert env.owners()["a-newcomer"] == ""
 
         watched.delete(0)
         await watched.assigned()
-        assert scene.owners()["a-newcomer"] == ""
+        assert env.owners()["a-newcomer"] == ""
         watched.delete(1)
         await watched.assigned()
 
-        assert scene.owners()["a-newcomer"] in {"a", "b"}
+        assert env.owners()["a-newcomer"] in {"a", "b"}
         assert await watched.settled() == CUT
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_split_in_progress_is_no_overlap_and_its_end_no_hole(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_a_split_in_progress_is_no_overlap_and_its_end_no_hole(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         parent = f"t-new-{QUARTERS[0]}-{QUARTERS[1]}"
         watched.add("low", "0x00000000", "0x20000000", parent, owner="a")
         watched.add("high", "0x20000000", "0x40000000", parent, owner="a")
@@ -169,68 +169,68 @@ def test_a_split_in_progress_is_no_overlap_and_its_end_no_hole(play: Play) -> No
         watched.delete(0)
         assert await watched.settled() == CUT
         for child in ("low", "high"):
-            scene.rest.patch(scene.path("bundles", child), {"metadata": {"annotations": {PARENT: None}}})
+            env.rest.patch(env.path("bundles", child), {"metadata": {"annotations": {PARENT: None}}})
         assert await watched.settled() == CUT
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_neither_a_namespace_that_is_not_cut_yet_nor_one_that_is_deleted_has_a_hole(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_neither_a_namespace_that_is_not_cut_yet_nor_one_that_is_deleted_has_a_hole(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         half_cut = topic_namespace("t-half", tenant="t", name="half")
-        scene.rest.create(scene.path("topicnamespaces"), half_cut)
+        env.rest.create(env.path("topicnamespaces"), half_cut)
         watched.add("first", "0x00000000", "0x40000000", space="t-half")
         keep = {"metadata": {"finalizers": ["example.com/keep"]}}
-        scene.rest.patch(scene.path("topicnamespaces", "t-new"), keep)
-        scene.rest.delete(scene.path("topicnamespaces", "t-new"))
+        env.rest.patch(env.path("topicnamespaces", "t-new"), keep)
+        env.rest.delete(env.path("topicnamespaces", "t-new"))
         watched.delete(2)
 
         assert await watched.settled() == CUT
-        assert "conditions" not in scene.rest.get(scene.path("topicnamespaces", "t-half")).get("status", {})
+        assert "conditions" not in env.rest.get(env.path("topicnamespaces", "t-half")).get("status", {})
         assert watched.faults() == {"Gap": 0, "Overlap": 0, "Unknown": 0}
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_ring_with_a_hole_is_not_cut_again_when_the_operator_restarts(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_a_ring_with_a_hole_is_not_cut_again_when_the_operator_restarts(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         victim = watched.delete(3)
         assert await watched.settled() == ("False", "Gap")
 
-        await cut(scene.context, scene.rest.get(scene.path("topicnamespaces", "t-new")))
+        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
 
-        assert victim not in scene.bundles()
+        assert victim not in env.bundles()
         assert watched.ready()[1] == "Gap"
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_bundles_of_a_topic_namespace_that_does_not_exist_are_reported_once(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_bundles_of_a_topic_namespace_that_does_not_exist_are_reported_once(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         for number in range(4):
             watched.add(f"stray-{number}", QUARTERS[number], QUARTERS[number + 1], space="t-tpyo")
         await watched.settled()
         await watched.settled()
 
-        [note] = [note for reason, note in scene.events() if reason == "UnknownTopicNamespace"]
+        [note] = [note for reason, note in env.events() if reason == "UnknownTopicNamespace"]
         stray = "4 bundles (stray-0, stray-1, stray-2 and 1 more) can get no owner"
         assert note == f"spec.topicNamespace t-tpyo names no TopicNamespace: {stray}. Create it, or delete them"
         assert watched.faults() == {"Gap": 0, "Overlap": 0, "Unknown": 4}
         assert watched.ready()[:2] == CUT
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_linked_pulsar_cluster_has_the_ring_itself(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        watched = await Watched(scene).begin()
+def test_a_linked_pulsar_cluster_has_the_ring_itself(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
         watched.delete(1)
-        scene.context.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
+        env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
 
         assert await watched.settled() == CUT
         assert watched.faults() == {"Gap": 0, "Overlap": 0, "Unknown": 0}
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from faulty_api import until
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.app import discover_once
 from trimtab_operator.reconcile.bundles import APPEARS_WITHIN
 from trimtab_operator.state.departures import POD_NAME, REVISION
@@ -27,28 +27,28 @@ COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "his
 
 @dataclass
 class Restarting:
-    """What the StatefulSet controller and the kubelet do with the pods of a scene, step by step."""
+    """What the StatefulSet controller and the kubelet do with the pods of an environment, step by step."""
 
-    scene: PolicyScene
+    env: PolicyEnvironment
     moved: Counter[str] = field(default_factory=Counter)
     peak: float = 0.0
 
     def path(self, name: str = "") -> str:
-        return f"/api/v1/namespaces/{self.scene.namespace}/pods/{name}".rstrip("/")
+        return f"/api/v1/namespaces/{self.env.namespace}/pods/{name}".rstrip("/")
 
     async def start(self, name: str, revision: str) -> None:
         """A pod, not ready yet."""
         labels = {POD_NAME: name, REVISION: revision}
         spec = {"nodeName": "somewhere", "containers": [{"name": "broker", "image": "none"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
-        made = self.scene.rest.create(self.path(), body)
-        pods = self.scene.context.stores.pods.items
+        made = self.env.rest.create(self.path(), body)
+        pods = self.env.cluster.stores.pods.items
         await until("the pod is seen", lambda: name in pods and pods[name].uid == made["metadata"]["uid"])
 
     async def becomes_ready(self, name: str) -> None:
         ready = {"type": "Ready", "status": "True"}
-        self.scene.rest.patch(self.path(f"{name}/status"), {"status": {"conditions": [ready]}})
-        await until("the pod is ready", lambda: self.scene.context.stores.pods.items[name].ready)
+        self.env.rest.patch(self.path(f"{name}/status"), {"status": {"conditions": [ready]}})
+        await until("the pod is ready", lambda: self.env.cluster.stores.pods.items[name].ready)
 
     async def ready(self, name: str) -> None:
         """So, and the operator sees it."""
@@ -57,39 +57,39 @@ class Restarting:
 
     async def end(self, name: str) -> None:
         """It is told to end, and has its grace period."""
-        self.scene.rest.delete(self.path(name))
-        await until("the pod ends", lambda: self.scene.context.stores.pods.items[name].deleted)
+        self.env.rest.delete(self.path(name))
+        await until("the pod ends", lambda: self.env.cluster.stores.pods.items[name].deleted)
         await self.act()
 
     async def gone(self, name: str) -> None:
-        self.scene.rest.delete(f"{self.path(name)}?gracePeriodSeconds=0")
-        await until("the pod is gone", lambda: name not in self.scene.context.stores.pods.items)
+        self.env.rest.delete(f"{self.path(name)}?gracePeriodSeconds=0")
+        await until("the pod is gone", lambda: name not in self.env.cluster.stores.pods.items)
 
     async def act(self) -> None:
-        """A turn, in which the brokers confirm what they are wished, and their load follows."""
-        scene, before = self.scene, self.scene.owners()
-        await discover_once(scene.context)
-        await scene.reconcile(after=5)
-        await scene.land()
-        after = scene.owners()
+        """A reconcile, in which the brokers confirm desired owners, and their load follows."""
+        env, before = self.env, self.env.owners()
+        await discover_once(env.cluster)
+        await env.reconcile(after=5)
+        await env.land()
+        after = env.owners()
         self.moved.update(name for name, owner in after.items() if owner != before[name])
-        brokers = replace(scene.load.brokers, usage=self.usage(after))
-        scene.source = StaticSource(replace(scene.load, brokers=brokers))
+        brokers = replace(env.load.brokers, usage=self.usage(after))
+        env.source = StaticSource(replace(env.load, brokers=brokers))
 
     def usage(self, owners: dict[str, str]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         """What the brokers use, of what their bundles carry."""
-        load = self.scene.load
+        load = self.env.load
         carried = load.bundles.short[:, THROUGHPUT_IN] / load.bundles.short[:, THROUGHPUT_IN].sum()
         total, used = load.brokers.usage.sum(axis=0), np.zeros_like(load.brokers.usage)
         for row, name in enumerate(load.bundles.names):
-            used[load.brokers.index[owners[self.scene.names[name]]]] += carried[row] * total
+            used[load.brokers.index[owners[self.env.names[name]]]] += carried[row] * total
         self.peak = max(self.peak, float((used / load.brokers.limit)[:, CPU].max()))
         return used
 
 
-def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_broker(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        pods = Restarting(scene)
+def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_broker(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        pods = Restarting(env)
         for i in range(BROKERS):
             await pods.start(f"p-{i}", "old")
             await pods.becomes_ready(f"p-{i}")
@@ -99,31 +99,31 @@ def test_every_bundle_moves_out_of_the_way_once_and_nothing_is_ever_without_a_br
         for i in reversed(range(BROKERS)):
             name = f"p-{i}"
             await pods.end(name)
-            assert name not in scene.owners().values(), "emptied while it still serves"
+            assert name not in env.owners().values(), "emptied while it still serves"
             await pods.gone(name)
             await pods.start(name, "new")
             await pods.act()
-            await scene.cycle()
-            assert scene.condition("Balanced") == ("False", "RollingOut")
+            await env.cycle()
+            assert env.condition("Balanced") == ("False", "RollingOut")
             await pods.ready(name)
 
         for _ in range(3):
-            await scene.cycle()
+            await env.cycle()
             await pods.act()
-        assert scene.condition("Balanced")[1] != "RollingOut"
+        assert env.condition("Balanced")[1] != "RollingOut"
         assert sum(pods.moved.values()) <= 1.1 * len(LOAD.bundles)
         assert pods.peak <= 0.85
-        assert set(scene.context.lost_brokers.since) == set()
+        assert set(env.cluster.lost_brokers.since) == set()
 
-    play(LOAD, story, shedder=COARSE)
+    run_policy(LOAD, scenario, shedder=COARSE)
 
 
 @pytest.mark.parametrize(("seconds", "where"), [(1.0, {"p-2"}), (APPEARS_WITHIN, {"p-0"})])
 def test_bundles_of_a_pod_that_ends_wait_a_moment_for_the_one_that_was_ready_just_now(
-    play: Play, seconds: float, where: set[str]
+    run_policy: RunPolicy, seconds: float, where: set[str]
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
-        pods = Restarting(scene)
+    async def scenario(env: PolicyEnvironment) -> None:
+        pods = Restarting(env)
         for name in ("p-0", "p-1", "p-2"):
             await pods.start(name, "old")
             await pods.becomes_ready(name)
@@ -132,34 +132,34 @@ def test_bundles_of_a_pod_that_ends_wait_a_moment_for_the_one_that_was_ready_jus
         await pods.gone("p-2")
         await pods.start("p-2", "new")
         await pods.act()
-        own = {name for name, owner in scene.owners().items() if owner == "p-1"}
+        own = {name for name, owner in env.owners().items() if owner == "p-1"}
 
         await pods.becomes_ready("p-2")
-        scene.rest.delete(pods.path("p-1"))
-        await until("the next pod ends", lambda: scene.context.stores.pods.items["p-1"].deleted)
-        await scene.reconcile(after=1)
-        assert {scene.desired_owners()[name] for name in own} == {"p-1"}, "its Broker does not say yet that it is ready"
+        env.rest.delete(pods.path("p-1"))
+        await until("the next pod ends", lambda: env.cluster.stores.pods.items["p-1"].deleted)
+        await env.reconcile(after=1)
+        assert {env.desired_owners()[name] for name in own} == {"p-1"}, "its Broker does not say yet that it is ready"
 
         if seconds < APPEARS_WITHIN:
-            await discover_once(scene.context)
-        await scene.reconcile(after=seconds)
-        assert {scene.desired_owners()[name] for name in own} == where
+            await discover_once(env.cluster)
+        await env.reconcile(after=seconds)
+        assert {env.desired_owners()[name] for name in own} == where
 
-    play(cluster(bundles=3, **{f"p-{i}": 0.2 for i in range(3)}), story, shedder=COARSE)
+    run_policy(cluster(bundles=3, **{f"p-{i}": 0.2 for i in range(3)}), scenario, shedder=COARSE)
 
 
-def test_an_open_move_to_a_pod_that_ends_is_withdrawn(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        pods = Restarting(scene)
+def test_an_open_move_to_a_pod_that_ends_is_withdrawn(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        pods = Restarting(env)
         await pods.start("b", "old")
         await pods.ready("b")
-        moving = next(name for name, owner in scene.owners().items() if owner == "a")
-        scene.give(moving, "b")
-        await scene.reconcile()
-        scene.rest.delete(pods.path("b"))
-        await until("the pod ends", lambda: scene.context.stores.pods.items["b"].deleted)
-        await scene.reconcile(after=1)
+        moving = next(name for name, owner in env.owners().items() if owner == "a")
+        env.give(moving, "b")
+        await env.reconcile()
+        env.rest.delete(pods.path("b"))
+        await until("the pod ends", lambda: env.cluster.stores.pods.items["b"].deleted)
+        await env.reconcile(after=1)
 
-        assert scene.desired_owners()[moving] == "a"
+        assert env.desired_owners()[moving] == "a"
 
-    play(cluster(a=0.3, b=0.3, c=0.3), story)
+    run_policy(cluster(a=0.3, b=0.3, c=0.3), scenario)

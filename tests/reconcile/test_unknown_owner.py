@@ -4,56 +4,56 @@ from __future__ import annotations
 
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 
 LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 LOST_AFTER = 31.0
-"""Seconds after which a broker that nobody has seen counts as lost, and a little more."""
+"""Seconds after which a missing broker counts as lost, and a little more."""
 
 
-def told(scene: PolicyScene) -> list[str]:
-    return [note for reason, note in scene.events() if reason == "UnknownBroker"]
+def told(env: PolicyEnvironment) -> list[str]:
+    return [note for reason, note in env.events() if reason == "UnknownBroker"]
 
 
-def reason(scene: PolicyScene, bundle: str) -> str:
-    return str(scene.bundles()[bundle]["spec"]["assignment"]["reason"])
+def reason(env: PolicyEnvironment, bundle: str) -> str:
+    return str(env.bundles()[bundle]["spec"]["assignment"]["reason"])
 
 
-def test_a_typo_is_set_back_and_reported_on_the_bundle_once(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        name, owner = next((name, owner) for name, owner in scene.owners().items() if owner == "a")
-        scene.give(name, "broker-tpyo")
-        await scene.reconcile()
-        assert (scene.desired_owners()[name], scene.owners()[name]) == ("broker-tpyo", owner)
+def test_a_typo_is_set_back_and_reported_on_the_bundle_once(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        name, owner = next((name, owner) for name, owner in env.owners().items() if owner == "a")
+        env.give(name, "broker-tpyo")
+        await env.reconcile()
+        assert (env.desired_owners()[name], env.owners()[name]) == ("broker-tpyo", owner)
 
         for _ in range(3):
-            await scene.reconcile(after=LOST_AFTER)
+            await env.reconcile(after=LOST_AFTER)
 
-        assert (scene.desired_owners()[name], scene.owners()[name], reason(scene, name)) == ("a", "a", "UnknownBroker")
-        assert told(scene) == [
+        assert (env.desired_owners()[name], env.owners()[name], reason(env, name)) == ("a", "a", "UnknownBroker")
+        assert told(env) == [
             "spec.owner broker-tpyo names no Broker: it stays on a. See the names with: kubectl get brokers"
         ]
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")
 
 
-def test_a_bundle_without_owner_that_was_desired_for_an_unknown_broker_gets_one(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        name = next(iter(scene.owners()))
-        scene.rest.patch(scene.path("bundles", name, "status"), {"status": {"owner": "", "state": "Free"}})
-        scene.give(name, "broker-tpyo")
-        await scene.reconcile()
+def test_a_bundle_without_owner_that_was_desired_for_an_unknown_broker_gets_one(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        name = next(iter(env.owners()))
+        env.rest.patch(env.path("bundles", name, "status"), {"status": {"owner": "", "state": "Free"}})
+        env.give(name, "broker-tpyo")
+        await env.reconcile()
 
-        await scene.reconcile(after=LOST_AFTER)
-        await scene.land()
-        await scene.reconcile()
+        await env.reconcile(after=LOST_AFTER)
+        await env.land()
+        await env.reconcile()
 
-        assert scene.owners()[name] in {"a", "b"}
-        assert reason(scene, name) == "UnknownBroker"
-        [note] = told(scene)
+        assert env.owners()[name] in {"a", "b"}
+        assert reason(env, name) == "UnknownBroker"
+        [note] = told(env)
         assert note.startswith("spec.owner broker-tpyo names no Broker: it had no owner, and gets one. ")
 
-    play(LEVEL, story, mode="DryRun")
+    run_policy(LEVEL, scenario, mode="DryRun")

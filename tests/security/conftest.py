@@ -1,4 +1,4 @@
-"""A policy's loop to play stories on, and a whole cluster: one of its own, as a story here changes its bundles."""
+"""A policy's loop to run scenarios on, and a whole cluster: one of its own, as a scenario here changes its bundles."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from policy_scene import Play, played
+from policy_environment import RunPolicy, run_scenario
 from small_cluster import SmallCluster
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 @pytest.fixture(scope="session")

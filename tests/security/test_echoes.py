@@ -39,7 +39,7 @@ ECHOES: dict[str, Echo] = {
     "a refusal in JSON of Go": lambda text: (401, go_json({"message": text})),
     "a refusal as it came": lambda text: (401, text),
     "a redirect": lambda text: (302, f"http://login.example.com/?back={quote(text, safe='')}"),
-    "a body that is no JSON": lambda text: (200, text),
+    "a body that is not JSON": lambda text: (200, text),
     "a success that is none": lambda text: (200, json.dumps({"oops": text})),
     "no vector": lambda text: (200, json.dumps({"status": "success", "note": text, "data": {"resultType": "scalar"}})),
     "a value that is none": lambda text: (

@@ -21,16 +21,16 @@ pytestmark = pytest.mark.apiserver
 
 
 def as_the_operator(
-    plane: ControlPlane, namespace: str, story: Callable[[Api], Awaitable[None]], lease: str = LEASE
+    plane: ControlPlane, namespace: str, scenario: Callable[[Api], Awaitable[None]], lease: str = LEASE
 ) -> None:
-    """Play `story` with the rights of the Role for `namespace` and `lease`, and no others."""
+    """Run `scenario` with the rights of the Role for `namespace` and `lease`, and no others."""
     kubeconfig = shipped_kubeconfig(plane, rbac.rendered_rbac(namespace, lease=lease))
 
-    async def play() -> None:
+    async def run_policy() -> None:
         async with Api.connect(str(kubeconfig), None, patience=3.0) as api:
-            await story(api)
+            await scenario(api)
 
-    asyncio.run(play())
+    asyncio.run(run_policy())
 
 
 def make(plane: ControlPlane, namespace: str, ref: ResourceRef, name: str) -> None:
@@ -48,7 +48,7 @@ def test_only_the_configmap_with_pulsars_settings_can_be_deleted(
 ) -> None:
     make(control_plane, kube_namespace, CONFIG_MAPS, "theirs")
 
-    async def story(api: Api) -> None:
+    async def scenario(api: Api) -> None:
         store = found_settings_store(api, kube_namespace)
         found = FoundSettings(PulsarSpec(admin_url="http://pulsar:8080")).noting([SHEDDING], {})
         await store.save(found)
@@ -58,7 +58,7 @@ def test_only_the_configmap_with_pulsars_settings_can_be_deleted(
         with pytest.raises(RefusedError, match="cannot delete resource"):
             await api.delete(CONFIG_MAPS, kube_namespace, "theirs")
 
-    as_the_operator(control_plane, kube_namespace, story)
+    as_the_operator(control_plane, kube_namespace, scenario)
 
 
 @pytest.mark.parametrize("name", [LEASE, "another"])
@@ -67,7 +67,7 @@ def test_only_the_lease_of_the_operator_can_be_read_and_taken(
 ) -> None:
     make(control_plane, kube_namespace, LEASES, "theirs")
 
-    async def story(api: Api) -> None:
+    async def scenario(api: Api) -> None:
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": {"name": name}}
         await api.create(LEASES, kube_namespace, body)
         taken = {"spec": {"holderIdentity": "me"}}
@@ -78,4 +78,4 @@ def test_only_the_lease_of_the_operator_can_be_read_and_taken(
         with pytest.raises(RefusedError, match="cannot patch resource"):
             await api.patch(LEASES, kube_namespace, "theirs", taken)
 
-    as_the_operator(control_plane, kube_namespace, story, lease=name)
+    as_the_operator(control_plane, kube_namespace, scenario, lease=name)

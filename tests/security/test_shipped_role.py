@@ -1,4 +1,4 @@
-"""The Role that ships is what the operator needs: a whole story under it, and the API server's audit log as evidence.
+"""The Role that ships is what the operator needs: a scenario under it, and the API server's audit log as evidence.
 
 Every test with a `SmallCluster` runs the operator as the ServiceAccount of `deploy/rbac.yaml`. Here it does all it can
 do, so a missing right is a 403 in the log, and a right that is too much does not appear there.
@@ -24,7 +24,7 @@ CANT_BE_SHOWN: dict[Right, str] = {
     ("trimtab.dev", "topicnamespaces", "delete"): "takes a Pulsar cluster: tests/e2e/test_sync.py",
     ("", "configmaps", "delete"): "takes a Pulsar cluster: tests/e2e/test_own_balancer.py",
 }
-"""Rights that this story can't show -> why, and which test does."""
+"""Rights that this scenario can't show -> why, and which test does."""
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def split_by_hand(stage: SmallCluster) -> None:
 
 
 def leave_a_split(stage: SmallCluster) -> None:
-    """A bundle is locked by a split that somebody deleted in the middle."""
+    """A bundle is locked by a split that was deleted in the middle."""
     name = min(fresh(stage))
     stage.patch_bundle(name, status=True, state="Splitting", split="deleted")
     until("the bundle is free again", lambda: stage.world.bundles()[name]["status"]["state"] == "Owned")

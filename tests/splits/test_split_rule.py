@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from declarative_splits import SplitOperator, half, halves, leftovers, order, split_status, splits
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from splitting_clusters import large, with_topics
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
 from trimtab_operator.kube.naming import split_name
@@ -33,98 +33,98 @@ def rule(kind: str = "BundleSplitterTask", **params: Any) -> dict[str, Any]:
     return {"shedder": CALM, "split": split}
 
 
-def bundle(scene: PolicyScene, row: int = 0) -> str:
-    return scene.names[scene.load.bundles.names[row]]
+def bundle(env: PolicyEnvironment, row: int = 0) -> str:
+    return env.names[env.load.bundles.names[row]]
 
 
-def held_back(scene: PolicyScene) -> dict[str, int]:
-    found: dict[str, int] = scene.status()["lastCycle"]["heldBack"]
+def held_back(env: PolicyEnvironment) -> dict[str, int]:
+    found: dict[str, int] = env.status()["lastCycle"]["heldBack"]
     return found
 
 
-def test_a_large_bundle_is_split_and_its_children_placed_in_the_same_plan(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        whole = bundle(scene)
-        await scene.reconcile()
+def test_a_large_bundle_is_split_and_its_children_placed_in_the_same_plan(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        whole = bundle(env)
+        await env.reconcile()
 
-        [(name, asked)] = splits(scene).items()
+        [(name, asked)] = splits(env).items()
         assert name == split_name(whole, (int(half(whole), 16),))
         assert asked["spec"]["request"] == {
             "policy": "main",
-            "epoch": scene.memory()["epoch"],
+            "epoch": env.memory()["epoch"],
             "reason": "Bandwidth",
             "time": asked["spec"]["request"]["time"],
             "source": "a",
         }
         leaving = [owner for owner in asked["spec"]["destinations"] if owner != "a"]
         assert leaving
-        assert scene.status()["lastCycle"]["split"] == 1
-        assert scene.condition("Balanced") == ("False", "Bandwidth")
-        assert sum(count for _, count in scene.memory()["moves"]) == len(leaving)
-        assert [reason for reason, _ in scene.events()] == ["Bandwidth"]
+        assert env.status()["lastCycle"]["split"] == 1
+        assert env.condition("Balanced") == ("False", "Bandwidth")
+        assert sum(count for _, count in env.memory()["moves"]) == len(leaving)
+        assert [reason for reason, _ in env.events()] == ["Bandwidth"]
 
-        status = await SplitOperator(scene).finish(name)
+        status = await SplitOperator(env).finish(name)
 
         assert status["phase"] == "Completed"
-        assert [scene.owners()[child] for child in halves(whole)] == asked["spec"]["destinations"]
-        moved = next(child for child in halves(whole) if scene.owners()[child] != "a")
-        assert scene.bundles()[moved]["spec"]["assignment"]["reason"] == "Bandwidth"
-        assert scene.bundles()[moved]["spec"]["assignment"]["policy"] == "main"
+        assert [env.owners()[child] for child in halves(whole)] == asked["spec"]["destinations"]
+        moved = next(child for child in halves(whole) if env.owners()[child] != "a")
+        assert env.bundles()[moved]["spec"]["assignment"]["reason"] == "Bandwidth"
+        assert env.bundles()[moved]["spec"]["assignment"]["policy"] == "main"
 
-    play(HOT, story, **rule())
+    run_policy(HOT, scenario, **rule())
 
 
-def test_dry_run_shows_the_split_and_spends_nothing_on_it(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
+def test_dry_run_shows_the_split_and_spends_nothing_on_it(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         for _ in range(4):
-            await scene.cycle()
+            await env.cycle()
 
-        assert splits(scene) == {}
-        shown = scene.status()["proposal"]
+        assert splits(env) == {}
+        shown = env.status()["proposal"]
         assert shown["totalSplits"] == 2
-        assert {split["bundle"] for split in shown["splits"]} == {bundle(scene, 0), bundle(scene, 1)}
+        assert {split["bundle"] for split in shown["splits"]} == {bundle(env, 0), bundle(env, 1)}
         assert len(shown["splits"][0]["destinations"]) == len(shown["splits"][0]["boundaries"]) + 1
-        assert held_back(scene)["DryRun"] == 2
-        assert "SplitBudget" not in held_back(scene)
+        assert held_back(env)["DryRun"] == 2
+        assert "SplitBudget" not in held_back(env)
 
-        scene.edit(mode="Auto")
-        await scene.cycle()
-        assert len(splits(scene)) == 2
+        env.edit(mode="Auto")
+        await env.cycle()
+        assert len(splits(env)) == 2
 
-    play(INSIDE, story, mode="DryRun", **rule("WeightedSplitter", hitCount=2, budget=2))
-
-
-def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-
-        assert held_back(scene)["NotApproved"] == scene.status()["proposal"]["totalSplits"] == 1
-
-    play(HOT, story, mode="Approve", **rule())
+    run_policy(INSIDE, scenario, mode="DryRun", **rule("WeightedSplitter", hitCount=2, budget=2))
 
 
-def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        second = scene.add_policy("second", brokers={"names": ["b"]}, shedder=CALM)
-        await scene.reconcile()
-        scene.source = StaticSource(large({}, **DRAWING))  # the second one's brokers have no topics to tell of
+def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+
+        assert held_back(env)["NotApproved"] == env.status()["proposal"]["totalSplits"] == 1
+
+    run_policy(HOT, scenario, mode="Approve", **rule())
+
+
+def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second = env.add_policy("second", brokers={"names": ["b"]}, shedder=CALM)
+        await env.reconcile()
+        env.source = StaticSource(large({}, **DRAWING))  # the second one's brokers have no topics to tell of
         await second.reconcile()
-        whole = bundle(scene)
-        order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
-        await SplitOperator(scene).finish("by-topics")
+        whole = bundle(env)
+        order(env, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
+        await SplitOperator(env).finish("by-topics")
 
-        assert split_status(scene, "by-topics")["phase"] == "Completed"
+        assert split_status(env, "by-topics")["phase"] == "Completed"
 
-    play(INSIDE, story, brokers={"names": ["a", "c"]}, mode="DryRun", **rule("WeightedSplitter", hitCount=9))
+    run_policy(INSIDE, scenario, brokers={"names": ["a", "c"]}, mode="DryRun", **rule("WeightedSplitter", hitCount=9))
 
 
-def test_no_policy_rule_no_split(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+def test_no_policy_rule_no_split(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        assert splits(scene) == {}
+        assert splits(env) == {}
 
-    play(HOT, story, shedder=CALM)
+    run_policy(HOT, scenario, shedder=CALM)
 
 
 @pytest.mark.parametrize(
@@ -135,126 +135,126 @@ def test_no_policy_rule_no_split(play: Play) -> None:
     ],
     ids=["splits per cycle", "bundles of a namespace"],
 )
-def test_a_limit_ends_the_splits_and_is_reported(spec: dict[str, Any], reason: str, play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
+def test_a_limit_ends_the_splits_and_is_reported(spec: dict[str, Any], reason: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
 
-        assert len(splits(scene)) == 1
-        assert held_back(scene)[reason] == 1
+        assert len(splits(env)) == 1
+        assert held_back(env)[reason] == 1
 
-    play(TWO_HOT, story, **spec)
-
-
-def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        assert len(splits(scene)) == 1
-        assert held_back(scene)["SplitBudget"] == 1
-
-        scene.restart()
-        await scene.cycle()
-
-        assert len(splits(scene)) == 1
-        assert held_back(scene)["SplitBudget"] == 2
-
-    play(INSIDE, story, **rule("WeightedSplitter", hitCount=1, budget=1))
+    run_policy(TWO_HOT, scenario, **spec)
 
 
-def test_the_limit_of_bundles_holds_for_people_too(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        order(scene, "mine", bundle=bundle(scene), boundaries=[half(bundle(scene))])
+def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        assert len(splits(env)) == 1
+        assert held_back(env)["SplitBudget"] == 1
 
-        await SplitOperator(scene).round()
+        env.restart()
+        await env.cycle()
 
-        status = split_status(scene, "mine")
+        assert len(splits(env)) == 1
+        assert held_back(env)["SplitBudget"] == 2
+
+    run_policy(INSIDE, scenario, **rule("WeightedSplitter", hitCount=1, budget=1))
+
+
+def test_the_limit_of_bundles_holds_for_people_too(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        order(env, "mine", bundle=bundle(env), boundaries=[half(bundle(env))])
+
+        await SplitOperator(env).round()
+
+        status = split_status(env, "mine")
         assert status["phase"] == "Failed"
         assert status["message"].startswith("public/a would have 5 bundles, and may have 4")
 
-    play(HOT, story, **rule(maxBundles=4))
+    run_policy(HOT, scenario, **rule(maxBundles=4))
 
 
-def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        whole, operator = bundle(scene), SplitOperator(scene)
-        order(scene, "halve", bundle=whole, boundaries=[half(whole)])
+def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        whole, operator = bundle(env), SplitOperator(env)
+        order(env, "halve", bundle=whole, boundaries=[half(whole)])
         await operator.round()
-        await scene.land()
-        before = scene.bundles()
+        await env.land()
+        before = env.bundles()
         assert set(halves(whole)) <= set(before)
 
-        scene.edit(shedder={"type": "ThresholdShedder", "overloadShedder": None})
-        await scene.reconcile()
-        await scene.cycle()
+        env.edit(shedder={"type": "ThresholdShedder", "overloadShedder": None})
+        await env.reconcile()
+        await env.cycle()
 
-        records = cluster_records(scene.context, Settings.of(scene.policy()))
-        assert {record.name for record in records.bundles} == set(scene.names.values())
-        now = scene.bundles()
+        records = cluster_records(env.cluster, Settings.of(env.policy()))
+        assert {record.name for record in records.bundles} == set(env.names.values())
+        now = env.bundles()
         for name in (whole, *halves(whole)):
             assert now[name]["metadata"]["resourceVersion"] == before[name]["metadata"]["resourceVersion"]
-        assert held_back(scene)["InFlight"] >= 1
+        assert held_back(env)["InFlight"] >= 1
         assert (await operator.finish("halve"))["phase"] == "Completed"
-        assert not leftovers(scene)
+        assert not leftovers(env)
 
-    play(HOT, story, shedder=CALM)
-
-
-def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = splits(scene)
-        scene.rest.patch(scene.path("bundles", bundle(scene)), {"spec": {"pinned": True}})
-
-        await SplitOperator(scene).round()
-
-        assert [c["reason"] for c in split_status(scene, name)["conditions"]] == ["Pinned", "Pinned"]
-        assert scene.owners()[bundle(scene)] == "a"
-
-    play(HOT, story, **rule())
+    run_policy(HOT, scenario, shedder=CALM)
 
 
-def test_a_bundle_that_moved_before_its_split_begins_stays_whole(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = splits(scene)
-        scene.give(bundle(scene), "b")
-        await scene.land()
+def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = splits(env)
+        env.rest.patch(env.path("bundles", bundle(env)), {"spec": {"pinned": True}})
 
-        await SplitOperator(scene).round()
+        await SplitOperator(env).round()
 
-        assert split_status(scene, name)["message"].endswith("went from a to b since that was decided")
-        assert scene.owners()[bundle(scene)] == "b"
+        assert [c["reason"] for c in split_status(env, name)["conditions"]] == ["Pinned", "Pinned"]
+        assert env.owners()[bundle(env)] == "a"
 
-    play(HOT, story, **rule())
+    run_policy(HOT, scenario, **rule())
 
 
-def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = splits(scene)
-        operator = SplitOperator(scene)
+def test_a_bundle_that_moved_before_its_split_begins_stays_whole(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = splits(env)
+        env.give(bundle(env), "b")
+        await env.land()
+
+        await SplitOperator(env).round()
+
+        assert split_status(env, name)["message"].endswith("went from a to b since that was decided")
+        assert env.owners()[bundle(env)] == "b"
+
+    run_policy(HOT, scenario, **rule())
+
+
+def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = splits(env)
+        operator = SplitOperator(env)
         await operator.round()
         await operator.round(after=61)
-        assert split_status(scene, name)["phase"] == "Failed"
+        assert split_status(env, name)["phase"] == "Failed"
 
-        await scene.cycle()
+        await env.cycle()
 
-        assert held_back(scene)["Conflict"] == 1
-        assert list(splits(scene)) == [name]
+        assert held_back(env)["Conflict"] == 1
+        assert list(splits(env)) == [name]
         await operator.round(after=3600)
-        await scene.cycle()
-        assert split_status(scene, name).get("phase", "Pending") == "Pending"
+        await env.cycle()
+        assert split_status(env, name).get("phase", "Pending") == "Pending"
 
-    play(HOT, story, **rule())
+    run_policy(HOT, scenario, **rule())
 
 
-def test_topics_that_a_cycle_has_seen_can_be_split_by_number(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        whole = bundle(scene)
-        order(scene, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
+def test_topics_that_a_cycle_has_seen_can_be_split_by_number(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        whole = bundle(env)
+        order(env, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
 
-        status = await SplitOperator(scene).finish("by-topics")
+        status = await SplitOperator(env).finish("by-topics")
 
         assert status["phase"] == "Completed"
         lower, upper = (int(text, 16) for text in whole.split("-")[-2:])
@@ -262,21 +262,21 @@ def test_topics_that_a_cycle_has_seen_can_be_split_by_number(play: Play) -> None
         cut = int(status["children"][0]["upper"], 16)
         assert sum(place < cut for place in places) == 4
 
-    play(INSIDE, story, shedder=CALM)
+    run_policy(INSIDE, scenario, shedder=CALM)
 
 
-def test_a_plan_shows_its_splits(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        foreseen = await preview(scene.context, "main")
+def test_a_plan_shows_its_splits(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        foreseen = await preview(env.cluster, "main")
         screen = Console(file=StringIO(), width=200)
         print_tables(screen, "main", foreseen)
         shown = screen.file.getvalue()  # type: ignore[attr-defined]
 
         [split] = as_data("main", foreseen)["splits"]
-        assert (split["name"], split["reason"]) == (bundle(scene), "Bandwidth")
-        assert split["boundaries"] == [half(bundle(scene))]
+        assert (split["name"], split["reason"]) == (bundle(env), "Bandwidth")
+        assert split["boundaries"] == [half(bundle(env))]
         assert "main makes 0 moves and 1 split" in shown
         assert "Owners" in shown
-        assert splits(scene) == {}
+        assert splits(env) == {}
 
-    play(HOT, story, **rule())
+    run_policy(HOT, scenario, **rule())

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from records import broker, bundle, pod, wished
+from records import broker, bundle, moving_bundle, pod
+from trimtab_operator.confirm import DesiredOwner, repairs_of
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
-from trimtab_operator.state.bundle_repairs import DesiredOwner, repairs_of
 from trimtab_operator.state.departures import (
     POD_NAME,
     REVISION,
@@ -140,15 +140,15 @@ def test_what_an_ending_broker_serves_is_housed_and_pinned_bundles_wait() -> Non
 
 
 def test_a_move_to_an_ending_broker_is_withdrawn() -> None:
-    work = repairs_of([wished("b", "x", "y")], lost=[], overdue=[], ending=["y"])
+    work = repairs_of([moving_bundle("b", "x", "y")], lost=[], overdue=[], ending=["y"])
 
-    assert work.desired_owners == [DesiredOwner(wished("b", "x", "y"), "x", Reason.BROKER_LOST)]
+    assert work.desired_owners == [DesiredOwner(moving_bundle("b", "x", "y"), "x", Reason.BROKER_LOST)]
 
 
 def test_a_move_between_two_ending_brokers_gets_another_destination() -> None:
-    work = repairs_of([wished("b", "x", "y")], lost=[], overdue=[], ending=["x", "y"])
+    work = repairs_of([moving_bundle("b", "x", "y")], lost=[], overdue=[], ending=["x", "y"])
 
-    assert work.unassigned == [(wished("b", "x", "y"), Reason.ROLLING_OUT)]
+    assert work.unassigned == [(moving_bundle("b", "x", "y"), Reason.ROLLING_OUT)]
 
 
 PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
@@ -156,7 +156,7 @@ PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWith
 
 @dataclass
 class Restart:
-    """A rolling restart of brokers ``p-0`` to ``p-9``, by what really decides: pods, upkeep, housing and cycles.
+    """A rolling restart of brokers ``p-0`` to ``p-9``, by what decides it: pods, repairs, assignments and cycles.
 
     What a broker carries is the sum of its bundles; a pod that became ready is not measured at first.
     """
@@ -198,7 +198,7 @@ class Restart:
         return [b for name in self.pods for b in self._of(name)]
 
     def reconcile(self) -> None:
-        """What upkeep does: house what ending brokers serve."""
+        """What reconciliation does: assign the bundles of ending brokers."""
         rows, load, leaving = self.rows(), self.load(), departures(self.brokers, self.pods, {}, NOW)
         records = [bundle(str(i), f"p-{self.owner[b]}") for i, b in enumerate(rows)]
         unassigned = np.array(
@@ -277,7 +277,7 @@ def test_over_a_rolling_restart_of_ten_brokers_a_bundle_moves_1_1_times_at_most(
 
 
 def test_where_few_bundles_are_the_load_two_moves_for_a_thousand_bundles_correct_it() -> None:
-    # below 1 + 1/10 nobody gets: the first broker's bundles can only go to brokers that restart themselves
+    # no broker stays below 1 + 1/10: the first broker's bundles can only go to brokers that restart themselves
     world = restart_of(0.7, skew=2.0)
 
     assert world.run() <= 1.102

@@ -130,7 +130,7 @@ def test_what_is_followed_change_by_change_is_what_one_look_finds() -> None:
     chance, rings, parts = random.Random(14), HashRings(), dict[str, BundleRecord]()
     step = END // 8
 
-    async def story() -> None:
+    async def scenario() -> None:
         for run in range(400):
             name, lower = f"b{chance.randrange(12)}", chance.randrange(8)
             upper = END if lower == 7 else step * chance.randrange(lower + 1, 8)
@@ -142,11 +142,11 @@ def test_what_is_followed_change_by_change_is_what_one_look_finds() -> None:
             await rings.examined()
             assert rings.faulty.get("t-n", Ring(len(parts))) == (examine(parts) if parts else Ring(0))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_bundle_that_was_made_again_in_another_namespace_leaves_the_first() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         rings, (low, high) = HashRings(), halves()
         see_all(rings, of(low, high))
         rings.update(low, part("low", 0, END, topic_namespace="other", resource_version="9"))
@@ -155,7 +155,7 @@ def test_a_bundle_that_was_made_again_in_another_namespace_leaves_the_first() ->
         assert rings.faulty["t-n"].gaps == (("0x00000000", "0x80000000"),)
         assert rings.members("other").keys() == {"low"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_a_cancelled_examination_covered_is_examined_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_what_a_cancelled_examination_covered_is_examined_again(monkeypatch: pyt
         rings.update(None, record)
     rings.update(None, part("newcomer", 0, 0x40000000))
 
-    async def story() -> None:
+    async def scenario() -> None:
         looking = asyncio.create_task(rings.examined())
         await asyncio.sleep(0)
         looking.cancel()
@@ -174,12 +174,12 @@ def test_what_a_cancelled_examination_covered_is_examined_again(monkeypatch: pyt
         assert not rings.faulty
         await rings.examined()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert rings.overlaps(part("newcomer", 0, 0x40000000))
 
 
 def test_a_change_among_60_000_bundles_costs_what_its_own_namespace_costs() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         rings, step = HashRings(), END // 60
         parts = [
             part(f"n{n}-{i}", step * i, END if i == 59 else step * (i + 1), "x", topic_namespace=f"n{n}")
@@ -196,4 +196,4 @@ def test_a_change_among_60_000_bundles_costs_what_its_own_namespace_costs() -> N
         assert time.perf_counter() - begun < 0.005
         assert rings.faulty.keys() == {"n0"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())

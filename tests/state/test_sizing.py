@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.state.sizing import UNASKED, Sizing, SizingTarget, most_used, sized
 from trimtab_strategies.model import MEMORY, NETWORK_OUT, ClusterLoad, Reason
 from trimtab_strategies.testing import cluster
@@ -120,21 +120,21 @@ def test_advice_followed_is_not_answered_by_its_opposite(usage: list[float], aim
 
 
 @pytest.mark.apiserver
-def test_a_cluster_that_is_too_small_is_reported_once_by_condition_and_event(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        assert scene.condition("RightSized") == ("", "")
+def test_a_cluster_that_is_too_small_is_reported_once_by_condition_and_event(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        assert env.condition("RightSized") == ("", "")
         for _ in range(3):
-            await scene.cycle()
+            await env.cycle()
 
-        assert scene.condition("RightSized") == ("False", "TooSmall")
-        told = [note for reason, note in scene.events() if reason == "TooSmall"]
+        assert env.condition("RightSized") == ("False", "TooSmall")
+        told = [note for reason, note in env.events() if reason == "TooSmall"]
         assert told == [
             "RightSized: average cpu usage of all 3 brokers is 80%: 4 brokers would be about right (spec.advice)"
         ]
 
-        scene.edit(advice={"enabled": False})
-        await scene.cycle()
-        assert scene.condition("RightSized") == ("", "")
+        env.edit(advice={"enabled": False})
+        await env.cycle()
+        assert env.condition("RightSized") == ("", "")
 
-    play(used(0.8, 0.8, 0.8), story, advice={"targetUsage": 60, "patience": 2})
+    run_policy(used(0.8, 0.8, 0.8), scenario, advice={"targetUsage": 60, "patience": 2})

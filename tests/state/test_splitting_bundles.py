@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from declarative_splits import SplitOperator, splits
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from splitting_clusters import large, with_topics
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.observe.snapshot import observe
@@ -65,20 +65,20 @@ def test_what_is_never_measured_is_not_trusted_for_ever() -> None:
 
 
 @pytest.mark.apiserver
-def test_after_a_split_a_cycle_sees_the_children_with_their_load(play: Play) -> None:
+def test_after_a_split_a_cycle_sees_the_children_with_their_load(run_policy: RunPolicy) -> None:
     load = large({0: {"topics": 10, "throughput": 200}}, bundles={"a": [1] * 4, "b": [1]}, a=0.8, b=0.2, c=0.1)
 
-    async def story(scene: PolicyScene) -> None:
-        await scene.reconcile()
-        [name] = splits(scene)
-        await SplitOperator(scene).finish(name)
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        [name] = splits(env)
+        await SplitOperator(env).finish(name)
 
-        settings = Settings.of(scene.policy())
-        run = PolicyRun(settings, DryRunActuator(), scene.source, PolicyState())
-        seen = await observe(scene.context, run)
+        settings = Settings.of(env.policy())
+        run = PolicyRun(settings, DryRunActuator(), env.source, PolicyState())
+        seen = await observe(env.cluster, run)
 
         assert len(seen.load.bundles) == len(load.bundles) + 1
         np.testing.assert_allclose(seen.load.bundles.short.sum(axis=0), load.bundles.short.sum(axis=0))
 
     calm = {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}
-    play(load, story, shedder=calm, split={"type": "BundleSplitterTask"})
+    run_policy(load, scenario, shedder=calm, split={"type": "BundleSplitterTask"})

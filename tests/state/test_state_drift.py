@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.state.strategy_state import STORE_EVERY, drifted
 from trimtab_strategies.testing import cluster
 
@@ -46,21 +46,21 @@ def test_what_is_the_same_has_not_changed(value: Any) -> None:
 
 
 @pytest.mark.apiserver
-def test_an_idle_cycle_writes_nothing_but_one_status(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        await scene.cycle()
+def test_an_idle_cycle_writes_nothing_but_one_status(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        await env.cycle()
         for level in (0.501, 0.502, 0.503):
-            scene.requests.clear()
-            scene.source = type(scene.source)(cluster(bundles=4, a=level, b=0.5, c=0.5))
-            await scene.cycle()
-            assert {verb: n for verb, n in scene.requests.items() if verb in {"create", "patch", "delete"}} == {
+            env.requests.clear()
+            env.source = type(env.source)(cluster(bundles=4, a=level, b=0.5, c=0.5))
+            await env.cycle()
+            assert {verb: n for verb, n in env.requests.items() if verb in {"create", "patch", "delete"}} == {
                 "patch": 1
             }
 
-        scene.clock += STORE_EVERY
-        before = scene.memory()
-        await scene.cycle()
-        assert scene.memory() != before, "in the end what drifted is stored, too"
+        env.clock += STORE_EVERY
+        before = env.memory()
+        await env.cycle()
+        assert env.memory() != before, "in the end what drifted is stored, too"
 
-    play(cluster(bundles=4, a=0.5, b=0.5, c=0.5), story)
+    run_policy(cluster(bundles=4, a=0.5, b=0.5, c=0.5), scenario)

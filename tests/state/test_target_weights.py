@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policy_scene import Play, PolicyScene
+from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.kube.broker_records import BrokerRecord, broker_record
 from trimtab_operator.state.target_weights import BrokerWeight, broker_weights, changed_weights
 from trimtab_pipeline.testing import StaticSource
@@ -108,9 +108,9 @@ def weighted(**params: Any) -> dict[str, Any]:
     return {**WEIGHTED, "weightedBalancer": {**WEIGHTED["weightedBalancer"], **params}}
 
 
-def weights(scene: PolicyScene) -> dict[str, tuple[float | None, float | None]]:
+def weights(env: PolicyEnvironment) -> dict[str, tuple[float | None, float | None]]:
     """targetWeight and score in the status of each broker."""
-    found = scene.rest.get(scene.path("brokers"))["items"]
+    found = env.rest.get(env.path("brokers"))["items"]
     return {b["metadata"]["name"]: (b["status"].get("targetWeight"), b["status"].get("score")) for b in found}
 
 
@@ -122,45 +122,45 @@ def used(load: ClusterLoad, *cpu: float) -> ClusterLoad:
 
 
 @pytest.mark.apiserver
-def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(play: Play) -> None:
+def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(run_policy: RunPolicy) -> None:
     load = cluster(a=0.4, b=0.4, bundles=10)
 
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        assert weights(scene) == {"a": (1, 0.5), "b": (1, 0.5)}
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        assert weights(env) == {"a": (1, 0.5), "b": (1, 0.5)}
 
-        versions = scene.versions("brokers")
-        await scene.cycle()
-        assert scene.versions("brokers") == versions, "nothing changed"
+        versions = env.versions("brokers")
+        await env.cycle()
+        assert env.versions("brokers") == versions, "nothing changed"
 
-        scene.source = StaticSource(used(load, 0.2, 0.6))
-        await scene.reconcile(after=300)
-        (target, score), (other, _) = weights(scene)["a"], weights(scene)["b"]
+        env.source = StaticSource(used(load, 0.2, 0.6))
+        await env.reconcile(after=300)
+        (target, score), (other, _) = weights(env)["a"], weights(env)["b"]
         assert target is not None
         assert target > 1.05
         assert score == pytest.approx(target / 2, abs=0.01)
         assert other == pytest.approx(2 - target, abs=0.01)
-        page = scene.context.metrics.text().decode()
+        page = env.cluster.metrics.text().decode()
         assert f'trimtab_broker_target_weight{{broker="a",policy="main"}} {target:.2f}' in page
         assert 'trimtab_broker_score{broker="a",policy="main"}' in page
         assert 'trimtab_broker_weight_error_ratio{broker="a",policy="main"} -' in page
 
-    play(load, story, shedder=WEIGHTED)
+    run_policy(load, scenario, shedder=WEIGHTED)
 
 
 @pytest.mark.apiserver
-def test_weights_go_when_the_shedder_has_none(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        assert weights(scene)["a"] == (1, 0.5)
+def test_weights_go_when_the_shedder_has_none(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        assert weights(env)["a"] == (1, 0.5)
 
-        scene.edit(shedder={"type": "ThresholdShedder", "weightedBalancer": None})
-        await scene.cycle()
+        env.edit(shedder={"type": "ThresholdShedder", "weightedBalancer": None})
+        await env.cycle()
 
-        assert weights(scene) == {"a": (None, None), "b": (None, None)}
-        assert "trimtab_broker_target_weight{" not in scene.context.metrics.text().decode()
+        assert weights(env) == {"a": (None, None), "b": (None, None)}
+        assert "trimtab_broker_target_weight{" not in env.cluster.metrics.text().decode()
 
-    play(cluster(a=0.4, b=0.4), story, shedder=WEIGHTED)
+    run_policy(cluster(a=0.4, b=0.4), scenario, shedder=WEIGHTED)
 
 
 @pytest.mark.apiserver
@@ -174,34 +174,36 @@ def test_weights_go_when_the_shedder_has_none(play: Play) -> None:
         ({"compatibility": "java", "gain": 0.5}, (0.5 + 0.5 * 0.1 * 0.632)),
     ],
 )
-def test_normalised_and_exact_gain_work_in_the_loop(play: Play, gain: dict[str, Any], expected: float) -> None:
+def test_normalised_and_exact_gain_work_in_the_loop(
+    run_policy: RunPolicy, gain: dict[str, Any], expected: float
+) -> None:
     load = cluster(a=0.4, b=0.4, bundles=10)
 
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        scene.source = StaticSource(used(load, 0.3, 0.5))
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        env.source = StaticSource(used(load, 0.3, 0.5))
 
-        await scene.reconcile(after=900)
+        await env.reconcile(after=900)
 
-        target, score = weights(scene)["a"]
+        target, score = weights(env)["a"]
         assert score == pytest.approx(expected, abs=0.001)
         assert target == pytest.approx(2 * expected, abs=0.002)
 
-    play(load, story, shedder=weighted(**gain), mode="DryRun")
+    run_policy(load, scenario, shedder=weighted(**gain), mode="DryRun")
 
 
 @pytest.mark.apiserver
-def test_a_fixed_weight_is_kept_and_reached_while_usage_is_even(play: Play) -> None:
+def test_a_fixed_weight_is_kept_and_reached_while_usage_is_even(run_policy: RunPolicy) -> None:
     """Three brokers with ten equal bundles each; a is to carry half of all, though nothing tells it from the others."""
     load = cluster(a=0.3, b=0.3, c=0.3, bundles=dict.fromkeys("abc", [1] * 10))
 
-    async def story(scene: PolicyScene) -> None:
-        scene.rest.patch(scene.path("brokers", "a"), {"spec": {"weight": 2}})
-        await scene.cycle()
-        await scene.land()
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.rest.patch(env.path("brokers", "a"), {"spec": {"weight": 2}})
+        await env.cycle()
+        await env.land()
 
-        assert weights(scene) == {"a": (2, None), "b": (1, 0.5), "c": (1, 0.5)}
-        owners = list(scene.owners().values())
+        assert weights(env) == {"a": (2, None), "b": (1, 0.5), "c": (1, 0.5)}
+        owners = list(env.owners().values())
         assert [owners.count(name) for name in "abc"] == [14, 8, 8], "half a bundle is not worth a move"
 
-    play(load, story, shedder=weighted(spread=0.5), limits={"maxMovesPerBroker": 100, "coolDown": "1s"})
+    run_policy(load, scenario, shedder=weighted(spread=0.5), limits={"maxMovesPerBroker": 100, "coolDown": "1s"})

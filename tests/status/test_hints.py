@@ -1,4 +1,4 @@
-"""Where a condition or an Event points whoever wants to know why."""
+"""The command that a condition or an Event names for the reasons."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policy_scene import PolicyScene
+from policy_environment import PolicyEnvironment
 from trimtab_operator.decision_log.record import DecisionRecord, MeasuredOutcome
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.state.cycle_result import CycleResult
@@ -17,15 +17,15 @@ from trimtab_operator.status.metrics import PolicyMetrics, hit_counts
 from trimtab_strategies.model import DataQuality, Doubt, Memory, Plan, Reason
 from trimtab_strategies.testing import cluster
 
-Play = Callable[..., None]
+RunPolicy = Callable[..., None]
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 
 
-def shown(scene: PolicyScene, name: str) -> dict[tuple[str, ...], float]:
+def shown(env: PolicyEnvironment, name: str) -> dict[tuple[str, ...], float]:
     """Values of a metric by its labels, without the policy's."""
     found = dict[tuple[str, ...], float]()
-    for family in scene.context.metrics.registry.collect():
+    for family in env.cluster.metrics.registry.collect():
         for sample in family.samples:
             if sample.name == f"trimtab_{name}":
                 labels: Mapping[str, Any] = {key: value for key, value in sample.labels.items() if key != "policy"}
@@ -34,116 +34,116 @@ def shown(scene: PolicyScene, name: str) -> dict[tuple[str, ...], float]:
 
 
 @pytest.mark.apiserver
-def test_a_cycle_says_how_things_stand(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
+def test_a_cycle_says_how_things_stand(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
 
-        assert shown(scene, "policy_state") == {("Acting",): 1}
-        assert shown(scene, "balanced") == {(): 0}
-        assert shown(scene, "last_cycle_timestamp_seconds") == {(): scene.clock}
-        assert shown(scene, "cycle_interval_seconds") == {(): 60}
-        assert shown(scene, "brokers") == {("Trusted",): 3}
-        assert shown(scene, "cpu_range_ratio") == {(): pytest.approx(0.6)}
-        assert shown(scene, "broker_usage_ratio")["a", "cpu"] == pytest.approx(0.8)
-        assert set(shown(scene, "broker_message_rate")) == {(name, way) for name in "abc" for way in ("in", "out")}
-        assert shown(scene, "moves_total")["", "TimedOut"] == 0, "so that the first one is seen to increase it"
+        assert shown(env, "policy_state") == {("Acting",): 1}
+        assert shown(env, "balanced") == {(): 0}
+        assert shown(env, "last_cycle_timestamp_seconds") == {(): env.clock}
+        assert shown(env, "cycle_interval_seconds") == {(): 60}
+        assert shown(env, "brokers") == {("Trusted",): 3}
+        assert shown(env, "cpu_range_ratio") == {(): pytest.approx(0.6)}
+        assert shown(env, "broker_usage_ratio")["a", "cpu"] == pytest.approx(0.8)
+        assert set(shown(env, "broker_message_rate")) == {(name, way) for name in "abc" for way in ("in", "out")}
+        assert shown(env, "moves_total")["", "TimedOut"] == 0, "so that the first one is seen to increase it"
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_a_paused_policy_shows_why_and_no_load_of_the_past(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        await scene.cycle()
-        scene.edit(paused=True)
-        await scene.cycle()
+def test_a_paused_policy_shows_why_and_no_load_of_the_past(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        env.edit(paused=True)
+        await env.cycle()
 
-        assert shown(scene, "policy_state") == {("Paused",): 1}
+        assert shown(env, "policy_state") == {("Paused",): 1}
         for gone in ("balanced", "cpu_range_ratio", "broker_usage_ratio", "broker_message_rate", "brokers"):
-            assert shown(scene, gone) == {}, gone
+            assert shown(env, gone) == {}, gone
 
-        scene.context.leave("main")
-        assert shown(scene, "policy_state") == {}
+        env.cluster.leave("main")
+        assert shown(env, "policy_state") == {}
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_brokers_are_counted_by_what_their_data_is(play: Play) -> None:
+def test_brokers_are_counted_by_what_their_data_is(run_policy: RunPolicy) -> None:
     doubts = {"b": Doubt(Reason.OUT_DATED_DATA, "its newest sample is 300 s old")}
     brokers = replace(HOT.brokers, trusted=np.array([True, False, True]), age=np.array([2.0, 300.0, np.inf]))
     load = replace(HOT, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"OutDated": 4}))
 
-    async def story(scene: PolicyScene) -> None:
-        PolicyMetrics(scene.context, "main").cycle(CycleResult(scene.clock, {}, 1, load=load))
+    async def scenario(env: PolicyEnvironment) -> None:
+        PolicyMetrics(env.cluster, "main").cycle(CycleResult(env.clock, {}, 1, load=load))
 
-        assert shown(scene, "brokers") == {("Trusted",): 2, ("OutDatedData",): 1}
-        assert shown(scene, "sample_age_seconds") == {(): 300}
-        assert shown(scene, "dropped_samples_total")["OutDated",] == 4
+        assert shown(env, "brokers") == {("Trusted",): 2, ("OutDatedData",): 1}
+        assert shown(env, "sample_age_seconds") == {(): 300}
+        assert shown(env, "dropped_samples_total")["OutDated",] == 4
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_whether_the_history_is_written_is_shown_until_a_cycle_says_otherwise(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        meter = PolicyMetrics(scene.context, "main")
+def test_whether_the_history_is_written_is_shown_until_a_cycle_says_otherwise(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        meter = PolicyMetrics(env.cluster, "main")
         for unwritten, expected in ((None, {}), ("no space", {(): 0}), (None, {(): 0}), ("", {(): 1})):
-            meter.cycle(CycleResult(scene.clock, {}, 1, load=HOT, unwritten=unwritten))
-            assert shown(scene, "history_writable") == expected
+            meter.cycle(CycleResult(env.clock, {}, 1, load=HOT, unwritten=unwritten))
+            assert shown(env, "history_writable") == expected
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_of_a_broker_that_is_not_trusted_no_load_is_shown(play: Play) -> None:
+def test_of_a_broker_that_is_not_trusted_no_load_is_shown(run_policy: RunPolicy) -> None:
     load = replace(HOT, brokers=replace(HOT.brokers, trusted=np.array([True, True, False])))
     usage = np.array([[80.0] * 5, [30.0] * 5, [0.0] * 5])
 
-    async def story(scene: PolicyScene) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         plan = Plan((), (), load.brokers.names, usage, usage)
-        meter = PolicyMetrics(scene.context, "main")
-        meter.cycle(CycleResult(scene.clock, {}, 1, load=load, plan=plan))
+        meter = PolicyMetrics(env.cluster, "main")
+        meter.cycle(CycleResult(env.clock, {}, 1, load=load, plan=plan))
         meter.usage(plan.brokers, usage, load)
 
-        assert shown(scene, "cpu_range_ratio") == {(): pytest.approx(0.5)}
-        assert {name for name, _ in shown(scene, "broker_usage_ratio")} == {"a", "b"}
-        assert {name for name, _ in shown(scene, "broker_message_rate")} == {"a", "b"}
+        assert shown(env, "cpu_range_ratio") == {(): pytest.approx(0.5)}
+        assert {name for name, _ in shown(env, "broker_usage_ratio")} == {"a", "b"}
+        assert {name for name, _ in shown(env, "broker_message_rate")} == {"a", "b"}
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_a_proposal_is_shown_until_none_waits(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        meter = PolicyMetrics(scene.context, "main")
+def test_a_proposal_is_shown_until_none_waits(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        meter = PolicyMetrics(env.cluster, "main")
         meter.proposal(ProposalState.PROPOSAL_READY, 1000.0)
         meter.became("Offered")
-        assert shown(scene, "proposal_state") == {("ProposalReady",): 1}
-        assert shown(scene, "proposal_expires_timestamp_seconds") == {(): 1000}
+        assert shown(env, "proposal_state") == {("ProposalReady",): 1}
+        assert shown(env, "proposal_expires_timestamp_seconds") == {(): 1000}
 
         meter.proposal(ProposalState.PENDING_PROPOSAL, None)
         meter.became("Expired")
-        assert shown(scene, "proposal_state") == {("PendingProposal",): 1}
-        assert shown(scene, "proposal_expires_timestamp_seconds") == {}
-        assert shown(scene, "proposals_total")["Expired",] == shown(scene, "proposals_total")["Offered",] == 1
+        assert shown(env, "proposal_state") == {("PendingProposal",): 1}
+        assert shown(env, "proposal_expires_timestamp_seconds") == {}
+        assert shown(env, "proposals_total")["Expired",] == shown(env, "proposals_total")["Offered",] == 1
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 @pytest.mark.apiserver
-def test_predictions_of_brokers_that_moved_again_are_left_out(play: Play) -> None:
+def test_predictions_of_brokers_that_moved_again_are_left_out(run_policy: RunPolicy) -> None:
     results = (
         MeasuredOutcome(broker="a", expected=40, measured=43, error=3),
         MeasuredOutcome(broker="b", expected=40, measured=80, error=40, disturbed=True),
     )
 
-    async def story(scene: PolicyScene) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         record = DecisionRecord.model_construct(results=results)
-        PolicyMetrics(scene.context, "main").predicted(r.error for r in record.results if not r.disturbed)
-        assert shown(scene, "prediction_error_ratio_sum") == {(): pytest.approx(0.03)}
+        PolicyMetrics(env.cluster, "main").predicted(r.error for r in record.results if not r.disturbed)
+        assert shown(env, "prediction_error_ratio_sum") == {(): pytest.approx(0.03)}
 
-    play(HOT, story)
+    run_policy(HOT, scenario)
 
 
 def test_hit_counts_are_the_largest_of_each_kind() -> None:

@@ -1,4 +1,4 @@
-"""While somebody else may balance the Pulsar cluster, a policy only says so."""
+"""While another balancer may act on the Pulsar cluster, a policy only advises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from policy_scene import Play, PolicyScene, eager, played
+from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import OwnBalancerState, PulsarLink
 from trimtab_operator.status.conditions import pulsar_balancer_active, steered
@@ -22,20 +22,20 @@ SPEC = PulsarSpec(admin_url="http://pulsar:8080")
 
 
 @pytest.fixture
-def play(trimtab_crds: ControlPlane, kube_namespace: str) -> Play:
-    return partial(played, trimtab_crds, kube_namespace)
+def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
+    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
-def seen(scene: PolicyScene, state: OwnBalancerState) -> None:
+def seen(env: PolicyEnvironment, state: OwnBalancerState) -> None:
     """What the bridge knows once it has looked."""
-    link = scene.context.link
+    link = env.cluster.link
     link.lead_to(SPEC, "main")
     link.problem, link.own_balancer = "", state
     link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
 
 
-def wished_elsewhere(scene: PolicyScene) -> int:
-    return sum(bundle["metadata"]["generation"] > 1 for bundle in scene.bundles().values())
+def wished_elsewhere(env: PolicyEnvironment) -> int:
+    return sum(bundle["metadata"]["generation"] > 1 for bundle in env.bundles().values())
 
 
 @pytest.mark.parametrize(
@@ -60,54 +60,54 @@ def test_without_pulsar_nothing_is_said() -> None:
 
 
 @pytest.mark.apiserver
-def test_nothing_moves_while_pulsars_own_balancer_is_active(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        seen(scene, OwnBalancerState(disabled=False, text="shedding is on at a"))
-        await scene.cycle()
-        assert wished_elsewhere(scene) == 0
-        assert scene.condition("PulsarBalancerDisabled") == ("False", "PulsarBalancerActive")
-        assert scene.condition("Acting") == ("False", "PulsarBalancerActive")
-        assert ("PulsarBalancerActive", "PulsarBalancerDisabled: shedding is on at a") in scene.events()
+def test_nothing_moves_while_pulsars_own_balancer_is_active(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        seen(env, OwnBalancerState(disabled=False, text="shedding is on at a"))
+        await env.cycle()
+        assert wished_elsewhere(env) == 0
+        assert env.condition("PulsarBalancerDisabled") == ("False", "PulsarBalancerActive")
+        assert env.condition("Acting") == ("False", "PulsarBalancerActive")
+        assert ("PulsarBalancerActive", "PulsarBalancerDisabled: shedding is on at a") in env.events()
 
-        seen(scene, OwnBalancerState(disabled=True, text="off"))
-        await scene.cycle()
-        assert wished_elsewhere(scene)
-        assert scene.condition("PulsarBalancerDisabled") == ("True", "PulsarBalancerDisabled")
+        seen(env, OwnBalancerState(disabled=True, text="off"))
+        await env.cycle()
+        assert wished_elsewhere(env)
+        assert env.condition("PulsarBalancerDisabled") == ("True", "PulsarBalancerDisabled")
 
-    play(HOT, story, **PULSAR)
+    run_policy(HOT, scenario, **PULSAR)
 
 
 @pytest.mark.apiserver
-def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) -> None:
-    async def story(scene: PolicyScene) -> None:
-        seen(scene, OwnBalancerState(disabled=False, text="shedding is on at a"))
-        await scene.cycle()
-        assert scene.condition("ProposalReady")[0] == "True"
+def test_an_approval_is_refused_and_an_approved_move_is_not_begun(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        seen(env, OwnBalancerState(disabled=False, text="shedding is on at a"))
+        await env.cycle()
+        assert env.condition("ProposalReady")[0] == "True"
 
         def approve() -> None:
             body = {"metadata": {"annotations": {"trimtab.dev/rebalance": "approve"}}}
-            scene.rest.patch(scene.path("balancingpolicies", "main"), body)
+            env.rest.patch(env.path("balancingpolicies", "main"), body)
 
         approve()
-        await scene.reconcile(after=1)
-        assert scene.condition("CommandTaken")[0] == "False"
-        assert "shedding is on at a" in json.dumps(scene.status()["conditions"])
-        assert wished_elsewhere(scene) == 0
+        await env.reconcile(after=1)
+        assert env.condition("CommandTaken")[0] == "False"
+        assert "shedding is on at a" in json.dumps(env.status()["conditions"])
+        assert wished_elsewhere(env) == 0
 
-        seen(scene, OwnBalancerState(disabled=True, text="off"))
+        seen(env, OwnBalancerState(disabled=True, text="off"))
         approve()
-        await scene.reconcile(after=1)
-        assert scene.condition("CommandTaken")[0] == "True"
-        begun = wished_elsewhere(scene)
+        await env.reconcile(after=1)
+        assert env.condition("CommandTaken")[0] == "True"
+        begun = wished_elsewhere(env)
         assert begun
 
-        seen(scene, OwnBalancerState(disabled=False, text="somebody switched it on"))
+        seen(env, OwnBalancerState(disabled=False, text="somebody switched it on"))
         await asyncio.sleep(0)
-        await scene.land()
-        await scene.reconcile(after=1)
-        assert wished_elsewhere(scene) == begun
+        await env.land()
+        await env.reconcile(after=1)
+        assert wished_elsewhere(env) == begun
 
-    play(HOT, story, mode="Approve", limits={"maxMovesInFlight": 1}, **PULSAR)
+    run_policy(HOT, scenario, mode="Approve", limits={"maxMovesInFlight": 1}, **PULSAR)
 
 
 @pytest.mark.apiserver
@@ -120,26 +120,26 @@ def test_an_approval_is_refused_and_an_approved_move_is_not_begun(play: Play) ->
     ids=["verified", "not known"],
 )
 def test_who_undoes_moves_is_not_searched_for_where_it_is_verified_off(
-    play: Play, pulsar: dict[str, object], advice: str, unfounded: str
+    run_policy: RunPolicy, pulsar: dict[str, object], advice: str, unfounded: str
 ) -> None:
-    async def story(scene: PolicyScene) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
         if pulsar:
             seen(
-                scene,
+                env,
                 OwnBalancerState(disabled=True, text="Pulsar's own shedding and automatic split are off on 3 brokers"),
             )
-        await scene.reconcile()
-        moved = min(name for name, desired in scene.desired_owners().items() if desired != scene.owners()[name])
-        await scene.land()
-        await scene.reconcile(after=1)
-        scene.rest.patch(scene.path("bundles", moved, "status"), {"status": {"owner": "a", "state": "Owned"}})
-        await scene.reconcile(after=1)
+        await env.reconcile()
+        moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
+        await env.land()
+        await env.reconcile(after=1)
+        env.rest.patch(env.path("bundles", moved, "status"), {"status": {"owner": "a", "state": "Owned"}})
+        await env.reconcile(after=1)
 
-        assert scene.condition("CompetingBalancer") == ("True", "CompetingBalancer")
-        note = next(note for reason, note in scene.events() if reason == "CompetingBalancer")
-        condition = next(c["message"] for c in scene.status()["conditions"] if c["type"] == "CompetingBalancer")
+        assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+        note = next(note for reason, note in env.events() if reason == "CompetingBalancer")
+        condition = next(c["message"] for c in env.status()["conditions"] if c["type"] == "CompetingBalancer")
         assert f"{moved} went back to a" in note
         assert advice in note
         assert unfounded not in note + condition
 
-    play(HOT, story, **{**ONE_UNDONE, **pulsar})
+    run_policy(HOT, scenario, **{**ONE_UNDONE, **pulsar})

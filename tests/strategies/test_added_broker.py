@@ -58,6 +58,6 @@ def test_it_gets_no_more_than_the_cap_in_one_cycle_and_no_bundle_moves_twice() -
 
     moves = sum((count for count, _ in cycles), Counter[str]())
     assert all(count["e"] <= LIMITS.max_moves_per_broker for count, _ in cycles)
-    assert set(moves) == {"e"}, "nobody else gives or takes"
+    assert set(moves) == {"e"}, "no other broker gives or takes"
     assert cycles[-1][0] == Counter(), "it settles"
     assert cycles[-1][1] == pytest.approx(cycles[-2][1])

@@ -1,4 +1,4 @@
-"""Assignment: owners for bundles that nobody serves."""
+"""Assignment: owners for bundles that no broker serves."""
 
 from __future__ import annotations
 

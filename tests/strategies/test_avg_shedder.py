@@ -1,4 +1,4 @@
-"""AvgShedder: who is paired with whom, when a pair acts, what moves, and what is remembered of it."""
+"""AvgShedder: which brokers are paired, when a pair acts, what moves, and what it remembers."""
 
 from __future__ import annotations
 

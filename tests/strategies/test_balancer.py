@@ -33,7 +33,7 @@ class Sheds:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class FixedShedder:
     """A shedder that answers with exactly these unloads."""
 
     unloads: tuple[Unload, ...]
@@ -45,7 +45,7 @@ class Wishes:
 def pair_asking_for(source: int, bundles: list[int], destination: int, returned: Sequence[int] = ()) -> Pair:
     """A pair whose shedder wants this, and whose placement would rather have the last of four brokers."""
     unload = Unload(source, np.array(bundles), Reason.OVERLOADED, destination, np.array(returned, dtype=np.int64))
-    return Pair(Wishes((unload,)), Chooses((3,)))
+    return Pair(FixedShedder((unload,)), Chooses((3,)))
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def test_named_destination_that_should_give_itself_is_not_taken() -> None:
     proposed = ((0, 0, 1), (1, 10, 2))  # a's first bundle to b, b's first to c
     unloads = tuple(Unload(broker, np.array([row]), Reason.OVERLOADED, to) for broker, row, to in proposed)
 
-    made = plan(cluster(a=0.9, b=0.6, c=0.3, d=0.1, bundles=10), Pair(Wishes(unloads), Chooses((3,))))
+    made = plan(cluster(a=0.9, b=0.6, c=0.3, d=0.1, bundles=10), Pair(FixedShedder(unloads), Chooses((3,))))
 
     assert moves(made) == [("a/0x00000000_0x19999999", "a", "d"), ("b/0x00000000_0x19999999", "b", "c")]
 
@@ -219,7 +219,7 @@ def test_load_already_on_its_way_is_not_moved_again() -> None:
 
 
 def test_doubtful_broker_neither_gives_nor_takes_nor_shifts_the_average() -> None:
-    # e says 0 %, but nobody believes it; the others are level
+    # e reports 0 %, which is not trusted; the others are level
     made = plan(cluster(a=0.5, b=0.5, c=0.5, d=0.5, e=0.0, untrusted="e"))
 
     assert made.empty

@@ -1,4 +1,4 @@
-"""Candidates: each rule takes out whom it should, says why, and the two pipelines end as Pulsar's managers do."""
+"""Candidates: each rule excludes the right brokers with a reason; both pipelines decide as Pulsar's managers do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class First:
 
 
 def three(policies: dict[str, NamespacePolicy] | None = None, **traits: BrokerTraits) -> ClusterLoad:
-    """Brokers a, b and c with two bundles each of their own namespaces (rows 0-1, 2-3, 4-5), and one of nobody (6)."""
+    """Brokers a, b and c with two bundles each of their own namespaces (rows 0-1, 2-3, 4-5), and an unowned one (6)."""
     drawn = cluster(bundles=2, unowned=1, a=0.9, b=0.5, c=0.1)
     return replace(drawn, policies=policies or {}, traits=traits)
 

@@ -26,7 +26,7 @@ from trimtab_strategies.usage import Weights
 
 @dataclass(frozen=True)
 class Quarters:
-    """Wishes to divide every bundle of `rows` that it may into four, and remembers which those were."""
+    """Splits every bundle of `rows` that it may into four, and remembers which."""
 
     rows: tuple[int, ...]
     spread: bool = True

@@ -117,7 +117,7 @@ def would_act(detail: str) -> float:
 
 
 def test_lower_boundary_takes_from_the_busiest_for_one_far_below() -> None:
-    # 60 60 60 60 20: average 52, nobody is 10 above it, and e is 32 below
+    # 60 60 60 60 20: average 52, no broker is 10 above it, and e is 32 below
     drawn = cluster(a=0.6, b=0.6, c=0.6, d=0.6, e=0.2)
 
     assert not shed(drawn).unloads

@@ -1,4 +1,4 @@
-"""TransferShedder on small clusters: whom it asks, what goes where, what comes back, and when it waits."""
+"""TransferShedder on small clusters: which brokers give, which receive, what is swapped, and when it waits."""
 
 from __future__ import annotations
 

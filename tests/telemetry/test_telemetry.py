@@ -66,11 +66,11 @@ def test_a_request_is_counted_with_its_verb_and_code() -> None:
 def test_the_page_serves_metrics_health_and_readiness() -> None:
     state = [(False, "bundles are not listed yet"), (True, "complete")]
 
-    async def story() -> list[tuple[int, str]]:
+    async def scenario() -> list[tuple[int, str]]:
         async with serve("127.0.0.1", 0, Metrics(), lambda: state.pop(0)) as port:
             return await fetch(port, "/metrics", "/healthz", "/readyz", "/readyz", "/other")
 
-    metrics, health, starting, ready, other = asyncio.run(story())
+    metrics, health, starting, ready, other = asyncio.run(scenario())
     assert metrics[0] == 200
     assert "trimtab_build_info{" in metrics[1]
     assert health == (200, "ok\n")
@@ -91,14 +91,14 @@ def test_nothing_is_said_of_a_pulsar_that_is_not_linked() -> None:
 def test_a_loop_that_is_held_up_is_reported() -> None:
     metrics = Metrics()
 
-    async def story() -> None:
+    async def scenario() -> None:
         watching = asyncio.create_task(measure_delay(metrics.loop_delay.observe, every=0.01))
         await asyncio.sleep(0.03)
         time.sleep(0.3)  # noqa: ASYNC251 - that is what must not happen in the operator
         await asyncio.sleep(0.03)
         watching.cancel()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
     counted = metrics.registry.get_sample_value
     looks = counted("trimtab_event_loop_delay_seconds_count")
@@ -108,13 +108,13 @@ def test_a_loop_that_is_held_up_is_reported() -> None:
 
 
 def test_a_port_that_is_taken_is_reported_with_the_fix() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serve("127.0.0.1", 0, Metrics(), lambda: (True, "")) as port:
             with pytest.raises(AddressInUseError, match=rf"127\.0\.0\.1:{port}: .*; choose another --http-port"):
                 async with serve("127.0.0.1", port, Metrics(), lambda: (True, "")):
                     pass
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_the_port_is_free_again_after_a_failure() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.programs.find import KubeBinaries, version
+from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane, KubectlError
 from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 
@@ -20,22 +20,6 @@ pytestmark = pytest.mark.apiserver
 
 def _config_map(name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": "value"}}
-
-
-def test_the_api_server_says_the_pinned_version(control_plane: ControlPlane) -> None:
-    served = control_plane.rest.get("/version")["gitVersion"]
-    minor = version().split(".")[:2]
-    assert served.split(".")[:2] == minor
-
-
-def test_each_test_gets_a_namespace_of_its_own(control_plane: ControlPlane, kube_namespace: str) -> None:
-    assert control_plane.rest.get(f"/api/v1/namespaces/{kube_namespace}/configmaps")["items"] == []
-
-
-def test_an_administrator_reads_what_was_created(control_plane: ControlPlane, kube_namespace: str) -> None:
-    control_plane.rest.create(f"/api/v1/namespaces/{kube_namespace}/configmaps", _config_map("a"))
-    value = control_plane.kubectl("get", "configmap", "a", "-n", kube_namespace, "-o", "jsonpath={.data.key}")
-    assert value == "value"
 
 
 def test_a_kubeconfig_with_a_namespace_needs_no_flag(control_plane: ControlPlane, kube_namespace: str) -> None:
@@ -50,19 +34,6 @@ def test_a_user_without_rights_is_refused(control_plane: ControlPlane, kube_name
     kubeconfig = control_plane.user_kubeconfig("nobody-special", "guests")
     with pytest.raises(KubectlError, match='User "nobody-special" cannot list'):
         control_plane.kubectl("get", "pods", "-n", kube_namespace, f"--kubeconfig={kubeconfig}")
-
-
-def test_a_refusal_names_status_and_reason(control_plane: ControlPlane) -> None:
-    with pytest.raises(KubeApiError, match="not found") as refused:
-        control_plane.rest.get("/api/v1/namespaces/nowhere")
-    assert (refused.value.status, refused.value.reason) == (404, "NotFound")
-
-
-def test_an_unknown_field_is_refused(control_plane: ControlPlane, kube_namespace: str) -> None:
-    with pytest.raises(KubeApiError, match='unknown field "dta"'):
-        control_plane.rest.create(
-            f"/api/v1/namespaces/{kube_namespace}/configmaps", {**_config_map("b"), "dta": {"key": "value"}}
-        )
 
 
 def test_a_connection_is_kept_for_the_next_request_and_a_refusal_is_not_its_end(control_plane: ControlPlane) -> None:

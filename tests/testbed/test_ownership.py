@@ -96,7 +96,7 @@ def to_release(name: str, **annotations: str) -> dict[str, Any]:
 def attended(together: int, names: list[str]) -> SlowApi:
     """Writes of a broker after simultaneous events about these bundles, all desired elsewhere."""
 
-    async def story() -> SlowApi:
+    async def scenario() -> SlowApi:
         api = SlowApi(together)
         broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", Served())
         for name in names:
@@ -104,7 +104,7 @@ def attended(together: int, names: list[str]) -> SlowApi:
         await broker._attend(names)
         return api
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_bundles_that_leave_at_once_do_not_wait_for_one_another() -> None:
@@ -114,14 +114,14 @@ def test_bundles_that_leave_at_once_do_not_wait_for_one_another() -> None:
 
 
 def test_what_concerns_one_bundle_is_done_one_after_the_other() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = SlowApi(1)
         broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", Served())
         broker._see(HELD, "MODIFIED", to_release("b"))
         await asyncio.gather(*(broker._settle("b") for _ in range(5)))
         assert api.written == ["b"] * 5
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_broker_keeps_no_list_of_who_manages_which_field() -> None:
@@ -140,7 +140,7 @@ def owned(name: str) -> dict[str, Any]:
 
 
 def test_what_is_gone_while_a_broker_is_deaf_is_not_served_afterwards() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         served = Served()
         broker = Ownership(cast("client.CustomObjectsApi", SlowApi(1)), "ns", "me", served)
         for name in ("goes", "stays"):
@@ -154,7 +154,7 @@ def test_what_is_gone_while_a_broker_is_deaf_is_not_served_afterwards() -> None:
 
         assert served.bundles == {"stays"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class KnownBrokers:
@@ -175,7 +175,7 @@ class KnownBrokers:
 
 
 def test_a_bundle_desired_on_a_broker_that_does_not_exist_is_held_until_that_one_does() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api, served = KnownBrokers(), Served()
         broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", served)
         name = broker._see(HELD, "MODIFIED", to_release("b"))
@@ -188,11 +188,11 @@ def test_a_bundle_desired_on_a_broker_that_does_not_exist_is_held_until_that_one
         assert served.bundles == set()
         assert [status["owner"] for status in api.statuses] == [""]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_bundle_that_is_moved_back_before_its_destination_exists_never_stopped() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api, served = KnownBrokers(), Served()
         broker = Ownership(cast("client.CustomObjectsApi", api), "ns", "me", served)
         await broker._attend([broker._see(HELD, "MODIFIED", to_release("b"))])
@@ -206,4 +206,4 @@ def test_a_bundle_that_is_moved_back_before_its_destination_exists_never_stopped
         await broker.look_again()
         assert served.bundles == {"b"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.programs import setup
 from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.pulsar import distribution
 
@@ -54,13 +53,6 @@ def test_what_was_not_fetched_is_an_error_that_says_how_to_get_it() -> None:
         distribution.find()
 
 
-@pytest.mark.usefixtures("machine")
-def test_without_maven_it_is_named_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(MissingToolError, match=r"mvn not found.*install Maven"):
-        distribution.ensure()
-    assert not list((tmp_path / "cache").rglob("*.jar"))
-
-
 def test_it_is_fetched_once_and_only_its_jars_are_kept(machine: Path, tmp_path: Path) -> None:
     calls = _maven(machine, _archive(tmp_path))
 
@@ -81,15 +73,3 @@ def test_a_fetch_that_fails_says_what_maven_said_and_leaves_nothing_that_looks_c
         distribution.ensure()
     with pytest.raises(MissingToolError):
         distribution.find()
-
-
-def test_an_archive_of_something_else_is_named(machine: Path, tmp_path: Path) -> None:
-    _maven(machine, _archive(tmp_path, root="something-else"))
-
-    with pytest.raises(MissingToolError, match=r"(?s)can't be unpacked.*\.m2/repository"):
-        distribution.ensure()
-
-
-def test_set_up_fetches_it_only_when_it_is_asked_for() -> None:
-    assert "pulsar" in dict(setup.steps(["pulsar"]))
-    assert "pulsar" not in dict(setup.steps(["all"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import subprocess
 import sys
@@ -14,14 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.pulsar import settings
 from trimtab_testbed.pulsar.cgroups import Box
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, Payload, PodLimits, broker_targets
-from trimtab_testbed.pulsar.security import OpenSecurity, TlsSecurity, TokenKey
+from trimtab_testbed.pulsar.exporter import Kubelet, Payload, PodLimits
 from trimtab_testbed.pulsar.settings import LoadManagerKind
-from trimtab_testbed.servers.certificates import openssl
 from trimtab_testbed.servers.processes import HOST, Server
 
 
@@ -45,50 +40,11 @@ def test_topics_of_a_bundle_are_found_again_by_their_hash() -> None:
     assert traffic.inside(bundle) == inside
 
 
-def test_a_token_is_verified_with_the_key_that_brokers_are_given(tmp_path: Path) -> None:
-    keys = TokenKey(tmp_path / "keys")
-
-    content, _, signature = keys.token("admin", life=-60).rpartition(".")
-    head, body = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in content.split("."))
-
-    (tmp_path / "public").write_bytes(base64.b64decode(keys.base64))
-    (tmp_path / "signature").write_bytes(base64.urlsafe_b64decode(signature + "=="))
-    verify = ("dgst", "-sha256", "-keyform", "DER", "-verify", "public", "-signature", "signature")
-    assert openssl(tmp_path, *verify, given=content.encode()) == b"Verified OK\n"
-    assert head["alg"] == "RS256"
-    assert body["sub"] == "admin"
-    assert body["exp"] < time.time() - 50
-
-
-def test_brokers_that_speak_tls_have_no_other_port(tmp_path: Path) -> None:
-    file = {**settings.broker(LoadManagerKind.MODULAR, 3), **TlsSecurity(tmp_path).settings(1, 2)}
-
-    assert (file["webServicePort"], file["brokerServicePort"]) == ("", "")
-    assert (file["webServicePortTls"], file["brokerServicePortTls"]) == (1, 2)
-    assert (OpenSecurity().settings(1, 2), OpenSecurity().token()) == (
-        {"webServicePort": 1, "brokerServicePort": 2},
-        "",
-    )
-
-
-def test_files_spell_booleans_as_java_does() -> None:
-    assert settings.written({"a": True, "b": 7, "c": "x"}) == "a=true\nb=7\nc=x\n"
-
-
-@pytest.mark.parametrize("manager", LoadManagerKind)
-def test_brokers_balance_nothing_by_themselves(manager: LoadManagerKind) -> None:
-    file = settings.broker(manager, 3)
-
-    assert file["loadManagerClassName"] == manager.class_name
-    assert not file["loadBalancerSheddingEnabled"]
-    assert not file["loadBalancerAutoBundleSplitEnabled"]
-
-
 def test_a_process_joins_its_groups_before_it_becomes_itself(tmp_path: Path) -> None:
     for controller in ("cpu", "cpuacct", "memory"):
         (tmp_path / controller).mkdir()
     box = Box("broker-0", tmp_path)
-    assert not box.make(), "these folders are no control groups"
+    assert not box.make(), "these folders are not control groups"
     for controller in ("cpu", "cpuacct", "memory"):
         (tmp_path / controller / "broker-0").mkdir(exist_ok=True)
         (tmp_path / controller / "broker-0" / "cgroup.procs").touch()
@@ -230,17 +186,6 @@ def test_network_counters_fall_with_a_restart_only(tmp_path: Path) -> None:
         cluster.stop()
 
     assert (at_first, moved, restarted) == ([1100], [1100, 1150], [30])
-
-
-def test_brokers_pages_are_scraped_as_in_production() -> None:
-    cluster = PulsarCluster(Path("jars"), Path("work"), LoadManagerKind.MODULAR, brokers=2)
-
-    first, second = broker_targets(cluster, ("a", "b"), "messaging")
-
-    assert first.path == "/metrics/", "/metrics is a redirect with nothing in it"
-    assert not first.honor_labels
-    assert dict(second.labels) == {"namespace": "messaging", "pod": "b"}
-    assert second.address == cluster.ids[1]
 
 
 def test_a_folder_without_jars_is_named(tmp_path: Path) -> None:

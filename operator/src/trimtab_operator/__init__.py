@@ -1,7 +1,7 @@
-"""ACT: the resources, the control loop, the actuators that make intent real, the Kopf handlers and the CLI.
+"""Acts on a cluster: the resources, the control loop, the actuators, the Kopf handlers and the CLI.
 
-Belongs here: everything that speaks to the Kubernetes API. May not be here: a decision about load (strategies) or a
-line of Spark (pipeline, through `trimtab_pipeline.api` only).
+Everything that speaks to the Kubernetes API is in this package. It decides nothing about load (strategies do), and
+reaches Spark only through the pipeline's doors, such as `trimtab_pipeline.api`.
 """
 
 __version__ = "0.1.0"

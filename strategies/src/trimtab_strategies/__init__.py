@@ -1,6 +1,6 @@
-"""THINK: load in, plan out.
+"""Decides which broker owns which bundle: a `ClusterLoad` goes in, a `Plan` comes out.
 
-Belongs here: what decides which broker owns which bundle, as pure functions over numpy arrays, and the values they
-speak in. May not be here: I/O, a clock, randomness of our own, anything of Kubernetes, Prometheus or Spark. Time is
-``ClusterLoad.now`` and chance is a ``numpy.random.Generator`` that the caller passes in.
+This package holds pure functions over numpy arrays, and their values. It has no I/O, no clock, no random numbers of its
+own, and nothing of Kubernetes, Prometheus or Spark. The time is ``ClusterLoad.now``. Random numbers come from a
+``numpy.random.Generator`` that the caller passes in.
 """

@@ -3,11 +3,10 @@
 Pulsar computes percentages in 32-bit floats and everything after in doubles. Thresholds are met or missed in the last
 bit (60 of 100 is a little above 60 %), so decisions only agree with Pulsar's when every step is rounded the same way.
 
-Pulsar's averages of a bundle's traffic, which count samples rather than time, and its two orders of bundles.
-
-A bundle has a short window of 10 samples and a long one of 1000. A window that is not full yet weighs all its samples
-alike; a full one moves by a tenth, or a thousandth, towards each new sample. How long that takes depends on how often
-samples come.
+The module also has Pulsar's two orders of bundles, and its averages of a bundle's traffic, which count samples rather
+than time. A bundle has a short window of 10 samples and a long one of 1000. A window that is not full yet weighs all
+its samples alike; a full one moves by a tenth, or a thousandth, towards each new sample. How long that takes depends on
+how often samples come.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Everything outside the operator, on one machine, with real parts where possible.
 
-Belongs here: starting and stopping a Kubernetes control plane, Prometheus and Pulsar; simulated brokers with real
-`/metrics` pages; scenarios as data; the demo. May not be here: decisions about load, or anything that the operator
-needs in production.
+The package starts and stops a Kubernetes control plane, Prometheus and Pulsar. It has simulated brokers with real
+`/metrics` pages, scenarios as data, and the demo. It decides nothing about load, and the operator in production needs
+nothing of it.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from policy_scene import PolicyScene
+from policy_environment import PolicyEnvironment
 from splitting_clusters import large
 
 APPROVE = {"mode": "Approve"}
@@ -16,45 +16,45 @@ DIVIDING: dict[str, Any] = {
 """A policy that splits bundles and moves none by itself."""
 
 
-def ask(scene: PolicyScene, word: str, proposal: str | None = None) -> None:
+def ask(env: PolicyEnvironment, word: str, proposal: str | None = None) -> None:
     """Annotate the policy, as a person does with kubectl annotate."""
     annotations = {"trimtab.dev/rebalance": word, "trimtab.dev/proposal": proposal}
-    scene.rest.patch(scene.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
+    env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
 
 
-def annotations(scene: PolicyScene) -> dict[str, str]:
-    found: dict[str, str] = scene.policy()["metadata"].get("annotations") or {}
+def annotations(env: PolicyEnvironment) -> dict[str, str]:
+    found: dict[str, str] = env.policy()["metadata"].get("annotations") or {}
     return found
 
 
-def proposal(scene: PolicyScene) -> dict[str, Any]:
-    found: dict[str, Any] = scene.status()["proposal"]
+def proposal(env: PolicyEnvironment) -> dict[str, Any]:
+    found: dict[str, Any] = env.status()["proposal"]
     return found
 
 
-def progress(scene: PolicyScene) -> dict[str, Any]:
-    found: dict[str, Any] = scene.status()["progress"]
+def progress(env: PolicyEnvironment) -> dict[str, Any]:
+    found: dict[str, Any] = env.status()["progress"]
     return found
 
 
-def command(scene: PolicyScene) -> tuple[str, str]:
+def command(env: PolicyEnvironment) -> tuple[str, str]:
     """Status and message of the last annotation's result."""
-    [found] = [c for c in scene.status()["conditions"] if c["type"] == "CommandTaken"]
+    [found] = [c for c in env.status()["conditions"] if c["type"] == "CommandTaken"]
     return found["status"], found["message"]
 
 
-async def offered(scene: PolicyScene) -> dict[str, Any]:
+async def offered(env: PolicyEnvironment) -> dict[str, Any]:
     """Run one cycle; returns the proposal that it offers."""
-    await scene.reconcile()
-    assert proposal(scene)["state"] == "ProposalReady", proposal(scene)
-    return proposal(scene)
+    await env.reconcile()
+    assert proposal(env)["state"] == "ProposalReady", proposal(env)
+    return proposal(env)
 
 
-async def approved(scene: PolicyScene) -> dict[str, Any]:
+async def approved(env: PolicyEnvironment) -> dict[str, Any]:
     """Offer a proposal, approve it, and have its first moves written."""
-    found = await offered(scene)
-    ask(scene, "approve", found["id"])
-    await scene.reconcile(after=2)
+    found = await offered(env)
+    ask(env, "approve", found["id"])
+    await env.reconcile(after=2)
     return found
 
 
@@ -62,11 +62,11 @@ def destinations(found: dict[str, Any]) -> dict[str, str]:
     return {move["bundle"]: move["destination"] for move in found["moves"]}
 
 
-def moved(scene: PolicyScene) -> dict[str, str]:
+def moved(env: PolicyEnvironment) -> dict[str, str]:
     """Desired owner by bundle, of those that differ from the start."""
-    first = scene.load.bundles.owner.tolist()
+    first = env.load.bundles.owner.tolist()
     home = {
-        scene.names[full]: scene.load.brokers.names[owner]
-        for full, owner in zip(scene.load.bundles.names, first, strict=True)
+        env.names[full]: env.load.brokers.names[owner]
+        for full, owner in zip(env.load.bundles.names, first, strict=True)
     }
-    return {name: owner for name, owner in scene.desired_owners().items() if owner != home[name]}
+    return {name: owner for name, owner in env.desired_owners().items() if owner != home[name]}

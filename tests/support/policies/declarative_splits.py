@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from manifests import bundle_split
-from policy_scene import PolicyScene, refit
+from policy_environment import PolicyEnvironment, refit
 from ring_check import check_ring
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
@@ -65,53 +65,53 @@ API_WRITES = ("create", "patch", "delete")
 class SplitOperator:
     """The part of an operator that carries out splits. A new one knows nothing of what another one did."""
 
-    def __init__(self, scene: PolicyScene, *, dies_after: int | None = None) -> None:
-        self.scene, self.life, self.lost = scene, Life(dies_after, self._check), frozenset[str]()
-        self.api: Any = Mortal(scene.context.api, self.life, *API_WRITES)
-        divider = DeclarativeSplitExecutor(self.api, scene.namespace, scene.context.now)
-        self.splits = SplitController(scene.context, divider)
+    def __init__(self, env: PolicyEnvironment, *, dies_after: int | None = None) -> None:
+        self.env, self.life, self.lost = env, Life(dies_after, self._check), frozenset[str]()
+        self.api: Any = Mortal(env.cluster.api, self.life, *API_WRITES)
+        divider = DeclarativeSplitExecutor(self.api, env.namespace, env.cluster.now)
+        self.splits = SplitController(env.cluster, divider)
 
     def _check(self, ref: Any, *_: Any) -> None:
         if ref.plural == "bundles":
-            check_served(self.scene, self.lost)
+            check_served(self.env, self.lost)
 
     async def round(self, *, after: float = 0.0, lost: str = "") -> None:
         """One round on up-to-date stores, `after` seconds later. lost: a broker that serves nothing."""
-        self.scene.clock += after
+        self.env.clock += after
         self.lost = frozenset({lost} - {""})
-        await self.scene.seen()
-        living = self.scene.context.api
-        refit(self.scene.context, api=self.api)
+        await self.env.seen()
+        living = self.env.cluster.api
+        refit(self.env.cluster, api=self.api)
         try:
             await self.splits.round()
         finally:
-            refit(self.scene.context, api=living)
-        await self.scene.seen()
-        check_served(self.scene, self.lost)
+            refit(self.env.cluster, api=living)
+        await self.env.seen()
+        check_served(self.env, self.lost)
 
     async def finish(self, name: str) -> Any:
         """Run rounds, with brokers that follow, until the split has ended; returns its status."""
         for _ in range(5):
             await self.round()
-            await self.scene.land()
-            if (status := split_status(self.scene, name)).get("phase") in {"Completed", "Failed"}:
+            await self.env.land()
+            if (status := split_status(self.env, name)).get("phase") in {"Completed", "Failed"}:
                 return status
         raise AssertionError(f"{name} has not ended: {status}")
 
 
-def order(scene: PolicyScene, name: str, **spec: Any) -> None:
+def order(env: PolicyEnvironment, name: str, **spec: Any) -> None:
     """Create a BundleSplit, as a person does."""
     manifest = bundle_split(name, **spec)
     manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
-    scene.rest.create(scene.path("bundlesplits"), manifest)
+    env.rest.create(env.path("bundlesplits"), manifest)
 
 
-def split_status(scene: PolicyScene, name: str) -> Any:
-    return scene.rest.get(scene.path("bundlesplits", name)).get("status", {})
+def split_status(env: PolicyEnvironment, name: str) -> Any:
+    return env.rest.get(env.path("bundlesplits", name)).get("status", {})
 
 
-def splits(scene: PolicyScene) -> dict[str, Any]:
-    return {item["metadata"]["name"]: item for item in scene.rest.get(scene.path("bundlesplits"))["items"]}
+def splits(env: PolicyEnvironment) -> dict[str, Any]:
+    return {item["metadata"]["name"]: item for item in env.rest.get(env.path("bundlesplits"))["items"]}
 
 
 def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str]:
@@ -141,9 +141,9 @@ def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def check_served(scene: PolicyScene, lost: Collection[str] = ()) -> None:
+def check_served(env: PolicyEnvironment, lost: Collection[str] = ()) -> None:
     """Check that exactly one bundle serves every hash of every namespace, or none if its broker is lost."""
-    bundles = scene.bundles()
+    bundles = env.bundles()
     if lost:
         return _check_once(bundles)
     rings = _rings(bundles, serving(bundles))
@@ -168,10 +168,10 @@ def _check_once(bundles: Mapping[str, Any]) -> None:
         assert all(before[1] <= after[0] for before, after in pairwise(ranges)), ranges
 
 
-def leftovers(scene: PolicyScene) -> list[str]:
+def leftovers(env: PolicyEnvironment) -> list[str]:
     """Bundles that are locked, or marked as being split off."""
     return [
         name
-        for name, bundle in scene.bundles().items()
+        for name, bundle in env.bundles().items()
         if bundle.get("status", {}).get("split") or PARENT in bundle["metadata"].get("annotations", {})
     ]

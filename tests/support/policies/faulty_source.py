@@ -89,9 +89,9 @@ def faulty_source(program: Path, folder: Path, sources: SparkLoadSources) -> Ite
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
         server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))
-        scene = FaultySource(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
-        scene.scrape(*CORES)
-        yield scene
+        env = FaultySource(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
+        env.scrape(*CORES)
+        yield env
 
 
 def _exporter(pod: str) -> Exporter:

@@ -33,7 +33,7 @@ def bundle(name: str = "b", owner: str = "x", serving: str | None = None, **chan
     return BundleRecord(**{**fields, **changes})
 
 
-def wished(name: str = "b", source: str = "x", destination: str = "y", **changes: Any) -> BundleRecord:
+def moving_bundle(name: str = "b", source: str = "x", destination: str = "y", **changes: Any) -> BundleRecord:
     """A bundle served by `source` with the open desired owner `destination`."""
     return bundle(name, destination, source, **{"generation": 4, "observed_generation": 3, **changes})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from declarative_splits import API_WRITES, PARENT, Life, Mortal, order, split_status
-from policy_scene import PolicyScene, refit
+from policy_environment import PolicyEnvironment, refit
 from ring_check import check_ring
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -17,11 +17,11 @@ from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 class PulsarSplitOperator:
     """An operator's splits on a Pulsar cluster. life: ends after a number of writes to either API."""
 
-    def __init__(self, scene: PolicyScene, pulsar: InMemoryPulsar) -> None:
-        self.scene, self.pulsar = scene, pulsar
-        self.context, self.living = scene.context, scene.context.api
+    def __init__(self, env: PolicyEnvironment, pulsar: InMemoryPulsar) -> None:
+        self.env, self.pulsar = env, pulsar
+        self.cluster, self.living = env.cluster, env.cluster.api
         self.life = Life(check=lambda *_: self.check())
-        self.whole = scene.load.bundles.names[0]
+        self.whole = env.load.bundles.names[0]
         self.begin()
 
     def begin(self, *, dies_after: int | None = None) -> None:
@@ -29,28 +29,28 @@ class PulsarSplitOperator:
         self.life.writes = dies_after
         self.mortal: Any = Mortal(self.living, self.life, *API_WRITES)
         self.admin: Any = Mortal(self.pulsar, self.life, "split")
-        self.splits = SplitController(self.context, PulsarSplitExecutor(self.context, self.admin))
+        self.splits = SplitController(self.cluster, PulsarSplitExecutor(self.cluster, self.admin))
 
     async def round(self, *, after: float = 0.0) -> None:
-        self.scene.clock += after
-        await self.scene.seen()
-        refit(self.context, api=self.mortal)
+        self.env.clock += after
+        await self.env.seen()
+        refit(self.cluster, api=self.mortal)
         try:
             await self.splits.round()
         finally:
-            refit(self.context, api=self.living)
-        await self.scene.seen()
+            refit(self.cluster, api=self.living)
+        await self.env.seen()
 
     async def finish(self, name: str = "split") -> Any:
         for _ in range(6):
             await self.round()
-            if (status := split_status(self.scene, name)).get("phase") in {"Completed", "Failed"}:
+            if (status := split_status(self.env, name)).get("phase") in {"Completed", "Failed"}:
                 return status
         raise AssertionError(f"{name} has not ended: {status}")
 
     def check(self) -> None:
         """Check that the objects that count cover the ring once."""
-        bundles = self.scene.bundles()
+        bundles = self.env.bundles()
         born = [b for b in bundles.values() if b["metadata"].get("annotations", {}).get(PARENT, "") not in bundles]
         space = "/".join(parse_pulsar_bundle(self.whole)[:2])
         ranges = [b["spec"]["range"] for b in born if b["spec"]["topicNamespace"] == space.replace("/", "-")]
@@ -59,7 +59,7 @@ class PulsarSplitOperator:
     def mirrored(self) -> dict[str, str]:
         """Owner by bundle in Pulsar's spelling, from the objects."""
         found = {}
-        for bundle in self.scene.bundles().values():
+        for bundle in self.env.bundles().values():
             if bundle["spec"]["topicNamespace"] == "public-a":
                 r = bundle["spec"]["range"]
                 found[f"public/a/{r['lower']}_{r['upper']}"] = bundle["status"].get("owner", "")
@@ -67,40 +67,40 @@ class PulsarSplitOperator:
 
     def truth(self) -> dict[str, str]:
         """Owner by bundle in Pulsar's spelling, from Pulsar."""
-        names = {address: name for name, address in (self.context.link.ids or {}).items()}
+        names = {address: name for name, address in (self.cluster.link.ids or {}).items()}
         return {b: names[owner] for b, owner in self.pulsar.owners.items() if b.startswith("public/a/")}
 
 
-def link(scene: PolicyScene, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
-    """A Pulsar cluster in memory with the bundles of the scene's objects."""
-    context = scene.context
+def link(env: PolicyEnvironment, *, extensible: bool, topics: tuple[float, ...]) -> InMemoryPulsar:
+    """A Pulsar cluster in memory with the bundles of the environment's objects."""
+    context = env.cluster
     context.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
     context.link.ids = {name: f"{name}:8080" for name in ("a", "b", "c")}
     pulsar = InMemoryPulsar(extensible=extensible)
     for name in ("a", "b", "c"):
         pulsar.broker(f"{name}:8080")
     edges: dict[str, set[int]] = {}
-    for full, row in zip(scene.load.bundles.names, scene.load.bundles.owner.tolist(), strict=True):
+    for full, row in zip(env.load.bundles.names, env.load.bundles.owner.tolist(), strict=True):
         tenant, name, lower, upper = parse_pulsar_bundle(full)
         edges.setdefault(f"{tenant}/{name}", set()).update((int(lower, 16), int(upper, 16)))
-        pulsar.owners[full] = f"{scene.load.brokers.names[row]}:8080"
+        pulsar.owners[full] = f"{env.load.brokers.names[row]}:8080"
     pulsar.spaces = {space: tuple(sorted(found)) for space, found in edges.items()}
-    *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
+    *_, lower, upper = parse_pulsar_bundle(env.load.bundles.names[0])
     low, high = int(lower, 16), int(upper, 16)
     pulsar.topics["public/a"] = {f"t{k}": int(low + ratio * (high - low)) for k, ratio in enumerate(topics)}
     return pulsar
 
 
-def at(scene: PolicyScene, *ratios: float) -> list[str]:
+def at(env: PolicyEnvironment, *ratios: float) -> list[str]:
     """Positions inside the first bundle, as ratios of its range."""
-    *_, lower, upper = parse_pulsar_bundle(scene.load.bundles.names[0])
+    *_, lower, upper = parse_pulsar_bundle(env.load.bundles.names[0])
     low, high = int(lower, 16), int(upper, 16)
     return [f"0x{int(low + ratio * (high - low)):08x}" for ratio in ratios]
 
 
-def parent(scene: PolicyScene) -> str:
-    return scene.names[scene.load.bundles.names[0]]
+def parent(env: PolicyEnvironment) -> str:
+    return env.names[env.load.bundles.names[0]]
 
 
-def ask(scene: PolicyScene, *ratios: float, name: str = "split", **spec: Any) -> None:
-    order(scene, name, **{"bundle": parent(scene), "boundaries": at(scene, *ratios), **spec})
+def ask(env: PolicyEnvironment, *ratios: float, name: str = "split", **spec: Any) -> None:
+    order(env, name, **{"bundle": parent(env), "boundaries": at(env, *ratios), **spec})

@@ -28,7 +28,7 @@ LOOK_EVERY = 0.15
 _SEEN_LATE = 2 * LOOK_EVERY
 
 
-class Scene(Protocol):
+class Environment(Protocol):
     """The cluster under test: a `RealPulsarCluster`."""
 
     rest: KubeRest
@@ -66,7 +66,7 @@ class Move:
 class Witness:
     """Context manager. Records the bundles of `namespaces` (``tenant/name``)."""
 
-    scene: Scene
+    env: Environment
     namespaces: tuple[str, ...]
     _desired: dict[str, list[Change]] = field(default_factory=dict)
     _owners: dict[str, list[Change]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Witness:
 
     def __enter__(self) -> Self:
         self._look()
-        self._watch = Watch(self.scene.rest, f"{API}/bundles", self)
+        self._watch = Watch(self.env.rest, f"{API}/bundles", self)
         self._watch.start()
         self._owning = threading.Thread(target=self._follow_owners, daemon=True)
         self._owning.start()
@@ -146,14 +146,14 @@ class Witness:
     def _look(self) -> None:
         """Query the first broker that answers; without an answer, the last state stays."""
         now = time.time()
-        for n in range(len(self.scene.cluster.ids)):
+        for n in range(len(self.env.cluster.ids)):
             with suppress(OSError, HTTPException, PulsarRestError):
-                owners = self.scene.cluster.rest(n).owners(*self.namespaces)
+                owners = self.env.cluster.rest(n).owners(*self.namespaces)
                 break
         else:
             return
         for bundle in owners.keys() | self._owners.keys():
-            name = self.scene.name_of(owners[bundle]) if bundle in owners else ""
+            name = self.env.name_of(owners[bundle]) if bundle in owners else ""
             _note(self._owners.setdefault(bundle, []), Change(now, name))
 
     def listed(self, items: Iterable[Raw]) -> None:

@@ -139,7 +139,7 @@ class RealPulsarCluster(SmallCluster):
         return namespace
 
     def put(self, bundle: str, broker: str) -> None:
-        """Have a broker (name) serve a bundle (Pulsar's spelling), whoever owns it now: for set-up."""
+        """Have a broker (name) serve a bundle (Pulsar's spelling) now, for set-up."""
         wanted, (topic,) = self.id_of(broker), topics_of(bundle, 1)
 
         def there() -> bool:

@@ -32,7 +32,7 @@ class Cluster:
             self.traffic.update(dict.fromkeys(self.draw.some(list(self.traffic), 0.3), one))
 
     def _odd_bundles(self) -> None:
-        """Bundles of nobody, bundles never averaged, and a broker's own heartbeat."""
+        """Unowned bundles, bundles never averaged, and a broker's own heartbeat."""
         draw = self.draw
         if draw.chance(0.3):
             self.traffic["t/unowned/0x00000000_0xffffffff"] = draw.traffic()

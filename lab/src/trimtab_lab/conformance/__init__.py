@@ -1,7 +1,7 @@
 """Conformance: replay recorded decisions of the Java classes, and compare ours one by one.
 
-Belongs here: reading recorded scenarios (decoded text lines), running our strategies on them, and reporting where the
-answers differ. May not be here: files, compression, printing; `command` does that.
+The package reads recorded scenarios (decoded text lines), runs our strategies on them, and reports where the answers
+differ. Only `command` opens files, unpacks them, and prints.
 """
 
 from trimtab_lab.conformance.recording import InvalidRecordingError

@@ -269,7 +269,7 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
     active = set(cycle.consumers)
     loads = {name: load for name, load in cycle.loads.items() if name in active}
     profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
-    if rules.compatibility is Compatibility.CORRECTED:  # it keeps profiles that no report updates, but not for ever
+    if rules.compatibility is Compatibility.CORRECTED:  # it keeps profiles that no report updates, but not forever
         wanted = set(cycle.subscriptions)
         profiles = Profiles(
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated

@@ -1,6 +1,6 @@
 """A small simulated cluster to compare strategies: brokers, bundles, traffic, and events.
 
-Belongs here: clusters, scenarios, runs and scores; pure, with a `numpy.random.Generator` as argument. The model leaves
+It has clusters, scenarios, runs and scores. All are pure, with a `numpy.random.Generator` as argument. The model leaves
 out clients that reconnect, the time in which a moving bundle has no owner, caches, metadata stores, garbage collection,
 and usage that is not proportional to traffic. Results are worth only what these assumptions allow.
 

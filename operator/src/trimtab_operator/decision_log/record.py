@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from trimtab_operator.kube.config_map_store import UnreadableContentError, check_version
 from trimtab_operator.resources.common import Status
@@ -210,7 +210,7 @@ class DecisionRecord(Status):
     splits: tuple[SplitView, ...] = ()
     stays: tuple[StayView, ...] = ()
     held_back: tuple[Held, ...] = ()
-    by_hand: tuple[ManualMove, ...] = ()
+    manual_moves: tuple[ManualMove, ...] = Field((), validation_alias=AliasChoices("manualMoves", "byHand"))
     """Moves by people or Git since the previous decision, oldest first."""
     results: tuple[MeasuredOutcome, ...] = ()
     measured_at: float | None = None
@@ -229,9 +229,9 @@ class DecisionRecord(Status):
         """The move of the Bundle object `name`."""
         return next((move for move in self.moves if move.name == name), None)
 
-    def by_hand_of(self, name: str) -> ManualMove | None:
+    def manual_move_of(self, name: str) -> ManualMove | None:
         """The last manual move of the Bundle object `name` between the previous decision and this one."""
-        return next((move for move in reversed(self.by_hand) if move.name == name), None)
+        return next((move for move in reversed(self.manual_moves) if move.name == name), None)
 
     def split_of(self, name: str) -> SplitView | None:
         """The split of the Bundle object `name`."""
@@ -252,7 +252,7 @@ class DecisionRecord(Status):
 
     def says_the_same(self, before: DecisionRecord) -> bool:
         """Whether it repeats `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
-        if self.by_hand or any(move.written for move in self.moves) or self.verdicts != before.verdicts:
+        if self.manual_moves or any(move.written for move in self.moves) or self.verdicts != before.verdicts:
             return False
         usage = {view.name: view.usage or 0.0 for view in before.brokers}
         return all(abs((view.usage or 0.0) - usage.get(view.name, 0.0)) < STEADY for view in self.brokers)

@@ -70,7 +70,7 @@ def decision_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMap
     return ConfigMapStore(api, namespace, decisions_name(policy), DECISIONS, PolicyOwner(policy, uid))
 
 
-MOST_BY_HAND = 100
+MOST_MANUAL_MOVES = 100
 """Number of latest manual moves that one record names."""
 
 
@@ -78,7 +78,7 @@ MOST_BY_HAND = 100
 class Recorder:
     """Records the decisions of one policy: the latest ones in the API server, all of them in its history."""
 
-    context: ClusterState
+    cluster: ClusterState
     policy: str
     uid: str
     meter: PolicyMetrics
@@ -87,7 +87,7 @@ class Recorder:
     _store: ConfigMapStore[Records] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._store = decision_store(self.context.api, self.context.namespace, self.policy, self.uid)
+        self._store = decision_store(self.cluster.api, self.cluster.namespace, self.policy, self.uid)
 
     async def cycle(self, result: CycleResult, settings: Settings, remembered: PolicyState) -> None:
         """Record a cycle. A failure is logged."""
@@ -117,13 +117,15 @@ class Recorder:
 
     def _with_manual_moves(self, record: DecisionRecord) -> DecisionRecord:
         """The record with the manual moves since the last one."""
-        since, self._seen_until = self._seen_until, self.context.now()
-        found = self.context.ownership_changes.by_hand(lambda bundle: self.context.cares(self.policy, bundle), since)
+        since, self._seen_until = self._seen_until, self.cluster.now()
+        found = self.cluster.ownership_changes.manual_moves(
+            lambda bundle: self.cluster.cares(self.policy, bundle), since
+        )
         moves = tuple(
             ManualMove(name=move.bundle, source=move.left, destination=move.taken, at=move.at)
-            for move in found[-MOST_BY_HAND:]
+            for move in found[-MOST_MANUAL_MOVES:]
         )
-        return record.model_copy(update={"by_hand": moves}) if moves else record
+        return record.model_copy(update={"manual_moves": moves}) if moves else record
 
     def _compare(self, known: Sequence[DecisionRecord], before: Sequence[DecisionRecord]) -> None:
         """Record the prediction errors of decisions whose results are new."""
@@ -133,9 +135,9 @@ class Recorder:
 
     async def _note(self, record: DecisionRecord, learnt: Sequence[DecisionRecord]) -> None:
         """Write the decision, and new outcomes of earlier ones, into the history, if there is one."""
-        sources = self.context.sources
+        sources = self.cluster.sources
         if isinstance(sources, KeepsDecisions):
-            name = f"{self.context.namespace}/{self.policy}"
+            name = f"{self.cluster.namespace}/{self.policy}"
             try:
                 await asyncio.to_thread(_keep, sources, name, record, learnt)
             except OSError as error:
@@ -154,7 +156,7 @@ class Recorder:
 
     def _learnt(self, record: DecisionRecord, before: tuple[DecisionRecord, ...]) -> tuple[DecisionRecord, ...]:
         """The decisions of `before` with their outcomes. A decision without news is returned as it is."""
-        bundles, now = self.context.stores.bundles.items, self.context.now()
+        bundles, now = self.cluster.stores.bundles.items, self.cluster.now()
         known = [followed(old, bundles, now) for old in before]
         return tuple(measured(old, record, known[k + 1 :]) for k, old in enumerate(known))
 

@@ -105,7 +105,7 @@ AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRUL
 class InterferenceController:
     """Detects interference with one policy, and reports each bundle and each competition once."""
 
-    context: ClusterState
+    cluster: ClusterState
     policy: str
     publisher: StatusPublisher
     _reported: tuple[Mapping[str, float], float, int] | None = None
@@ -115,14 +115,14 @@ class InterferenceController:
 
         Store it before `publish` reports it: each change is seen once. Raises `ApiError` before any change is taken.
         """
-        remembered, settings, now = run.state, run.settings, self.context.now()
+        remembered, settings, now = run.state, run.settings, self.cluster.now()
         gone = await self._released_bundles(remembered.quarantine)
-        released = await take_release(self.context.api, policy)
-        changes = self.context.ownership_changes.take(lambda bundle: self.context.cares(self.policy, bundle), now)
+        released = await take_release(self.cluster.api, policy)
+        changes = self.cluster.ownership_changes.take(lambda bundle: self.cluster.cares(self.policy, bundle), now)
         if settings.paused:  # a person changes owners, and the policy makes no moves that could be undone
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
         for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
-            self.context.metrics.external_moves.labels(self.policy, kind.value).inc(count)
+            self.cluster.metrics.external_moves.labels(self.policy, kind.value).inc(count)
         flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
         kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
         competition = (
@@ -137,22 +137,22 @@ class InterferenceController:
     ) -> dict[str, str]:
         """Why each bundle flaps now, by name; without those in quarantine already."""
         histories = {
-            name: self.context.ownership_changes.history(name) for name in owner_changes(changes) - known.keys()
+            name: self.cluster.ownership_changes.history(name) for name in owner_changes(changes) - known.keys()
         }
         found = {name: flapping(history, cool_down) for name, history in sorted(histories.items())}
         return {name: what for name, what in found.items() if what}
 
     async def _released_bundles(self, quarantine: Mapping[str, float]) -> list[str]:
         """The quarantined bundles that are deleted, or that a person released by an annotation, which is removed."""
-        bundles = self.context.stores.bundles.items
+        bundles = self.cluster.stores.bundles.items
         released = [name for name in quarantine if name in bundles and bundles[name].released]
         for name in released:
             body = {"metadata": {"annotations": {RELEASE: None}}}
             try:
-                await self.context.api.patch(BUNDLES, self.context.namespace, name, body)
+                await self.cluster.api.patch(BUNDLES, self.cluster.namespace, name, body)
             except NotFoundError:
                 continue
-            self.context.ownership_changes.forget(name)
+            self.cluster.ownership_changes.forget(name)
         return [*released, *(name for name in quarantine if name not in bundles)]
 
     async def _publish_events(
@@ -169,7 +169,7 @@ class InterferenceController:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             reason, note = str(Reason.COMPETING_BALANCER), await self._competitor(last, competition)
             await self.publisher.event("Warning", reason, note)
-        if before.retreating(self.context.now()) and not competition.retreats:
+        if before.retreating(self.cluster.now()) and not competition.retreats:
             text = "its moves are carried out again, as a person asked; earlier interference is forgotten"
             await self.publisher.event("Normal", "Released", text)
 
@@ -179,11 +179,11 @@ class InterferenceController:
         if last is None:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
         if last.kind is ChangeKind.REVERTED:
-            link = self.context.link
+            link = self.cluster.link
             off = link.own_balancer.text if link.linked and link.own_balancer.disabled else ""
             return f"its moves are undone, {who_took_back(last, off)}; {until}"
         try:
-            found = await self.context.api.get(BUNDLES, self.context.namespace, last.bundle)
+            found = await self.cluster.api.get(BUNDLES, self.cluster.namespace, last.bundle)
             writer = writer_of_owner(found) or "another client"
         except ApiError:
             writer = "another client"
@@ -196,8 +196,8 @@ class InterferenceController:
         A policy without interference is not written to. policy: as read; its status may report interference that an
         earlier process saw. Raises `ApiError`.
         """
-        kept, competition, now = run.state.quarantine, run.state.competition, self.context.now()
-        self.context.metrics.quarantined.labels(self.policy).set(len(kept))
+        kept, competition, now = run.state.quarantine, run.state.competition, self.cluster.now()
+        self.cluster.metrics.quarantined.labels(self.policy).set(len(kept))
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
         if self._reported is None and not (kept or until or _reports_interference(policy)):
             return

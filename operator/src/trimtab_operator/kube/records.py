@@ -81,6 +81,17 @@ class BundleRecord:
         return self.reason if self.assigned_owner == self.owner else ""
 
     @property
+    def overruled(self) -> bool:
+        """Whether a person's desired owner has landed, while the assignment still gives the reason of an older one."""
+        landed = not self.owner_pending and self.owner == self.status_owner and not (self.split or self.parent)
+        return landed and self.assigned_owner not in {"", self.owner}
+
+    @property
+    def needs_repair(self) -> bool:
+        """Whether the bundle may need a repair, as far as it alone shows."""
+        return self.owner_pending or self.owner != self.status_owner or not self.owner or self.overruled
+
+    @property
     def merely_seen(self) -> bool:
         """Whether the reason of the desired owner is one of `SEEN`."""
         return self.desired_for in SEEN

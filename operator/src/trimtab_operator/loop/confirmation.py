@@ -1,7 +1,8 @@
-"""Confirm: what every reconcile does, in every mode, whether or not a cycle is due.
+"""A confirmation round: what every reconcile does, in every mode, whether or not a cycle is due.
 
-It follows pending moves until their destination confirms them, and repairs desired owners. It reports drains, finds
-what others did to the policy's bundles, and carries out what people ask by annotation, such as an approved proposal.
+It follows pending moves until their destination confirms them, withdraws those that were not confirmed in time, and
+repairs owners; `trimtab_operator.confirm` has the rules. It reports drains, finds what others did to the policy's
+bundles, and carries out what people ask by annotation, such as an approved proposal.
 """
 
 from __future__ import annotations

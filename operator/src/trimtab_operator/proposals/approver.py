@@ -74,7 +74,7 @@ class Attended:
 class Approver:
     """Offers one policy's proposals, and carries out commands about them."""
 
-    context: ClusterState
+    cluster: ClusterState
     policy: str
     uid: str
     publisher: StatusPublisher
@@ -90,7 +90,7 @@ class Approver:
     _reported_generation: int = 0
 
     def __post_init__(self) -> None:
-        self._store = proposal_store(self.context.api, self.context.namespace, self.policy, self.uid)
+        self._store = proposal_store(self.cluster.api, self.cluster.namespace, self.policy, self.uid)
         self._publisher = ProposalPublisher(self.publisher)
 
     @property
@@ -120,7 +120,7 @@ class Approver:
         self._trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
         if settings.mode is Mode.APPROVE and not proposal.empty and may(self.standing.state, Event.OFFER):
             until, what = timestamp(proposal.expires_at), in_short(proposal)
-            how = f"trimtab approve {self.policy} -n {self.context.namespace} --proposal {proposal.id}"
+            how = f"trimtab approve {self.policy} -n {self.cluster.namespace} --proposal {proposal.id}"
             await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
@@ -145,7 +145,7 @@ class Approver:
         self._executor = self._worker(self._standing.execution)
 
     def _worker(self, execution: Execution | None) -> Executor | None:
-        return None if execution is None or execution.finished is not None else Executor(self.context, execution)
+        return None if execution is None or execution.finished is not None else Executor(self.cluster, execution)
 
     async def _pass(self, event: Event, message: str, proposal: Proposal | None = None) -> None:
         """Make the transition of `event`, store and report it."""
@@ -166,7 +166,7 @@ class Approver:
 
     async def _report(self, command: Command | None = None) -> None:
         self._report_at, self._unreported, self._reported_generation = (
-            self.context.clock() + REPORT_EVERY,
+            self.cluster.clock() + REPORT_EVERY,
             False,
             self._generation,
         )
@@ -198,37 +198,37 @@ class Approver:
         proposal = self.standing.proposal
         if proposal is None:
             return
-        brokers = self.context.brokers_of(self.policy)
+        brokers = self.cluster.brokers_of(self.policy)
         if (why := outdated(proposal, settings.generation, brokers)) is not None:
             await self._pass(Event.SUPERSEDE, f"proposal {proposal.id} was superseded: {why}")
-        elif self.context.now() >= proposal.expires_at:
+        elif self.cluster.now() >= proposal.expires_at:
             await self._pass(Event.EXPIRE, f"proposal {proposal.id} expired at {timestamp(proposal.expires_at)}")
 
     # -- commands --
 
     async def _take_command(self, settings: Settings) -> bool:
         """Take the command that the API server has now. Returns whether it asks for a new plan at once."""
-        policy = await self.context.api.get(POLICIES, self.context.namespace, self.policy)
+        policy = await self.cluster.api.get(POLICIES, self.cluster.namespace, self.policy)
         asked, meta = Asked.of(policy), policy["metadata"]
         if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
             return False  # taken already, or the policy has changed: the next round reads it again
         word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
         if why is None and COMMANDS[word] is Event.APPROVE:
-            why = pulsar_balancer_active(self.context.link) or None
+            why = pulsar_balancer_active(self.cluster.link) or None
         if why is None:
             command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
         else:
             command = Command(word, f"{word} was refused: {why}", refused=True)
             await self._publisher.refused(command)
         await self._report(command)
-        await take_off(self.context.api, policy, asked)
+        await take_off(self.cluster.api, policy, asked)
         return why is None and COMMANDS[word] is Event.REFRESH
 
     async def _do(self, event: Event) -> str:
         """Carry out a command that the table allows; returns a text with the result."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
-            execution = Execution(standing.proposal, self.context.now())
+            execution = Execution(standing.proposal, self.cluster.now())
             self._standing, self._executor = replace(standing, execution=execution), self._worker(execution)
             message = f"proposal {standing.proposal.id} is carried out: {in_short(standing.proposal)}"
         elif event is Event.APPROVE:
@@ -264,14 +264,14 @@ class Approver:
             await self._finish(execution)
             return written
         self._unreported |= bool(ended or written or news)
-        if self._unreported and self.context.clock() >= self._report_at:
+        if self._unreported and self.cluster.clock() >= self._report_at:
             # not in every round: each landed move starts one, and this writes half a mebibyte for 10,000 moves
             await self._store.save(self.standing)
             await self._report()
         return written
 
     async def _finish(self, execution: Execution) -> None:
-        execution.finished, self._executor = self.context.now(), None
+        execution.finished, self._executor = self.cluster.now(), None
         if self.standing.state is not ProposalState.REBALANCING:
             await self._keep(self.standing)
             return

@@ -37,7 +37,7 @@ class ValidationContext:
     closed: names of brokers that take no bundles, whatever their spec says.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     settings: Settings
     brokers: Mapping[str, BrokerRecord]
     moved_last_hour: int
@@ -51,57 +51,57 @@ Why = tuple[Reason, str]
 Question = Callable[[Move, BundleRecord, ValidationContext], Why | None]
 
 
-def obstacle(move: Move, name: str, scene: ValidationContext) -> HeldBack | None:
+def obstacle(move: Move, name: str, context: ValidationContext) -> HeldBack | None:
     """Why `move` of the Bundle object `name` must not be written now; None when it may."""
-    record = scene.context.stores.bundles.items.get(name)
+    record = context.cluster.stores.bundles.items.get(name)
     if record is None:
         return HeldBack(name, Reason.CONFLICT, "the bundle was deleted")
     for question in QUESTIONS:
-        if (why := question(move, record, scene)) is not None:
+        if (why := question(move, record, context)) is not None:
             return HeldBack(name, *why)
     return None
 
 
-def _brake(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
-    gone, total = sum(not broker.ready for broker in scene.brokers.values()), len(scene.brokers)
-    if mass_failure(gone, total, scene.settings.limits):
+def _brake(_move: Move, _record: BundleRecord, context: ValidationContext) -> Why | None:
+    gone, total = sum(not broker.ready for broker in context.brokers.values()), len(context.brokers)
+    if mass_failure(gone, total, context.settings.limits):
         return Reason.MASS_FAILURE, f"{gone} of {total} brokers are not ready"
     return None
 
 
-def _hand(move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
-    why = "" if move.reason in EVACUATIONS else pulsar_balancer_active(scene.context.link)
+def _hand(move: Move, _record: BundleRecord, context: ValidationContext) -> Why | None:
+    why = "" if move.reason in EVACUATIONS else pulsar_balancer_active(context.cluster.link)
     return (Reason.PULSAR_BALANCER_ACTIVE, why) if why else None
 
 
-def _hour(_move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
-    if scene.moved_last_hour >= (cap := scene.settings.limits.max_moves_per_hour):
+def _hour(_move: Move, _record: BundleRecord, context: ValidationContext) -> Why | None:
+    if context.moved_last_hour >= (cap := context.settings.limits.max_moves_per_hour):
         return Reason.HOUR_CAP, f"limits.maxMovesPerHour is {cap}, and that many were made"
     return None
 
 
-def _owner(move: Move, record: BundleRecord, scene: ValidationContext) -> Why | None:
+def _owner(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
     if record.owner_pending and record.owner != record.status_owner:
         return Reason.IN_FLIGHT, f"it is on its way to {record.owner}"
-    if move.source and move.source not in scene.brokers:
+    if move.source and move.source not in context.brokers:
         return Reason.UNKNOWN_BROKER, f"broker {move.source} is gone, or no longer selected by the policy"
     if (owner := record.status_owner) != move.source or record.owner not in {"", owner}:
         return Reason.CONFLICT, f"it is on {owner or 'no broker'} now, and not on {move.source or 'none'} any more"
     return None
 
 
-def _bundle(move: Move, record: BundleRecord, scene: ValidationContext) -> Why | None:
+def _bundle(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
     if record.pinned:
         return Reason.PINNED, f"a person pinned it to {record.owner}"
     if record.state == BundleState.SPLITTING:
         return Reason.SPLITTING, "it is being split"
-    if record.name in scene.quarantine and move.reason not in EVACUATIONS:
+    if record.name in context.quarantine and move.reason not in EVACUATIONS:
         return Reason.QUARANTINED, "it returned after earlier moves, and is quarantined"
     return None
 
 
-def _namespace(move: Move, record: BundleRecord, scene: ValidationContext) -> Why | None:
-    space = scene.context.stores.topic_namespaces.items.get(record.topic_namespace)
+def _namespace(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
+    space = context.cluster.stores.topic_namespaces.items.get(record.topic_namespace)
     if space is None or move.destination == move.source:  # a split whose children stay: these rules are for moves
         return None
     if not space.policy.unload:
@@ -112,17 +112,17 @@ def _namespace(move: Move, record: BundleRecord, scene: ValidationContext) -> Wh
     return None
 
 
-def _destination(move: Move, _record: BundleRecord, scene: ValidationContext) -> Why | None:
-    broker = scene.brokers.get(move.destination)
+def _destination(move: Move, _record: BundleRecord, context: ValidationContext) -> Why | None:
+    broker = context.brokers.get(move.destination)
     if broker is None:
         return Reason.UNKNOWN_BROKER, f"broker {move.destination} is gone, or no longer selected by the policy"
     if not broker.ready:
         return Reason.NOT_READY, f"broker {move.destination} is not ready"
     if not broker.schedulable:
         return Reason.UNSCHEDULABLE, f"broker {move.destination} takes no bundles (spec.schedulable)"
-    if broker.name in scene.closed:
+    if broker.name in context.closed:
         return Reason.UNSCHEDULABLE, f"the pod of broker {move.destination} is ending, or its node takes no pods"
-    if not scene.trusted.get(move.destination, True):
+    if not context.trusted.get(move.destination, True):
         return Reason.UNTRUSTED, f"the metrics of broker {move.destination} are not trusted now"
     return None
 
@@ -139,28 +139,28 @@ TRIES = 3
 class Executor:
     """Carries out the execution of one proposal."""
 
-    context: ClusterState
+    cluster: ClusterState
     execution: Execution
     conflicts: Counter[int] = field(default_factory=Counter)
 
     def follow(self) -> bool:
         """Mark the pending moves that have ended. Returns whether any has."""
-        return self.execution.follow(self.context.stores.bundles.items)
+        return self.execution.follow(self.cluster.stores.bundles.items)
 
     async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> int:
         """Create the splits, then write as many moves as may be pending. Returns the number of moves.
 
         trusted: whether the metrics of each broker were trusted in the last cycle. Raises `ApiError`.
         """
-        moved = run.state.moved_last_hour(self.context.now())
-        brokers = self.context.brokers_of(run.settings.name)
-        closed = self.context.departures(run.settings.name).closed
-        scene = ValidationContext(self.context, run.settings, brokers, moved, trusted, run.state.quarantine, closed)
-        written = await self._ask_for_splits(run, scene)
+        moved = run.state.moved_last_hour(self.cluster.now())
+        brokers = self.cluster.brokers_of(run.settings.name)
+        closed = self.cluster.departures(run.settings.name).closed
+        context = ValidationContext(self.cluster, run.settings, brokers, moved, trusted, run.state.quarantine, closed)
+        written = await self._ask_for_splits(run, context)
         while (free := run.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if not (rows := self.execution.waiting(free)):
                 break
-            possible = self._sift(rows, replace(scene, moved_last_hour=moved + written))
+            possible = self._sift(rows, replace(context, moved_last_hour=moved + written))
             self.follow()
             done = await self._write(possible, run)
             written += done
@@ -169,13 +169,13 @@ class Executor:
             await asyncio.sleep(0)  # let other tasks run: 10,000 refused moves in a row would block them
         return written
 
-    async def _ask_for_splits(self, run: PolicyRun, scene: ValidationContext) -> int:
+    async def _ask_for_splits(self, run: PolicyRun, context: ValidationContext) -> int:
         """Create the splits; returns how many of their children leave the parent's owner, as these count as moves."""
         leaving = 0
         for row in self.execution.waiting_splits():
             name, split = self.execution.name(row), self.execution.proposal.splits[row - len(self._moves)]
             stay = Move(split.bundle, split.source, split.source, split.reason)
-            record, why = self._record(name), obstacle(stay, name, scene)
+            record, why = self._record(name), obstacle(stay, name, context)
             if record is None or why is not None:
                 self.execution.fail(row, why or HeldBack(name, Reason.CONFLICT, "the bundle was deleted"))
                 continue
@@ -191,16 +191,16 @@ class Executor:
     def _moves(self) -> tuple[Move, ...]:
         return self.execution.proposal.moves
 
-    def _sift(self, rows: list[int], scene: ValidationContext) -> list[int]:
+    def _sift(self, rows: list[int], context: ValidationContext) -> list[int]:
         """Return the `rows` to write. The others are marked as failed, or as already written."""
         possible = list[int]()
         for row in rows:
             move, name = self._moves[row], self.execution.name(row)
             if self._under_way(move, name):
                 self.execution.wrote(row)
-                self.context.awaited.add(name)
+                self.cluster.awaited.add(name)
                 continue
-            why = obstacle(move, name, replace(scene, moved_last_hour=scene.moved_last_hour + len(possible)))
+            why = obstacle(move, name, replace(context, moved_last_hour=context.moved_last_hour + len(possible)))
             if why is None:
                 possible.append(row)
             else:
@@ -220,12 +220,12 @@ class Executor:
             if record is None:
                 return WriteResult(self.execution.name(row), Reason.CONFLICT, "the bundle was deleted")
             name = record.name
-            self.context.awaited.add(name)
+            self.cluster.awaited.add(name)
             written = await run.actuator.set_owner(record, move.destination, move.reason)
             if written.reason is None:
                 self.execution.wrote(row, record.resource_version)
             else:
-                self.context.awaited.discard(name)
+                self.cluster.awaited.discard(name)
                 self._not_written(row, written, written.reason)
             return written
 
@@ -237,4 +237,4 @@ class Executor:
             self.execution.fail(row, HeldBack(written.bundle, reason, written.detail))
 
     def _record(self, name: str) -> BundleRecord | None:
-        return self.context.stores.bundles.items.get(name)
+        return self.cluster.stores.bundles.items.get(name)

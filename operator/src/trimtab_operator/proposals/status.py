@@ -34,7 +34,7 @@ class ProposalPublisher:
         self, standing: Standing | None, execution: Execution | None, generation: int, command: Command | None
     ) -> None:
         """Write the status. standing: None if the mode is not Approve. generation: of the policy that was read."""
-        now = self.publisher.context.now()
+        now = self.publisher.cluster.now()
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
             found = conditions(previous.get("conditions") or [], standing, command, generation, now)
@@ -51,7 +51,7 @@ class ProposalPublisher:
 
     async def barred(self, refusal: HeldBack, generation: int) -> None:
         """Set `ProposalReady` to False because of `refusal`. generation: of the policy that was read."""
-        now, kind, text = self.publisher.context.now(), PolicyCondition.PROPOSAL_READY, shortened(refusal.detail)
+        now, kind, text = self.publisher.cluster.now(), PolicyCondition.PROPOSAL_READY, shortened(refusal.detail)
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
             found = [dict(condition) for condition in previous.get("conditions") or ()]
@@ -72,7 +72,7 @@ class ProposalPublisher:
 
     async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
         """Count the moves that one round wrote or failed, and post Events for those that failed."""
-        metrics, policy = self.publisher.context.metrics, self.publisher.policy
+        metrics, policy = self.publisher.cluster.metrics, self.publisher.policy
         if written:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:

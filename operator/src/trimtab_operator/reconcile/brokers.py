@@ -110,14 +110,14 @@ ConditionValues = tuple[str, str, str]
 class DrainReporter:
     """Writes the condition `Drained` of one policy's brokers, when it changes."""
 
-    context: ClusterState
+    cluster: ClusterState
     publisher: StatusPublisher
 
     async def publish(self, settings: Settings) -> None:
         """Write the conditions that have changed, and an Event for each broker that became empty. Raises `ApiError`."""
-        departures = self.context.departures(settings.name)
+        departures = self.cluster.departures(settings.name)
         drained = departures.drained
-        for name, broker in self.context.brokers_of(settings.name).items():
+        for name, broker in self.cluster.brokers_of(settings.name).items():
             if name in departures.ending:
                 continue  # a pod that is replaced does not end the drain that a person asked for
             wanted = self._condition(name, settings) if name in drained else None
@@ -125,22 +125,22 @@ class DrainReporter:
                 await self._write(broker, wanted)
 
     def _condition(self, broker: str, settings: Settings) -> ConditionValues:
-        bundles, spaces = self.context.stores.bundles.items, self.context.stores.topic_namespaces.items
-        served = sorted(self.context.served.get(broker, ()))
+        bundles, spaces = self.cluster.stores.bundles.items, self.cluster.stores.topic_namespaces.items
+        served = sorted(self.cluster.served.get(broker, ()))
         own = [bundles[name] for name in served if name in bundles]
         excluded = {space.name for space in spaces.values() if not space.policy.unload}
         return drain_condition(own, excluded, settings)
 
     async def _write(self, broker: BrokerRecord, wanted: ConditionValues | None) -> None:
-        context = self.context
+        cluster = self.cluster
         kept: list[Any] = [
             dict(c) for c in broker.conditions if wanted is not None or c["type"] != BrokerCondition.DRAINED
         ]
         if wanted is not None:
-            kept = set_condition(kept, BrokerCondition.DRAINED, *wanted, broker.generation, context.now())
+            kept = set_condition(kept, BrokerCondition.DRAINED, *wanted, broker.generation, cluster.now())
         body = {"status": {"conditions": kept}}
         try:
-            await context.api.patch(BROKERS, context.namespace, broker.name, body, subresource="status")
+            await cluster.api.patch(BROKERS, cluster.namespace, broker.name, body, subresource="status")
         except NotFoundError:
             return
         before = _shown(broker)

@@ -11,10 +11,10 @@ from math import inf
 
 from trimtab_operator.actuators import WRITERS, Actuator, WriteResult, apply_moves
 from trimtab_operator.aio import at_most
+from trimtab_operator.confirm import BundleRepairs, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
-from trimtab_operator.state.bundle_repairs import BundleRepairs, repairs_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import unborn
@@ -43,7 +43,7 @@ A StatefulSet ends the next pod as soon as that one is ready. On any other broke
 class BundleReconciler:
     """Reconciles the bundles of one policy."""
 
-    context: ClusterState
+    cluster: ClusterState
     _tried: frozenset[str] = frozenset()
     _retry_at: float = 0.0
     _mass: bool = False
@@ -51,18 +51,18 @@ class BundleReconciler:
 
     async def reconcile(self, run: PolicyRun, publisher: StatusPublisher) -> None:
         """Run one round. Raises `ApiError` only for errors of the whole round, not for conflicts of a bundle."""
-        settings, now, pending_moves = run.settings, self.context.clock(), self.context.pending_moves
+        settings, now, pending_moves = run.settings, self.cluster.clock(), self.cluster.pending_moves
 
         def mine(bundle: str) -> bool:
-            return self.context.cares(settings.name, bundle)
+            return self.cluster.cares(settings.name, bundle)
 
-        lost, ending = self._lost(settings, now), self.context.departures(settings.name).ending
-        linked = self.context.link.linked
+        lost, ending = self._lost(settings, now), self.cluster.departures(settings.name).ending
+        linked = self.cluster.link.linked
         overdue = {pending.bundle for pending in pending_moves.overdue(now, settings.move_timeout, mine, turns=linked)}
         await publisher.outcomes(pending_moves.outcomes(mine))
         pending_moves.forget_landed(now, settings.prometheus.window, mine)
         bundles = [bundle for bundle in self._concerned(lost | ending) if mine(bundle.name)]
-        known = self.context.stores.brokers.items.keys()
+        known = self.cluster.stores.brokers.items.keys()
         work = await _worked_out(
             bundles, partial(repairs_of, lost=lost, overdue=overdue, ending=ending, known=known, linked=linked)
         )
@@ -75,14 +75,14 @@ class BundleReconciler:
         await publisher.repairs(work, done)
 
     def _lost(self, settings: Settings, now: float) -> frozenset[str]:
-        brokers = self.context.stores.brokers.items
+        brokers = self.cluster.stores.brokers.items
         present = [name for name, broker in brokers.items() if broker.ready]
-        self.context.lost_brokers.update(present, [*brokers, *self.context.owners()], now)
-        return self.context.lost_brokers.lost(now, settings.lost_after)
+        self.cluster.lost_brokers.update(present, [*brokers, *self.cluster.owners()], now)
+        return self.cluster.lost_brokers.lost(now, settings.lost_after)
 
     def _concerned(self, leaving: frozenset[str]) -> list[BundleRecord]:
-        context, bundles = self.context, self.context.stores.bundles.items
-        names = context.care.union(*(context.served.get(broker, ()) for broker in leaving))
+        cluster, bundles = self.cluster, self.cluster.stores.bundles.items
+        names = cluster.care.union(*(cluster.served.get(broker, ()) for broker in leaving))
         found = [bundles[name] for name in names if name in bundles]
         return [bundle for bundle in found if not unborn(bundle, bundles)]
 
@@ -90,7 +90,7 @@ class BundleReconciler:
         self, work: BundleRepairs, lost: frozenset[str], settings: Settings, publisher: StatusPublisher
     ) -> None:
         """Leave the bundles of lost brokers when too many are lost at once: the snapshot is then probably wrong."""
-        brokers = self.context.brokers_of(settings.name)
+        brokers = self.cluster.brokers_of(settings.name)
         gone = sum(name in lost for name in brokers)
         mass = mass_failure(gone, len(brokers), settings.limits)
         if mass:
@@ -117,13 +117,13 @@ class BundleReconciler:
         return [*frees, *desired_owners]
 
     async def _assign(self, work: BundleRepairs, run: PolicyRun) -> list[WriteResult]:
-        freed, spaces = {bundle.name for bundle in work.frees}, self.context.stores.topic_namespaces.items
+        freed, spaces = {bundle.name for bundle in work.frees}, self.cluster.stores.topic_namespaces.items
         # a bundle without its TopicNamespace will be deleted too, and the name by which it is measured is unknown
         unassigned = [(b, why) for b, why in work.unassigned if b.name not in freed and b.topic_namespace in spaces]
         unassigned = await self._with_a_place(unassigned)
         if self._appearing(run.settings.name):
             unassigned = [(bundle, why) for bundle, why in unassigned if why is not Reason.ROLLING_OUT]
-        names, now = frozenset(bundle.name for bundle, _ in unassigned), self.context.clock()
+        names, now = frozenset(bundle.name for bundle, _ in unassigned), self.cluster.clock()
         if not unassigned or (names == self._tried and now < self._retry_at):
             return []
         self._tried, self._retry_at = names, now + RETRY_UNASSIGNED
@@ -137,14 +137,14 @@ class BundleReconciler:
 
     async def _with_a_place(self, unassigned: list[tuple[BundleRecord, Reason]]) -> list[tuple[BundleRecord, Reason]]:
         """Those that overlap no other bundle: an owner of an overlapping one would be a second owner of its hashes."""
-        rings = self.context.rings
+        rings = self.cluster.rings
         await rings.examined({bundle.topic_namespace for bundle, _ in unassigned})
         return [(bundle, why) for bundle, why in unassigned if not rings.overlaps(bundle)]
 
     def _appearing(self, policy: str) -> bool:
         """Whether a restarted pod is ready, but does not count as a broker yet."""
-        brokers, now = self.context.brokers_of(policy), self.context.clock()
-        if all(brokers[name].ready for name in self.context.departures(policy).rollout.restarted):
+        brokers, now = self.cluster.brokers_of(policy), self.cluster.clock()
+        if all(brokers[name].ready for name in self.cluster.departures(policy).rollout.restarted):
             self._waits_until = inf
             return False
         self._waits_until = min(self._waits_until, now + APPEARS_WITHIN)
@@ -152,15 +152,15 @@ class BundleReconciler:
 
     async def _look(self, run: PolicyRun) -> Snapshot:
         """The cluster as measured, or as the resources describe it when the measurement fails."""
-        if self.context.engine.is_set():
+        if self.cluster.engine.is_set():
             try:
                 async with asyncio.timeout(ASSIGN_WITHIN):
-                    return await observe(self.context, run)
+                    return await observe(self.cluster, run)
             except (SourceUnavailableError, TimeoutError) as error:
                 log.info("policy %s: assigns owners without load: %s", run.settings.name, error or "no answer in time")
             except Exception:
                 log.exception("policy %s: assigns owners without load", run.settings.name)
-        return await unmeasured_snapshot(self.context, run)
+        return await unmeasured_snapshot(self.cluster, run)
 
 
 async def _worked_out(

@@ -50,13 +50,13 @@ class Fault(StrEnum):
 class RingStatus:
     """Compares the rings of one Kubernetes namespace with their reported conditions."""
 
-    context: ClusterState
+    cluster: ClusterState
     _since: dict[str, float] = field(default_factory=dict)
     _broken: set[str] = field(init=False)  # TopicNamespaces reported as broken
     _strays: frozenset[str] = frozenset()  # reported names of unknown TopicNamespaces
 
     def __post_init__(self) -> None:
-        spaces = self.context.stores.topic_namespaces
+        spaces = self.cluster.stores.topic_namespaces
         self._broken = {name for name, record in spaces.items.items() if record.ready[1] in BROKEN_RING}
         spaces.subscribe(self._space_changed)
 
@@ -68,11 +68,11 @@ class RingStatus:
 
     async def check(self) -> None:
         """Check all rings once, and write what has changed. Raises `ApiUnavailableError`."""
-        if self.context.link.linked:
+        if self.cluster.link.linked:
             self._since.clear()
             self._count({}, {})
             return
-        await self.context.rings.examined()
+        await self.cluster.rings.examined()
         rings, strays = self._faulty(), self._stray()
         lasting = self._lasting({*rings, *strays})
         rings = {name: ring for name, ring in rings.items() if name in lasting}
@@ -83,44 +83,44 @@ class RingStatus:
 
     def _faulty(self) -> dict[str, Ring]:
         """The rings with faults, of watched namespaces."""
-        spaces, rings = self.context.stores.topic_namespaces.items, self.context.rings
+        spaces, rings = self.cluster.stores.topic_namespaces.items, self.cluster.rings
         found = {**dict.fromkeys(spaces.keys() - rings.spaces, NO_BUNDLES), **rings.faulty}
         return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
 
     def _stray(self) -> dict[str, list[BundleRecord]]:
         """Bundles by their TopicNamespace, if it does not exist; without those that it owns, which are deleted too."""
-        rings, spaces = self.context.rings, self.context.stores.topic_namespaces.items
+        rings, spaces = self.cluster.rings, self.cluster.stores.topic_namespaces.items
         unknown = {
             name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()
         }
         return {name: sorted(found, key=lambda b: b.name) for name, found in unknown.items() if found}
 
     def _lasting(self, found: Collection[str]) -> frozenset[str]:
-        now = self.context.clock()
+        now = self.cluster.clock()
         self._since = {name: self._since.get(name, now) for name in found}
         return frozenset(name for name, since in self._since.items() if now - since >= SETTLES)
 
     def _count(self, rings: Mapping[str, Ring], strays: Mapping[str, list[BundleRecord]]) -> None:
-        gauge = self.context.metrics.ring_faults
+        gauge = self.cluster.metrics.ring_faults
         gauge.labels(str(Fault.GAP)).set(sum(bool(ring.gaps) for ring in rings.values()))
         gauge.labels(str(Fault.OVERLAP)).set(sum(len(ring.overlaps) for ring in rings.values()))
         gauge.labels(str(Fault.UNKNOWN)).set(sum(map(len, strays.values())))
 
     async def _report_rings(self, rings: Mapping[str, Ring]) -> None:
-        spaces = self.context.stores.topic_namespaces.items
+        spaces = self.cluster.stores.topic_namespaces.items
         whole = self._broken - self._since.keys()
         found = [spaces[name] for name in sorted({*rings, *whole}) if name in spaces]
         for record in filter(_watched, found):
-            ring = rings.get(record.name, Ring(len(self.context.rings.members(record.name))))
+            ring = rings.get(record.name, Ring(len(self.cluster.rings.members(record.name))))
             values = _ready(ring)
             if values != _reported(record):
                 await self._report(record, values)
 
     async def _report(self, record: TopicNamespaceRecord, values: tuple[str, str, str]) -> None:
         status, reason, message = values
-        now = self.context.now()
+        now = self.cluster.now()
         conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *values, record.generation, now)
-        if await write_conditions(self.context, record, conditions) and record.ready != (status, reason):
+        if await write_conditions(self.cluster, record, conditions) and record.ready != (status, reason):
             kind = "Normal" if status == "True" else "Warning"
             log.warning("topic namespace %s: %s", record.name, message)
             await self._event("TopicNamespace", record.name, record.uid, (kind, reason, message))
@@ -137,7 +137,7 @@ class RingStatus:
 
     async def _event(self, kind: str, name: str, uid: str, event: tuple[str, str, str]) -> None:
         involved: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
-        await self.context.events.post({**involved, "namespace": self.context.namespace}, *event, action="Watch")
+        await self.cluster.events.post({**involved, "namespace": self.cluster.namespace}, *event, action="Watch")
 
 
 def _watched(record: TopicNamespaceRecord) -> bool:

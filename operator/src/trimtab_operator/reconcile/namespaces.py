@@ -39,7 +39,7 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
     ]
 
 
-async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None:
+async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None:
     """Create the first bundles of a TopicNamespace object, and write its status.
 
     This happens once for each namespace: later only splits change the bundles. After an interruption, the next call
@@ -47,10 +47,10 @@ async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError` (Kopf then tries again).
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
-    if context.link.linked or _settled(meta, status):
+    if cluster.link.linked or _settled(meta, status):
         return
     bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
-    holders = set(await at_most(WRITERS, lambda manifest: _holder(context, meta["namespace"], manifest), bundles))
+    holders = set(await at_most(WRITERS, lambda manifest: _holder(cluster, meta["namespace"], manifest), bundles))
     if others := sorted(holders - {meta["name"]}):
         ready = (
             "False",
@@ -63,9 +63,9 @@ async def cut(context: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     body = {
         "bundles": 0 if others else len(bundles),
         "observedGeneration": generation,
-        "conditions": set_condition(before, TopicNamespaceCondition.READY, *ready, generation, context.now()),
+        "conditions": set_condition(before, TopicNamespaceCondition.READY, *ready, generation, cluster.now()),
     }
-    await context.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
+    await cluster.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
 
 
 def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
@@ -75,12 +75,12 @@ def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)
 
 
-async def _holder(context: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:
+async def _holder(cluster: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:
     """Create a Bundle, unless it exists; returns the TopicNamespace object that it belongs to."""
     try:
-        found = await context.api.create(BUNDLES, namespace, manifest)
+        found = await cluster.api.create(BUNDLES, namespace, manifest)
     except ConflictError:  # an earlier attempt created it, or two objects name one namespace
-        found = await context.api.get(BUNDLES, namespace, manifest["metadata"]["name"])
+        found = await cluster.api.get(BUNDLES, namespace, manifest["metadata"]["name"])
     return str(found["spec"]["topicNamespace"])
 
 
@@ -114,34 +114,34 @@ def _values(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
 class Examiner:
     """Validates the isolation of one Kubernetes namespace's TopicNamespaces, when they or the brokers change."""
 
-    context: ClusterState
+    cluster: ClusterState
     _seen: tuple[tuple[str, ...], dict[str, NamespacePolicy]] | None = None
     _problems: Mapping[str, str] = field(default_factory=dict)
 
     async def examine(self) -> None:
         """Validate once, and write what has changed. Raises `ApiError`."""
-        records = list(self.context.stores.topic_namespaces.items.values())
+        records = list(self.cluster.stores.topic_namespaces.items.values())
         await self._look(records)
         for record in records:
             problem = self._problems.get(record.full_name, "") if record.policy.isolation else ""
-            if (conditions := examined(record, problem, self.context.now())) is not None:
-                await write_conditions(self.context, record, conditions)
+            if (conditions := examined(record, problem, self.cluster.now())) is not None:
+                await write_conditions(self.cluster, record, conditions)
 
     async def _look(self, records: list[TopicNamespaceRecord]) -> None:
-        seen = (tuple(sorted(self.context.stores.brokers.items)), policies(records))
+        seen = (tuple(sorted(self.cluster.stores.brokers.items)), policies(records))
         if seen != self._seen:
             found = await asyncio.to_thread(isolation_problems, *seen)
             self._seen, self._problems = seen, {held.subject: held.detail for held in found}
 
 
-async def write_conditions(context: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:
+async def write_conditions(cluster: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:
     """Write them; False when the object has changed or the write is refused: the next round tries again.
 
     Raises `ApiUnavailableError`.
     """
     body = {"metadata": {"resourceVersion": record.resource_version}, "status": {"conditions": conditions}}
     try:
-        await context.api.patch(TOPIC_NAMESPACES, context.namespace, record.name, body, subresource="status")
+        await cluster.api.patch(TOPIC_NAMESPACES, cluster.namespace, record.name, body, subresource="status")
     except (ConflictError, NotFoundError) as error:
         log.info("topic namespace %s changed before its condition was written: %s", record.name, error)
     except RefusedError as error:  # concerns this object only

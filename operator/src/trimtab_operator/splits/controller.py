@@ -42,12 +42,12 @@ from trimtab_strategies.model import Decision, Memory, Reason, Split
 class BundleCounts:
     """Counts bundles per TopicNamespace as they change: the cost of a change does not depend on their number."""
 
-    context: ClusterState
+    cluster: ClusterState
     _counts: Counter[str] = field(init=False)
     _news: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        bundles = self.context.stores.bundles
+        bundles = self.cluster.stores.bundles
         self._counts = Counter(bundle.topic_namespace for bundle in bundles.items.values())
         self._news = set(self._counts)
         bundles.subscribe(self._changed)
@@ -67,13 +67,13 @@ class BundleCounts:
 
         Raises `ApiError`.
         """
-        spaces, context = self.context.stores.topic_namespaces.items, self.context
+        spaces, cluster = self.cluster.stores.topic_namespaces.items, self.cluster
         for name in [name for name in self._news if name not in spaces or spaces[name].has_bundles]:
             self._news.discard(name)
             if name in spaces and spaces[name].bundles != self._counts[name]:
                 body = {"status": {"bundles": self._counts[name]}}
                 try:
-                    await context.api.patch(TOPIC_NAMESPACES, context.namespace, name, body, subresource="status")
+                    await cluster.api.patch(TOPIC_NAMESPACES, cluster.namespace, name, body, subresource="status")
                 except NotFoundError:
                     continue
 
@@ -119,19 +119,19 @@ AT_ONCE = 8
 class SplitController:
     """Carries out the BundleSplits of one Kubernetes namespace."""
 
-    context: ClusterState
+    cluster: ClusterState
     divider: SplitExecutor
     _since: dict[str, float] = field(default_factory=dict)
     _counts: BundleCounts = field(init=False)
 
     def __post_init__(self) -> None:
-        self._counts = BundleCounts(self.context)
+        self._counts = BundleCounts(self.cluster)
 
     async def run(self) -> None:
         """Run rounds until cancelled, each as soon as something changes."""
-        wake = self.context.splitting.wake
+        wake = self.cluster.splitting.wake
         while True:
-            if not self.context.stores.stale():
+            if not self.cluster.stores.stale():
                 await self.round()
             try:
                 async with asyncio.timeout(ROUND_EVERY):
@@ -143,7 +143,7 @@ class SplitController:
 
     async def round(self) -> None:
         """Handle every split once. An error in one is logged, and does not delay the others."""
-        records = sorted(self.context.stores.splits.items.values(), key=lambda record: (record.created, record.name))
+        records = sorted(self.cluster.stores.splits.items.values(), key=lambda record: (record.created, record.name))
         self._since = {uid: since for uid, since in self._since.items() if uid in {r.uid for r in records}}
         await at_most(AT_ONCE, self._safely, records)
         try:
@@ -174,15 +174,15 @@ class SplitController:
         await self._advance(record)
 
     async def _expire(self, record: SplitRecord) -> None:
-        if self.context.now() - record.finished_at >= record.spec.ttl_seconds_after_finished:
-            await self.context.api.delete(BUNDLE_SPLITS, self.context.namespace, record.name, uid=record.uid)
+        if self.cluster.now() - record.finished_at >= record.spec.ttl_seconds_after_finished:
+            await self.cluster.api.delete(BUNDLE_SPLITS, self.cluster.namespace, record.name, uid=record.uid)
 
     # -- from Pending to Splitting --
 
     async def _accept(self, record: SplitRecord) -> SplitRecord | None:
         """The record once the split is accepted; None while it waits, or when it is refused."""
         parent = await self._bundle(record.spec.bundle)
-        surroundings = surroundings_of(self.context, parent)
+        surroundings = surroundings_of(self.cluster, parent)
         try:
             order = order_of(record, parent, surroundings)
         except InvalidSplitError as error:
@@ -194,7 +194,7 @@ class SplitController:
         return await self._begin(await self._owned(record, surroundings), order)
 
     async def _wait(self, record: SplitRecord, why: str) -> None:
-        age = self.context.now() - record.created
+        age = self.cluster.now() - record.created
         if record.spec.request is not None or age > WAIT_FOR:
             await self._refuse(record, Reason.IN_FLIGHT, why)
         elif record.status.message != why:
@@ -213,8 +213,8 @@ class SplitController:
             return record
         owner = owned_by(space.name, space.uid)
         meta = {"resourceVersion": record.resource_version, "ownerReferences": [owner]}
-        context = self.context
-        return split_record(await context.api.patch(BUNDLE_SPLITS, context.namespace, record.name, {"metadata": meta}))
+        cluster = self.cluster
+        return split_record(await cluster.api.patch(BUNDLE_SPLITS, cluster.namespace, record.name, {"metadata": meta}))
 
     async def _begin(self, record: SplitRecord, order: SplitOrder) -> SplitRecord:
         children = [
@@ -230,7 +230,7 @@ class SplitController:
             source=order.source,
             topicNamespace=order.topic_namespace,
             children=children,
-            startedAt=timestamp(self.context.now()),
+            startedAt=timestamp(self.cluster.now()),
             conditions=self._conditions(record, SplitCondition.ACCEPTED, "True", ConditionReason.ACCEPTED, text),
         )
         log.info("split %s: splitting %s %s", record.name, order.bundle, text)
@@ -239,7 +239,7 @@ class SplitController:
     # -- from Splitting to the end --
 
     async def _advance(self, record: SplitRecord) -> None:
-        waited = self.context.clock() - self._since.setdefault(record.uid, self.context.clock())
+        waited = self.cluster.clock() - self._since.setdefault(record.uid, self.cluster.clock())
         late = waited > self._within()
         give_up = f"not done within {self._within():g} s: {record.status.message or 'its bundles'}" if late else ""
         progress = await self.divider.advance(self._order(record), give_up)
@@ -257,7 +257,7 @@ class SplitController:
     def _order(self, record: SplitRecord) -> SplitOrder:
         """The order of an accepted split, from its status. A child whose new broker is gone stays with its source."""
         request, status = record.spec.request, record.status
-        ready = {name for name, broker in self.context.stores.brokers.items.items() if broker.ready}
+        ready = {name for name, broker in self.cluster.stores.brokers.items.items() if broker.ready}
         return SplitOrder(
             split=record.name,
             bundle=record.spec.bundle,
@@ -268,7 +268,7 @@ class SplitController:
                 for c in status.children
             ),
             policy=request.policy if request else "",
-            epoch=max(self.context.process.epoch, request.epoch if request else 0),
+            epoch=max(self.cluster.process.epoch, request.epoch if request else 0),
             reason=asked_for(record),
         )
 
@@ -279,48 +279,48 @@ class SplitController:
     def _within(self) -> float:
         """Seconds until a split times out: the longest time-out that a policy has for a move."""
         return max(
-            (settings.move_timeout for settings in self.context.policies.settings.values()), default=SPLIT_WITHIN
+            (settings.move_timeout for settings in self.cluster.policies.settings.values()), default=SPLIT_WITHIN
         )
 
     async def _finish(self, record: SplitRecord, phase: Phase, reason: str, text: str) -> None:
         completed = phase is Phase.COMPLETED
         text = shortened(text)
         conditions = self._conditions(record, SplitCondition.COMPLETE, "True" if completed else "False", reason, text)
-        finished = timestamp(self.context.now())
+        finished = timestamp(self.cluster.now())
         word = asked_for(record) if completed else str(reason)
         await self._write(record, phase=phase, reason=word, message=text, finishedAt=finished, conditions=conditions)
-        self.context.metrics.splits.labels(str(phase), str(reason)).inc()
+        self.cluster.metrics.splits.labels(str(phase), str(reason)).inc()
         log.info("split %s of %s: %s: %s", record.name, record.spec.bundle, phase, text)
         involved = {
             "apiVersion": API_VERSION,
             "kind": "BundleSplit",
             "name": record.name,
-            "namespace": self.context.namespace,
+            "namespace": self.cluster.namespace,
             "uid": record.uid,
         }
         kind = "Normal" if completed else "Warning"
-        await self.context.events.post(involved, kind, str(reason), f"{record.spec.bundle}: {text}", action="Split")
+        await self.cluster.events.post(involved, kind, str(reason), f"{record.spec.bundle}: {text}", action="Split")
 
     def _conditions(
         self, record: SplitRecord, kind: SplitCondition, status: str, reason: str, text: str
     ) -> list[Mapping[str, Any]]:
-        now = self.context.now()
+        now = self.cluster.now()
         return [*set_condition(record.conditions, kind, status, str(reason), shortened(text), record.generation, now)]
 
     async def _write(self, record: SplitRecord, **status: Any) -> SplitRecord:
         """Merge into the status of a split; returns its new record. `ConflictError`: it has changed."""
-        context = self.context
+        cluster = self.cluster
         body = {
             "metadata": {"resourceVersion": record.resource_version},
             "status": {"observedGeneration": record.generation, **status},
         }
         return split_record(
-            await context.api.patch(BUNDLE_SPLITS, context.namespace, record.name, body, subresource="status")
+            await cluster.api.patch(BUNDLE_SPLITS, cluster.namespace, record.name, body, subresource="status")
         )
 
     async def _bundle(self, name: str) -> Raw | None:
         try:
-            return await self.context.api.get(BUNDLES, self.context.namespace, name)
+            return await self.cluster.api.get(BUNDLES, self.cluster.namespace, name)
         except NotFoundError:
             return None
 
@@ -328,31 +328,31 @@ class SplitController:
 
     async def _tidy_up(self) -> None:
         """Go back where a BundleSplit was deleted halfway, or release the children it left. Raises `ApiError`."""
-        divided, bundles = self.context.splitting, self.context.stores.bundles.items
+        divided, bundles = self.cluster.splitting, self.cluster.stores.bundles.items
         for bundle, split in list(divided.parents.items()):
             if bundle in bundles and await self._gone(split):
                 await self.divider.advance(self._orphan(bundle, split), f"BundleSplit {split} is gone")
-        busy = {record.spec.bundle for record in self.context.stores.splits.items.values() if not record.finished}
+        busy = {record.spec.bundle for record in self.cluster.stores.splits.items.values() if not record.finished}
         for child, parent in list(divided.children.items()):
             if parent not in bundles and parent not in busy:
                 body = {"metadata": {"annotations": {PARENT: None}}}
-                await self.context.api.patch(BUNDLES, self.context.namespace, child, body)
+                await self.cluster.api.patch(BUNDLES, self.cluster.namespace, child, body)
 
     async def _gone(self, split: str) -> bool:
         """Whether a split does not exist or has ended, by the API server, as a store may be out of date."""
-        found = self.context.stores.splits.items.get(split)
+        found = self.cluster.stores.splits.items.get(split)
         if found is not None and not found.finished:
             return False
         try:
-            raw = await self.context.api.get(BUNDLE_SPLITS, self.context.namespace, split)
+            raw = await self.cluster.api.get(BUNDLE_SPLITS, self.cluster.namespace, split)
         except NotFoundError:
             return True
         return split_record(raw).finished
 
     def _orphan(self, bundle: str, split: str) -> SplitOrder:
-        bundles = self.context.stores.bundles.items
+        bundles = self.cluster.stores.bundles.items
         record = bundles[bundle]
-        cut = [bundles[name] for name, parent in self.context.splitting.children.items() if parent == bundle]
+        cut = [bundles[name] for name, parent in self.cluster.splitting.children.items() if parent == bundle]
         children = tuple(Child(child.name, child.lower, child.upper) for child in cut)
         return SplitOrder(split, bundle, record.topic_namespace, record.status_owner, children)
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
-from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, bundle_manifest
-from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.objects import SplitObjects
 from trimtab_operator.splits.steps import (
-    Child,
     SplitObservation,
     SplitOrder,
     SplitProgress,
@@ -24,7 +21,6 @@ from trimtab_operator.splits.steps import (
     next_step,
     parent_of,
     to_move,
-    unlocked_state,
 )
 from trimtab_strategies.model import Reason
 
@@ -72,61 +68,33 @@ class DeclarativeSplitExecutor:
         )  # after the children: if it exists now, it existed when they were read
 
     async def _take(self, step: SplitStep, order: SplitOrder, seen: SplitObservation) -> None:
-        steps: dict[SplitStep, Callable[[SplitOrder, SplitObservation], Awaitable[None]]] = {
-            SplitStep.LOCK: self._lock,
-            SplitStep.CREATE: self._create,
-            SplitStep.DELETE: self._delete,
-            SplitStep.RELEASE: self._release,
-            SplitStep.MOVE: self._move,
-            SplitStep.REMOVE: self._remove,
-            SplitStep.UNLOCK: self._unlock,
+        writes = SplitObjects(self._objects, order)
+        steps: dict[SplitStep, Callable[[], Awaitable[None]]] = {
+            SplitStep.LOCK: lambda: writes.lock(seen.parent),
+            SplitStep.CREATE: lambda: self._create(writes, seen),
+            SplitStep.DELETE: lambda: self._objects.delete(seen.parent),
+            SplitStep.RELEASE: lambda: writes.release(seen.children),
+            SplitStep.MOVE: lambda: writes.move(to_move(order, seen)),
+            SplitStep.REMOVE: lambda: self._remove(order, seen),
+            SplitStep.UNLOCK: lambda: writes.unlock(seen.parent),
         }
-        await steps[step](order, seen)
+        await steps[step]()
 
-    async def _lock(self, order: SplitOrder, seen: SplitObservation) -> None:
-        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.now())}
-        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
-
-    async def _unlock(self, order: SplitOrder, seen: SplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        assert seen.parent is not None
-        status = {"state": unlocked_state(seen.parent), "split": None}
-        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
-
-    async def _create(self, order: SplitOrder, seen: SplitObservation) -> None:
+    async def _create(self, writes: SplitObjects, seen: SplitObservation) -> None:
+        order = writes.order
         space = await self.api.get(TOPIC_NAMESPACES, self.namespace, order.topic_namespace)
         pinned = seen.parent is not None and bool(seen.parent["spec"].get("pinned"))
+        assignment = writes.assignment(order.source, str(Reason.SPLITTING))
+        spec = {"owner": order.source, "pinned": pinned, "assignment": assignment}
+        uid = space["metadata"]["uid"]
         for child, found in zip(order.children, seen.children, strict=True):
             if found is None:
-                manifest = self._manifest(child, order, space["metadata"]["uid"], pinned=pinned)
-                await self._objects.create(manifest)
-
-    def _manifest(self, child: Child, order: SplitOrder, uid: str, *, pinned: bool) -> dict[str, Any]:
-        spec = {
-            "owner": order.source,
-            "pinned": pinned,
-            "assignment": self._assignment(order, order.source, str(Reason.SPLITTING)),
-        }
-        return bundle_manifest(
-            child.bundle, order.topic_namespace, uid, child.lower, child.upper, spec, parent=order.bundle
-        )
-
-    async def _delete(self, order: SplitOrder, seen: SplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        await self._objects.delete(seen.parent)
+                edges = (child.lower, child.upper)
+                await self._objects.create(
+                    bundle_manifest(child.bundle, order.topic_namespace, uid, *edges, spec, parent=order.bundle)
+                )
 
     async def _remove(self, order: SplitOrder, seen: SplitObservation) -> None:
         for child in seen.children:
             if child is not None and parent_of(child) == order.bundle:
                 await self._objects.delete(child, as_seen=False)
-
-    async def _release(self, order: SplitOrder, seen: SplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        for child in seen.children:
-            if child is not None and parent_of(child):
-                await self._objects.release(child)
-
-    async def _move(self, order: SplitOrder, seen: SplitObservation) -> None:
-        for child, raw in to_move(order, seen):
-            assignment = self._assignment(order, child.destination, order.reason)
-            await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
-
-    def _assignment(self, order: SplitOrder, owner: str, reason: str) -> dict[str, Any]:
-        return self._objects.assignment(owner, order.policy, order.epoch, reason)

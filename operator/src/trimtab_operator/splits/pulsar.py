@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
@@ -21,6 +20,7 @@ from trimtab_operator.pulsar.bridge.sync.namespaces import listed
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
 from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.objects import SplitObjects
 from trimtab_operator.splits.pulsar_steps import (
     FEW,
     PulsarSplitObservation,
@@ -34,7 +34,7 @@ from trimtab_operator.splits.pulsar_steps import (
     untold,
     within,
 )
-from trimtab_operator.splits.steps import Raw, SplitExecutor, SplitOrder, SplitProgress, parent_of, unlocked_state
+from trimtab_operator.splits.steps import Raw, SplitExecutor, SplitOrder, SplitProgress
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.model import Reason, counted
 
@@ -80,12 +80,12 @@ class _Space:
 class PulsarSplitExecutor:
     """Splits bundles of the cluster behind `admin`."""
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Admin
 
     @property
     def _objects(self) -> BundleObjects:
-        return BundleObjects(self.context.api, self.context.namespace, self.context.now)
+        return BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Do all steps that are possible now. Another call continues. Raises `ApiError`.
@@ -123,13 +123,13 @@ class PulsarSplitExecutor:
     # -- reading --
 
     async def _space(self, order: SplitOrder) -> _Space:
-        raw = await self.context.api.get(TOPIC_NAMESPACES, self.context.namespace, order.topic_namespace)
+        raw = await self.cluster.api.get(TOPIC_NAMESPACES, self.cluster.namespace, order.topic_namespace)
         meta, spec = raw["metadata"], raw["spec"]
         return _Space(meta["name"], meta["uid"], spec["tenant"], spec["name"])
 
     def _whole(self, order: SplitOrder) -> tuple[int, int]:
         """The range of the parent; from its children once it is gone."""
-        record = self.context.stores.bundles.items.get(order.bundle)
+        record = self.cluster.stores.bundles.items.get(order.bundle)
         ends = (order.children[0].lower, order.children[-1].upper) if record is None else (record.lower, record.upper)
         return int(ends[0], 16), int(ends[1], 16)
 
@@ -157,7 +157,7 @@ class PulsarSplitExecutor:
         self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
     ) -> Mapping[tuple[int, int], str]:
         """Name of the Broker that serves each child, where one is found. The owner of the parent is asked first."""
-        ids = self.context.link.ids or {}
+        ids = self.cluster.link.ids or {}
         names = {broker: name for name, broker in ids.items()}
         asked = [ids[name] for name in sorted(ids, key=lambda name: name != order.source)]
         parts = {space.bundle(*part): part for part in seen.ranges}
@@ -169,26 +169,21 @@ class PulsarSplitExecutor:
     async def _take(
         self, step: PulsarSplitStep, order: SplitOrder, space: _Space, seen: PulsarSplitObservation
     ) -> None:
-        steps: dict[PulsarSplitStep, Callable[[SplitOrder, _Space, PulsarSplitObservation], Awaitable[None]]] = {
-            PulsarSplitStep.LOCK: self._lock,
-            PulsarSplitStep.CUT: self._cut,
-            PulsarSplitStep.CREATE: self._create,
-            PulsarSplitStep.DELETE: self._delete,
-            PulsarSplitStep.RELEASE: self._release,
-            PulsarSplitStep.MOVE: self._move,
-            PulsarSplitStep.UNLOCK: self._unlock,
+        writes = SplitObjects(self._objects, order)
+        steps: dict[PulsarSplitStep, Callable[[], Awaitable[None]]] = {
+            PulsarSplitStep.LOCK: lambda: self._lock(writes, space, seen),
+            PulsarSplitStep.CUT: lambda: self._cut(order, space, seen),
+            PulsarSplitStep.CREATE: lambda: self._create(writes, space, seen),
+            PulsarSplitStep.DELETE: lambda: self._objects.delete(seen.parent),
+            PulsarSplitStep.RELEASE: lambda: writes.release(seen.children.values()),
+            PulsarSplitStep.MOVE: lambda: writes.move(to_move(order, seen)),
+            PulsarSplitStep.UNLOCK: lambda: writes.unlock(seen.parent),
         }
-        await steps[step](order, space, seen)
+        await steps[step]()
 
-    async def _lock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
+    async def _lock(self, writes: SplitObjects, space: _Space, seen: PulsarSplitObservation) -> None:
         await self._topics(space.bundle(*seen.whole))
-        status = {"state": str(BundleState.SPLITTING), "split": order.split, "since": timestamp(self.context.now())}
-        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
-
-    async def _unlock(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        assert seen.parent is not None
-        status = {"state": unlocked_state(seen.parent), "split": None}
-        await self._objects.patch(seen.parent, {"status": status}, subresource="status")
+        await writes.lock(seen.parent)
 
     async def _topics(self, bundle: str) -> list[int]:
         """Positions of the bundle's loaded topics. Raises `_CannotSplitError` for fewer than Pulsar splits."""
@@ -227,8 +222,9 @@ class PulsarSplitExecutor:
         text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
         raise _CannotSplitError(Reason.INVALID_SPLIT, text)
 
-    async def _create(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
+    async def _create(self, writes: SplitObjects, space: _Space, seen: PulsarSplitObservation) -> None:
         """Create an object for each bundle that Pulsar has, with its owner in Pulsar."""
+        order = writes.order
         owners = await self._owners(order, space, seen)
         for pause in READ_AGAIN:
             if len(owners) == len(seen.ranges):
@@ -240,14 +236,14 @@ class PulsarSplitExecutor:
         for part in seen.ranges:
             owner, child = owners.get(part, ""), seen.children.get(part)
             if child is None:
-                child = await self._bear(order, space, part, owner, pinned=pinned, parent=cut_out_of)
+                child = await self._create_child(writes, space, part, owner, pinned=pinned, parent=cut_out_of)
             if untold(child):
                 await self._confirm(child, owner)
 
-    async def _bear(
-        self, order: SplitOrder, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
+    async def _create_child(
+        self, writes: SplitObjects, space: _Space, part: tuple[int, int], owner: str, *, pinned: bool, parent: str
     ) -> Raw:
-        assignment = self._assignment(order, owner, str(Reason.SPLITTING))
+        assignment = writes.assignment(owner, str(Reason.SPLITTING))
         spec = {"owner": owner, "pinned": pinned, "assignment": assignment}
         lower, upper = (f"0x{edge:08x}" for edge in part)
         manifest = bundle_manifest(space.object(*part), space.name, space.uid, lower, upper, spec, parent=parent)
@@ -258,26 +254,10 @@ class PulsarSplitExecutor:
         status = {
             "owner": owner,
             "state": str(BundleState.OWNED if owner else BundleState.FREE),
-            "since": timestamp(self.context.now()),
+            "since": timestamp(self.cluster.now()),
             "observedGeneration": child["metadata"]["generation"],
         }
         await self._objects.patch(child, {"status": status}, subresource="status")
-
-    async def _delete(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        await self._objects.delete(seen.parent)
-
-    async def _release(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        for child in seen.children.values():
-            if parent_of(child):
-                await self._objects.release(child)
-
-    async def _move(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:  # noqa: ARG002  the face of all steps
-        for child, raw in to_move(order, seen):
-            assignment = self._assignment(order, child.destination, order.reason)
-            await self._objects.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
-
-    def _assignment(self, order: SplitOrder, owner: str, reason: str) -> dict[str, Any]:
-        return self._objects.assignment(owner, order.policy, order.epoch, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,15 +267,15 @@ class ChosenSplitExecutor:
     admin: the open client, None if there is none.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Callable[[], Admin | None]
     otherwise: SplitExecutor
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Call `advance` of the chosen executor."""
-        if not self.context.link.linked:
+        if not self.cluster.link.linked:
             return await self.otherwise.advance(order, give_up)
-        if (admin := self.admin()) is None or self.context.link.ids is None:
-            problem = self.context.link.problem or "no request was sent to it yet"
+        if (admin := self.admin()) is None or self.cluster.link.ids is None:
+            problem = self.cluster.link.problem or "no request was sent to it yet"
             return SplitProgress(text=f"Pulsar can't be asked: {problem}")
-        return await PulsarSplitExecutor(self.context, admin).advance(order, give_up)
+        return await PulsarSplitExecutor(self.cluster, admin).advance(order, give_up)

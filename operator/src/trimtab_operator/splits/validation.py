@@ -26,34 +26,34 @@ from trimtab_strategies.splitting.limits import PulsarSplitParams, SplitLimits
 from trimtab_strategies.usage import MEBIBYTE
 
 
-def surroundings_of(context: ClusterState, parent: Raw | None) -> Around:
+def surroundings_of(cluster: ClusterState, parent: Raw | None) -> Around:
     """What a split of the bundle `parent` is validated against. parent: None if it does not exist."""
-    stores = context.stores
+    stores = cluster.stores
     space = stores.topic_namespaces.items.get(parent["spec"]["topicNamespace"]) if parent is not None else None
-    rules = split_rules(context)
+    rules = split_rules(cluster)
     return Around(
         space=space,
-        count=bundles_of(context, space.name) if space is not None else 0,
+        count=bundles_of(cluster, space.name) if space is not None else 0,
         bundles=stores.bundles.items.keys(),
         brokers=stores.brokers.items.keys(),
         most=min((rule.max_bundles for rule in rules), default=None),
         limits=rules[0] if rules else PulsarSplitParams(),
-        topics=tuple(context.policies.topics.values()),
+        topics=tuple(cluster.policies.topics.values()),
     )
 
 
-def split_rules(context: ClusterState) -> list[SplitLimits]:
+def split_rules(cluster: ClusterState) -> list[SplitLimits]:
     """The parameters of the split rules of the policies that run."""
-    rules = (settings.pair.splitter for settings in context.policies.settings.values())
+    rules = (settings.pair.splitter for settings in cluster.policies.settings.values())
     found = (getattr(rule, "params", None) for rule in rules if rule is not None)
     return [params for params in found if isinstance(params, SplitLimits)]
 
 
-def bundles_of(context: ClusterState, space: str) -> int:
+def bundles_of(cluster: ClusterState, space: str) -> int:
     """Number of bundles of a TopicNamespace object once all running splits are done."""
-    bundles = context.rings.members(space)
+    bundles = cluster.rings.members(space)
     now = sum(not unborn(b, bundles) for b in bundles.values())
-    begun = [r for r in context.stores.splits.items.values() if r.begun and r.status.topic_namespace == space]
+    begun = [r for r in cluster.stores.splits.items.values() if r.begun and r.status.topic_namespace == space]
     return now + sum(len(r.status.children) - 1 for r in begun if r.spec.bundle in bundles)
 
 

@@ -19,7 +19,6 @@ from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord
 from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
-from trimtab_operator.state.bundle_repairs import needs_care
 from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
 from trimtab_operator.state.ownership_changes import OwnershipChanges
@@ -157,7 +156,7 @@ class ClusterState:
         self._landed(old, new)
         self.splitting.update(old, new)
         self.rings.update(old, new)
-        if new is not None and needs_care(new):
+        if new is not None and new.needs_repair:
             self.care.add(new.name)
             if not new.owner:
                 self.wake()

@@ -143,7 +143,7 @@ class OwnershipChanges:
         """The changes of a bundle's owner, oldest first."""
         return self._history.get(bundle, ())
 
-    def by_hand(self, mine: Mine, since: float) -> list[OwnershipChange]:
+    def manual_moves(self, mine: Mine, since: float) -> list[OwnershipChange]:
         """Moves by people after `since` (epoch seconds), of bundles for which `mine` holds, oldest first."""
         found = [
             change

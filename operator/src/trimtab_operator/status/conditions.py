@@ -33,13 +33,13 @@ from trimtab_strategies.model import (
 from trimtab_strategies.model.cluster_load import FloatArray
 
 
-def led(context: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
+def led(cluster: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
     """`conditions` of a policy at `generation`, with `Led` if there is an elected leader."""
-    if not context.process.leader:
+    if not cluster.process.leader:
         return [dict(condition) for condition in conditions]
-    text = f"{context.process.leader} leads, epoch {context.process.epoch}"
+    text = f"{cluster.process.leader} leads, epoch {cluster.process.epoch}"
     return set_condition(
-        conditions, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, context.now()
+        conditions, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, cluster.now()
     )
 
 

@@ -40,13 +40,13 @@ _BY_OTHERS = (ChangeKind.EXTERNAL, ChangeKind.REVERTED, ChangeKind.OVERWRITTEN)
 class PolicyMetrics:
     """Sets the metrics of `policy`. A value that is no longer known is removed: an alert on it would never end."""
 
-    context: ClusterState
+    cluster: ClusterState
     policy: str
     _shown: dict[Gauge, frozenset[tuple[str, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Remove values of an earlier policy of the name. Start counters at 0, or `increase` misses the first step."""
-        metrics = self.context.metrics
+        metrics = self.cluster.metrics
         metrics.forget_policy(self.policy)
         for ending in _ENDINGS:
             metrics.moves.labels(self.policy, "", str(ending))
@@ -60,7 +60,7 @@ class PolicyMetrics:
 
     def cycle(self, result: CycleResult) -> None:
         """Record one cycle."""
-        metrics, policy = self.context.metrics, self.policy
+        metrics, policy = self.cluster.metrics, self.policy
         metrics.cycles.labels(policy, str(result.outcome)).inc()
         for phase, value in result.seconds.items():
             metrics.cycle_seconds.labels(phase).observe(value)
@@ -68,7 +68,7 @@ class PolicyMetrics:
             metrics.moves.labels(policy, str(move.reason), "Written").inc()
         for reason, count in result.held_back.items():
             metrics.held_back.labels(policy, reason).inc(count)
-        metrics.in_flight.labels(policy).set(self.context.in_flight(policy))
+        metrics.in_flight.labels(policy).set(self.cluster.in_flight(policy))
         metrics.last_cycle.labels(policy).set(result.started)
         if result.interval is not None:
             metrics.interval.labels(policy).set(result.interval)
@@ -92,7 +92,7 @@ class PolicyMetrics:
             for row, name in enumerate(names)
             for column, resource in enumerate(RESOURCES)
         )
-        self._show(self.context.metrics.broker_usage, known(of_resources))
+        self._show(self.cluster.metrics.broker_usage, known(of_resources))
         if load is not None:
             traffic = trusted_only(load.brokers.traffic, load)
             of_directions = (
@@ -100,38 +100,38 @@ class PolicyMetrics:
                 for row, name in enumerate(load.brokers.names)
                 for direction, column in (("in", RATE_IN), ("out", RATE_OUT))
             )
-            self._show(self.context.metrics.message_rate, known(of_directions))
+            self._show(self.cluster.metrics.message_rate, known(of_directions))
 
     def predicted(self, errors: Iterable[float]) -> None:
         """Record prediction errors: points of CPU between the expected and the measured usage of brokers."""
         for error in errors:
-            self.context.metrics.prediction_error.labels(self.policy).observe(abs(error) / 100)
+            self.cluster.metrics.prediction_error.labels(self.policy).observe(abs(error) / 100)
 
     def proposal(self, state: ProposalState | None, expires: float | None) -> None:
         """Record the state of the policy's proposal; None: its mode is not Approve. expires: epoch seconds."""
-        metrics = self.context.metrics
+        metrics = self.cluster.metrics
         self._show(metrics.proposal_state, {} if state is None else {(str(state),): 1.0})
         self._show(metrics.proposal_expires, {} if expires is None else {(): expires})
 
     def became(self, what: str) -> None:
         """Count what became of a proposal: one of `PROPOSAL_ENDS`."""
-        self.context.metrics.proposals.labels(self.policy, what).inc()
+        self.cluster.metrics.proposals.labels(self.policy, what).inc()
 
     def _state(self, result: CycleResult) -> None:
-        metrics, held = self.context.metrics, result.refusal or result.restraint
+        metrics, held = self.cluster.metrics, result.refusal or result.restraint
         self._show(metrics.policy_state, {(ACTING if held is None else str(held.reason),): 1.0})
         judged = result.refusal is None and result.plan is not None
         self._show(metrics.balanced, {(): float(result.outcome is Reason.BALANCED)} if judged else {})
 
     def _plan(self, plan: Plan | None, load: ClusterLoad | None) -> None:
         ends = None if plan is None else cpu_range(plan, load)
-        self._show(self.context.metrics.cpu_range, {} if ends is None else {(): (ends[1] - ends[0]) / 100})
+        self._show(self.cluster.metrics.cpu_range, {} if ends is None else {(): (ends[1] - ends[0]) / 100})
         if plan is None:
-            for gauge in (self.context.metrics.broker_usage, self.context.metrics.message_rate):
+            for gauge in (self.cluster.metrics.broker_usage, self.cluster.metrics.message_rate):
                 self._show(gauge, {})
 
     def _load(self, load: ClusterLoad | None) -> None:
-        metrics = self.context.metrics
+        metrics = self.cluster.metrics
         self._show(metrics.brokers, {} if load is None else _by_trust(load))
         ages = np.zeros(0) if load is None else load.brokers.age[np.isfinite(load.brokers.age)]
         self._show(metrics.sample_age, {(): float(ages.max())} if ages.size else {})
@@ -142,7 +142,7 @@ class PolicyMetrics:
                 metrics.dropped_samples.labels(reason).inc(count)
 
     def _weights(self, weights: Mapping[str, BrokerWeight]) -> None:
-        metrics = self.context.metrics
+        metrics = self.cluster.metrics
         self._show(metrics.target_weight, {(name,): weight.target for name, weight in weights.items()})
         self._show(metrics.score, {(name,): weight.score for name, weight in weights.items()})
         self._show(metrics.weight_error, {(name,): weight.error for name, weight in weights.items()})

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab_operator.actuators import WriteResult
+from trimtab_operator.confirm import BundleRepairs
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, ConflictError, NotFoundError
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.state.bundle_repairs import BundleRepairs
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pending_moves import MoveOutcome
@@ -53,7 +53,7 @@ PACE = 2.0
 class StatusPublisher:
     """Publishes for one policy."""
 
-    context: ClusterState
+    cluster: ClusterState
     policy: str
     uid: str
     meter: PolicyMetrics = field(init=False)
@@ -65,7 +65,7 @@ class StatusPublisher:
     _destinations: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.meter = PolicyMetrics(self.context, self.policy)
+        self.meter = PolicyMetrics(self.cluster, self.policy)
 
     async def cycle(self, result: CycleResult) -> None:
         """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
@@ -80,15 +80,15 @@ class StatusPublisher:
             await self._broker_statuses(result.plan.brokers, trusted_only(result.plan.before, result.load), weights)
 
     async def _policy_status(self, result: CycleResult) -> None:
-        in_flight = self.context.in_flight(self.policy)
+        in_flight = self.cluster.in_flight(self.policy)
         self._planned = 0 if result.plan is None else len(result.plan.moves)
         self._destinations = {result.names.get(move.bundle, move.bundle): move.destination for move in result.moved}
         await self._status_and_events(lambda previous: policy_status(result, previous, in_flight))
-        self._in_flight, self._reported_landed, self._reported_at = in_flight, frozenset(), self.context.clock()
+        self._in_flight, self._reported_landed, self._reported_at = in_flight, frozenset(), self.cluster.clock()
 
     async def landings(self) -> None:
         """Update the number of pending moves and the brokers' bundles between two cycles. Raises `ApiError`."""
-        in_flight, clock = self.context.in_flight(self.policy), self.context.clock()
+        in_flight, clock = self.cluster.in_flight(self.policy), self.cluster.clock()
         landed = self._reported_landed | self._landed()
         same = (in_flight, landed) == (self._in_flight, self._reported_landed)
         if self._in_flight is None or same or (in_flight and clock - self._reported_at < PACE):
@@ -100,7 +100,7 @@ class StatusPublisher:
 
     def _landed(self) -> frozenset[str]:
         """The Bundles of the last plan that their destinations already serve."""
-        bundles, planned = self.context.stores.bundles.items, self._destinations.items()
+        bundles, planned = self.cluster.stores.bundles.items, self._destinations.items()
         return frozenset(name for name, to in planned if name in bundles and bundles[name].status_owner == to)
 
     async def _status_and_events(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
@@ -125,19 +125,19 @@ class StatusPublisher:
 
     async def _write_status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
         """Write the status once. `ConflictError`: the policy was edited meanwhile."""
-        context = self.context
-        policy = await context.api.get(POLICIES, context.namespace, self.policy)
+        cluster = self.cluster
+        policy = await cluster.api.get(POLICIES, cluster.namespace, self.policy)
         if policy["metadata"]["uid"] != self.uid:
             return []  # a new policy of the same name, which has its own loop
         previous = policy.get("status") or {}
         status = make(previous)
         generation = policy["metadata"]["generation"]
-        found = led(context, status["conditions"], generation)
-        found = linked(found, context.link, generation, context.now())
-        found = steered(found, context.link, generation, context.now())
-        status["conditions"] = without_old_answer(found, context.now())
+        found = led(cluster, status["conditions"], generation)
+        found = linked(found, cluster.link, generation, cluster.now())
+        found = steered(found, cluster.link, generation, cluster.now())
+        status["conditions"] = without_old_answer(found, cluster.now())
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
-        await context.api.patch(POLICIES, context.namespace, self.policy, body, subresource="status")
+        await cluster.api.patch(POLICIES, cluster.namespace, self.policy, body, subresource="status")
         return transitions(previous.get("conditions") or [], status["conditions"])
 
     async def _split(self, result: CycleResult) -> None:
@@ -172,7 +172,7 @@ class StatusPublisher:
 
         paused: whether the policy is paused; its metrics then show no load.
         """
-        self.context.metrics.cycle_seconds.labels("brokers").observe(seconds)
+        self.cluster.metrics.cycle_seconds.labels("brokers").observe(seconds)
         usage = measured_percent(load.brokers.usage, load.brokers.limit)
         if not paused:
             self.meter.usage(load.brokers.names, usage, load)
@@ -180,8 +180,8 @@ class StatusPublisher:
 
     async def counts(self) -> None:
         """Update the number of bundles in the status of each broker, where it has changed. Raises `ApiError`."""
-        for name, record in self.context.brokers_of(self.policy).items():
-            if (count := len(self.context.served.get(name, ()))) != record.bundles:
+        for name, record in self.cluster.brokers_of(self.policy).items():
+            if (count := len(self.cluster.served.get(name, ()))) != record.bundles:
                 await self._patch_broker(name, {"status": {"bundles": count}})
 
     async def _broker_statuses(
@@ -189,10 +189,10 @@ class StatusPublisher:
     ) -> None:
         """Write the status of `names`. usage: (n, 5) percent, NaN if unknown. weights: by name, None: not computed."""
         for row, name in enumerate(names):
-            if (record := self.context.stores.brokers.items.get(name)) is None:
+            if (record := self.cluster.stores.brokers.items.get(name)) is None:
                 continue
             changed: dict[str, Any] = {} if weights is None else dict(changed_weights(record, weights, names))
-            load, count = broker_load(usage[row]), len(self.context.served.get(name, ()))
+            load, count = broker_load(usage[row]), len(self.cluster.served.get(name, ()))
             if _noticeable(record, load, count):
                 shown = {key: None if value is None else float(round(value)) for key, value in load.items()}
                 changed |= {"load": shown, "bundles": count}
@@ -201,7 +201,7 @@ class StatusPublisher:
 
     async def _patch_broker(self, name: str, body: dict[str, Any]) -> None:
         try:
-            await self.context.api.patch(BROKERS, self.context.namespace, name, body, subresource="status")
+            await self.cluster.api.patch(BROKERS, self.cluster.namespace, name, body, subresource="status")
         except NotFoundError:
             log.info("broker %s was deleted before its status could be written", name)
 
@@ -210,7 +210,7 @@ class StatusPublisher:
         late = list[tuple[str, str]]()
         for outcome in outcomes:
             pending = outcome.pending
-            self.context.metrics.moves.labels(self.policy, "", str(outcome.reason)).inc()
+            self.cluster.metrics.moves.labels(self.policy, "", str(outcome.reason)).inc()
             log.info("bundle %s -> %s: %s", pending.bundle, pending.destination, outcome.reason)
             if outcome.reason is Reason.TIMED_OUT:
                 what = f"did not confirm the move from {pending.source or 'no broker'}"
@@ -230,7 +230,7 @@ class StatusPublisher:
         failed = [w for w in done if w.reason is not None]
         await self._unknown_brokers(work, {w.bundle for w in done} - {w.bundle for w in failed})
         for reason, count in Counter(str(w.reason) for w in failed).items():
-            self.context.metrics.held_back.labels(self.policy, reason).inc(count)
+            self.cluster.metrics.held_back.labels(self.policy, reason).inc(count)
         if done:
             await self._waiting([(str(w.reason), w.detail) for w in failed if w.reason is not Reason.CONFLICT])
 
@@ -252,11 +252,11 @@ class StatusPublisher:
 
     async def _about_bundle(self, name: str, reason: str, text: str) -> None:
         try:
-            bundle = await self.context.api.get(BUNDLES, self.context.namespace, name)
+            bundle = await self.cluster.api.get(BUNDLES, self.cluster.namespace, name)
         except NotFoundError:
             log.info("bundle %s is gone: %s", name, text)
         else:
-            await self.context.events.post(bundle, "Warning", reason, text, action="Assign")
+            await self.cluster.events.post(bundle, "Warning", reason, text, action="Assign")
 
     async def _waiting(self, failures: Sequence[tuple[str, str]]) -> None:
         """Post Events for unassigned bundles that no broker takes: once, and not at each attempt."""
@@ -279,10 +279,10 @@ class StatusPublisher:
             "apiVersion": API_VERSION,
             "kind": "BalancingPolicy",
             "name": self.policy,
-            "namespace": self.context.namespace,
+            "namespace": self.cluster.namespace,
             "uid": self.uid,
         }
-        await self.context.events.post(involved, kind, reason, message, action="Balance")
+        await self.cluster.events.post(involved, kind, reason, message, action="Balance")
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:

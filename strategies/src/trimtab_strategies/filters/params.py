@@ -13,7 +13,7 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class Manager(StrEnum):
-    """The pipeline to run: that of Pulsar's modular or of its extensible load manager."""
+    """The load manager of Pulsar whose pipeline is run."""
 
     MODULAR = "modular"
     EXTENSIBLE = "extensible"

@@ -1,7 +1,7 @@
 """Regular expressions from users, matched against whole names of hosts and namespaces in bounded time.
 
-Python's own engine tries every way to match: thirty times ``.?`` takes half a minute for one name and doubles with each
-further ``.?``, and blocks the whole operator. So this module parses the patterns, and an `automaton` matches them in
+Python's own engine tries every way to match. Thirty times ``.?`` takes half a minute for one name, each further ``.?``
+doubles that, and the whole operator waits. So this module parses the patterns, and an `automaton` matches them in
 time proportional to the length of the name times the length of the pattern. The meaning is Python's, which for ASCII
 names equals Java's. Constructs that need a backtracking engine, or that Java reads differently, are refused.
 """
@@ -79,9 +79,9 @@ def compiled(pattern: str) -> Matcher | None:
 @lru_cache(maxsize=1024)
 def _read(pattern: str) -> Matcher | str:
     if len(pattern) > LARGEST:
-        return f"has {len(pattern)} characters, at most {LARGEST} are matched: shorten it"
+        return f"has {len(pattern)} characters, at most {LARGEST} are allowed: shorten it"
     if not pattern.isascii() or _WIDE.search(pattern):
-        return "names letters that are not ASCII, and names of brokers have none: leave them out"
+        return "has letters that are not ASCII, which no broker's name has: remove them"
     try:
         signs = _signs_of(pattern)
         part = _PatternReader(signs).whole(re.compile(pattern).flags & _KEPT)
@@ -96,7 +96,7 @@ def _read(pattern: str) -> Matcher | str:
 def _check_steps(steps: int) -> None:
     if steps > LARGEST:
         raise _UnsupportedError(
-            f"takes {steps} steps with its repetitions written out, at most {LARGEST} are matched: "
+            f"takes {steps} steps with its repetitions written out, at most {LARGEST} are allowed: "
             "lower their bounds, or use * or +"
         )
 
@@ -109,21 +109,19 @@ def _signs_of(pattern: str) -> list[str]:
         _check(sign)
         depth += (sign.startswith("(") and not sign.endswith(")")) - (sign == ")")
         if depth > DEEPEST:
-            raise _UnsupportedError(
-                f"has more than {DEEPEST} groups within each other: leave out those that it can spare"
-            )
+            raise _UnsupportedError(f"has more than {DEEPEST} nested groups: remove some")
     return [sign for sign in signs if not _COMMENT.fullmatch(sign) and not _WHOLE.fullmatch(sign)]
 
 
 def _check(sign: str) -> None:
     if _BACK.fullmatch(sign):
-        raise _UnsupportedError(f"refers back ({sign}), which takes for ever: write out what may stand there")
-    if sign == "(?>" or ((repeat := _REPEAT.fullmatch(sign)) and repeat[5] == "+"):
-        raise _UnsupportedError(f"does not give back what it took ({sign}): write the plain repetition or group")
-    if sign[0] == "[" and len(sign) > 1 and _NESTED.search(sign, 1):
         raise _UnsupportedError(
-            f"has a class within a class ({sign}): write one class, and \\[ or \\& for the characters"
+            f"has a back-reference ({sign}), which can take unlimited time: write out the text it stands for"
         )
+    if sign == "(?>" or ((repeat := _REPEAT.fullmatch(sign)) and repeat[5] == "+"):
+        raise _UnsupportedError(f"is possessive or atomic ({sign}): write the plain repetition or group")
+    if sign[0] == "[" and len(sign) > 1 and _NESTED.search(sign, 1):
+        raise _UnsupportedError(f"has a class in a class ({sign}): write one class, and \\[ or \\& for the characters")
     if "x" in _switched_on(sign):
         raise _UnsupportedError(f"has the flag x ({sign}): write it without blanks and comments")
 

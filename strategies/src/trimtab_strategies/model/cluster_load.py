@@ -202,7 +202,7 @@ class BrokerTraits:
     failure_domain: name of the domain (zone, rack) it fails with; empty none.
     load_manager:   class name of its load manager; empty unknown.
     persistent, non_persistent: whether it serves such topics.
-    weight:         how many times as much as an average broker without one it should carry, as a user fixed it,
+    weight:         fixed by a user: how many times the load of an average broker without one it should carry;
                     NaN none.
     """
 
@@ -222,7 +222,7 @@ UNKNOWN_TRAITS = BrokerTraits()
 class Isolation:
     """Which brokers may own a namespace's bundles: regular expressions that must match a broker's whole host name.
 
-    primary hosts always may; secondary ones only while fewer than `min_available` primaries can.
+    Primary hosts always may. Secondary ones may while fewer than `min_available` primary ones are available.
     """
 
     primary: tuple[str, ...]

@@ -77,7 +77,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """candidates: of the first moves. staying: the largest bundles of the most relevant brokers, in their order."""
+    """Alternatives: candidates of the first moves, and the largest bundles that stay on the most relevant brokers."""
 
     candidates: tuple[Candidates, ...] = ()
     staying: tuple[Staying, ...] = ()
@@ -86,7 +86,7 @@ class Considered:
 
 
 NOTHING_CONSIDERED = Considered()
-"""Of a decision that examined no bundles."""
+"""The alternatives of a decision that examined no bundles."""
 
 
 @dataclass(frozen=True, slots=True)

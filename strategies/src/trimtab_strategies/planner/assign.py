@@ -45,9 +45,9 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
 
     The placement decides among brokers with trusted data; when those are fewer than `limits.min_trusted_brokers` of the
-    ready ones, the number of bundles decides among all. Of equally good brokers the one with the fewest bundles is
-    taken, then `rng`. `reason` is given to every move. A bundle that no broker may have (by `selection`, or by what its
-    namespace asks for) waits.
+    ready ones, the number of bundles decides among all. Among equally good brokers `rng` picks one with the fewest
+    bundles. `reason` is given to every move. A bundle that no broker may have (by `selection`, or by what its namespace
+    asks for) waits.
 
     restarted: names of the brokers that have already restarted while others have yet to. The least used of them comes
     first, up to `OVERLOAD_LINE`: a bundle would have to leave any other broker again.

@@ -80,7 +80,7 @@ class MovePlanner:
         self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
 
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
-        """Every broker's first offer, the most used broker first, then every second one, so caps affect all equally."""
+        """The first offers of all brokers, the most used one first, then the second offers: caps affect all equally."""
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage = self.predicted.pressure(sources)
         busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]

@@ -202,7 +202,7 @@ PLACEMENT_DEFECTS = (
     Defect(
         "The plan is looked up by a bundle's statistics, which change: it is lost with the next report, and bundles"
         " with equal statistics share one.",
-        "The plan is looked up by the bundle's name, and made anew in every cycle.",
+        "The plan is looked up by the bundle's name, and made again in every cycle.",
     ),
 )
 """Known defects of the original's placement."""

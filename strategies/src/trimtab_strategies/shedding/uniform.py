@@ -47,7 +47,7 @@ DEFECTS = (
     Defect(
         "Amounts are cut to whole 32-bit numbers: above 2 GiB/s the share is too small, and of each bundle the fraction"
         " is not counted.",
-        "Amounts are what they are.",
+        "Amounts are exact.",
     ),
     Defect(
         "When message rates differ too much but no bundle can be moved for it, bytes are ignored.",

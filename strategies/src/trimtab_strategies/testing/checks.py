@@ -97,7 +97,7 @@ def _check_split(cluster: ClusterLoad, split: Split, allowed: Guarded) -> None:
     assert not cluster.bundles.pinned[bundle], f"{split} divides a pinned bundle"
     assert not cluster.bundles.in_flight[bundle], f"{split} divides a bundle that is moving"
     assert allowed.may_shed.allowed[source], f"{split} divides a bundle of {split.source}, which is not trusted"
-    assert len(split.destinations) in (0, len(split.boundaries) + 1), f"{split} has not an owner for each child"
+    assert len(split.destinations) in (0, len(split.boundaries) + 1), f"{split} does not have an owner for each child"
     leaving = set(split.destinations) - {split.source}
     assert not leaving or allowed.sheddable.allowed[bundle], f"{split} gives away children of a bundle that may not go"
     for owner in leaving:

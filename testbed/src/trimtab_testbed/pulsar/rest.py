@@ -42,7 +42,7 @@ class PulsarRest:
         self._opener = urllib.request.build_opener(_NoRedirects, urllib.request.ProxyHandler({}), tls)
 
     def get(self, path: str) -> Any:
-        """Read `path`, e.g. ``/admin/v2/clusters``; returns parsed JSON, or the text if it is none."""
+        """Read `path`, e.g. ``/admin/v2/clusters``; returns parsed JSON, or the text if it is not JSON."""
         return self.send("GET", path)
 
     def send(self, method: str, path: str, body: object = None) -> Any:
@@ -94,7 +94,7 @@ class PulsarRest:
     def owners(self, *namespaces: str) -> dict[str, str]:
         """Owner (broker id) by bundle, of all served bundles in these namespaces, or in all.
 
-        A modular broker that takes bundles while it lists all that it serves may hang for ever. So with that load
+        A modular broker that takes bundles while it lists all that it serves may never answer. So with that load
         manager each bundle is queried on its own. A killed broker is listed until its session ends. It refuses
         connections and serves nothing.
         """

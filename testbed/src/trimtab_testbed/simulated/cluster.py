@@ -101,9 +101,9 @@ class SimulatedCluster:
         is not.
         """
         deadline = time.monotonic() + timeout
-        while open_wishes := [name for name, bundle in self.bundles().items() if not landed(bundle)]:
+        while pending := [name for name, bundle in self.bundles().items() if not landed(bundle)]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(open_wishes)} bundles have no confirmed owner, e.g. {open_wishes[0]}")
+                raise TimeoutError(f"{len(pending)} bundles have no confirmed owner, e.g. {pending[0]}")
             time.sleep(0.1)
 
     def bundles(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class SimulatedCluster:
         return tuple(self._catalogue)
 
     def scale(self, bundle: str, factor: float) -> None:
-        """Multiply the traffic of one of the `first_bundles` by `factor`, however it is split by now."""
+        """Multiply the traffic of one of the `first_bundles` by `factor`, also after it was split."""
         self._call(self._scale(bundle, factor))
 
     # -- hardware --

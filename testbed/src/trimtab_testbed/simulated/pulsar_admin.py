@@ -211,11 +211,11 @@ class FakePulsar(InMemoryPulsar):
             self._remembered[bundle] = taker
 
     async def _serve(self, _broker: str, request: web.BaseRequest, bundle: str) -> None:
-        """Not Pulsar's: have another broker serve the bundle, without an unload."""
+        """Not in Pulsar: have another broker serve the bundle, without an unload."""
         self.owners[bundle] = request.query["broker"]
 
     async def _counts(self, *_: Any) -> Mapping[str, int]:
-        """Not Pulsar's: the number of requests so far."""
+        """Not in Pulsar: the number of requests so far."""
         return {"requests": sum(path != "/counts" for _, _, path in self.requests)}
 
     _get: ClassVar[Mapping[str, Callable[..., Awaitable[Any]]]] = {

@@ -222,7 +222,7 @@ class InMemoryPulsar:
 
     async def split(self, bundle: str, positions: Sequence[int], *, unload: bool = False) -> None:
         """See `Admin`. The extensible load manager takes exactly one position."""
-        assert not unload, "halves would go where Pulsar likes"
+        assert not unload, "Pulsar would choose the owners of the halves"
         namespace, lower, upper = self.located(bundle)
         self.written.append(f"split {bundle} at {[hex(position) for position in positions]}")
         inside = [position for position in positions if lower < position < upper]

@@ -200,7 +200,7 @@ SCENARIOS: Mapping[str, ClusterScenario] = MappingProxyType(
             ),
             ClusterScenario(
                 name="mixed-48",
-                summary="four brokers at 60 %, one at 30 %: twice as strong, which no setting says",
+                summary="four brokers at 60 %, one at 30 %: it is twice as strong, and no setting says so",
                 brokers=brokers(60, 60, 30, 60, 60, strong={2: 2.0}),
                 namespaces=(NamespaceShape("shop", "orders", 32), NamespaceShape("fleet", "telemetry", 16, readers=1)),
                 seed=48,

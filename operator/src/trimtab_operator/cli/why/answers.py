@@ -23,7 +23,7 @@ _SPOKEN = dict(zip(RESOURCES, ("CPU", "memory", "direct memory", "network in", "
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class ManualMoveFacts:
     """A move of a bundle by a person or Git.
 
     writer: the field manager that wrote spec.owner, empty if unknown. asked: time of that write (epoch seconds), NaN if
@@ -59,7 +59,7 @@ class Facts:
 
     now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: end (epoch seconds)
     by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question. costs:
-    measured cost of moves in its namespace, None if not measured. by_hand: its last move, if a person made it.
+    measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made it.
     """
 
     now: float
@@ -72,7 +72,7 @@ class Facts:
     usage: Mapping[str, float] = field(default_factory=dict)
     bundle: BundleRecord | None = None
     costs: MoveCosts | None = None
-    by_hand: ByHand | None = None
+    manual_move: ManualMoveFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def distance(record: DecisionRecord, view: BrokerView) -> str:
     return f"{level(view)}{smoothed}, {where}"
 
 
-def story(record: DecisionRecord, view: BrokerView) -> str:
+def load_reason(record: DecisionRecord, view: BrokerView) -> str:
     """Why a broker gave bundles away, with figures."""
     if far := distance(record, view):
         return f"{view.name} was at {far}"
@@ -218,10 +218,10 @@ def story(record: DecisionRecord, view: BrokerView) -> str:
     return f"{view.name} was at {level(view)}{others}"
 
 
-def move_story(record: DecisionRecord, move: MoveView) -> str:
+def move_reason(record: DecisionRecord, move: MoveView) -> str:
     """Why a move was planned: figures of its source if the reason is load, else the meaning of the reason."""
     view = record.broker(move.source)
-    return story(record, view) if view is not None and move.reason in _OF_LOAD else because(move.reason)
+    return load_reason(record, view) if view is not None and move.reason in _OF_LOAD else because(move.reason)
 
 
 _OF_LOAD = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})

@@ -17,7 +17,7 @@ from trimtab_operator.cli.why.answers import (
     least_used,
     level,
     line_step,
-    move_story,
+    move_reason,
     percent,
     points,
     sentence,
@@ -33,7 +33,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStory:
+class BrokerExplanation:
     """What the `records` (oldest first) and the facts say about the broker `name`."""
 
     name: str
@@ -89,7 +89,7 @@ class BrokerStory:
     def _giving(self, record: DecisionRecord, leave: Sequence[MoveView]) -> str:
         load = sum(move.load or 0.0 for move in leave)
         text = f"{self.name} {_verb(leave, 'gives')} {counted(len(leave), 'bundle')} away, {points(load)} of its CPU"
-        text += f": {move_story(record, leave[0])}"
+        text += f": {move_reason(record, leave[0])}"
         held = _outcome(leave)
         return text if any(move.begun for move in leave) else f"{text}; but {because(held, leave[0].detail)}"
 

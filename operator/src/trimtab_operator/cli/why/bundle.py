@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from trimtab_operator.cli.common import ago, length
 from trimtab_operator.cli.why.answers import (
     Answer,
-    ByHand,
     Facts,
+    ManualMoveFacts,
     because,
     decided,
     distance,
@@ -19,7 +19,7 @@ from trimtab_operator.cli.why.answers import (
     level,
     line_step,
     moment,
-    move_story,
+    move_reason,
     percent,
     points,
     sentence,
@@ -27,7 +27,7 @@ from trimtab_operator.cli.why.answers import (
     takes_none,
     until,
 )
-from trimtab_operator.cli.why.manual_move import answer as by_hand_answer
+from trimtab_operator.cli.why.manual_move import answer as manual_move_answer
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.record import DecisionRecord, MoveView, SplitView
 from trimtab_operator.kube.records import WITHDRAWN
@@ -41,7 +41,7 @@ _CAPS = frozenset({Reason.CYCLE_CAP, Reason.BROKER_CAP, Reason.HOUR_CAP})
 
 
 @dataclass(frozen=True, slots=True)
-class BundleStory:
+class BundleExplanation:
     """What the `records` (oldest first) and the facts say about the Bundle object `name`, which `owner` serves."""
 
     name: str
@@ -56,15 +56,15 @@ class BundleStory:
 
     def explain(self) -> Answer | None:
         """Its last known move, else why it stays; None if nothing was recorded."""
-        if (manual := self.facts.by_hand) is not None:
-            return self._by_hand(manual)
+        if (manual := self.facts.manual_move) is not None:
+            return self._manual_move(manual)
         for record in reversed(self.records):
             if (found := self._recorded_in(record)) is not None:
                 return found
         return self.why_not()
 
-    def _by_hand(self, manual: ByHand) -> Answer:
-        return by_hand_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
+    def _manual_move(self, manual: ManualMoveFacts) -> Answer:
+        return manual_move_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
 
     def _recorded_in(self, record: DecisionRecord) -> Answer | None:
         """What a decision did with it, or a manual move before that decision, if the bundle is still there."""
@@ -73,16 +73,16 @@ class BundleStory:
             return self._elsewhere(record, move) if gone else self._moved(record, move)
         if (split := record.split_of(self.name)) is not None:
             return self._divided(record, split)
-        manual = record.by_hand_of(self.name)
+        manual = record.manual_move_of(self.name)
         if manual is None or (self.facts.bundle is not None and self.owner != manual.destination):
             return None
-        return self._by_hand(ByHand("", math.nan, manual.source, manual.destination, since=manual.at))
+        return self._manual_move(ManualMoveFacts("", math.nan, manual.source, manual.destination, since=manual.at))
 
     def why_not(self, to: str = "") -> Answer | None:
         """Why it did not move, or not `to` that broker; None if nothing was recorded and nothing holds it."""
         record = self.newest
         move = record.move_of(self.name) if record else None
-        if self.facts.by_hand is not None:
+        if self.facts.manual_move is not None:
             move = None  # a person has moved it since that decision
         if record is not None and move is not None and (move.written or not self.holds()):
             return self._not_there(record, move, to) if to and to != move.destination else self._moved(record, move)
@@ -129,12 +129,12 @@ class BundleStory:
         if 0 <= facts.now - moved <= facts.cool_down:
             rule = f"limits.coolDown is {length(facts.cool_down)}"
             when = f"{ago(moved, facts.now)}, {until(moved + facts.cool_down, facts.now)}"
-            found.append((Reason.COOL_DOWN, f"moved{_by(facts.by_hand)} {when}; {rule}"))
+            found.append((Reason.COOL_DOWN, f"moved{_by(facts.manual_move)} {when}; {rule}"))
         return found
 
     def _asked_by(self) -> str:
         """Who requested a move that has not landed, and whether it can; empty if the operator did."""
-        if (manual := self.facts.by_hand) is None:
+        if (manual := self.facts.manual_move) is None:
             return ""
         return f", asked for{_by(manual)}" + ("" if manual.exists else f"; there is no broker {manual.destination}")
 
@@ -210,7 +210,7 @@ class BundleStory:
         lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
         return Answer(
             self.name,
-            sentence(f"{headline}: {move_story(record, move)}"),
+            sentence(f"{headline}: {move_reason(record, move)}"),
             reason,
             tuple(lines),
             self._otherwise(record, move, reason),
@@ -333,6 +333,6 @@ class BundleStory:
         }
 
 
-def _by(manual: ByHand | None) -> str:
+def _by(manual: ManualMoveFacts | None) -> str:
     """`` by a person (kubectl-patch)``; empty if the operator moved it."""
     return "" if manual is None else f" by {manual.who}".rstrip(",")

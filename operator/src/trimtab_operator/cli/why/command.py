@@ -8,8 +8,8 @@ import sys
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_output_option, moment, print_data, spoken
 from trimtab_operator.cli.why.answers import Answer
-from trimtab_operator.cli.why.broker import BrokerStory
-from trimtab_operator.cli.why.bundle import BundleStory
+from trimtab_operator.cli.why.broker import BrokerExplanation
+from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.cli.why.records import RecordsFound, about_broker, about_bundle, is_broker, recalled
 from trimtab_operator.kube.client import BROKERS, Api
 
@@ -46,7 +46,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
     else:
         check_live(arguments)
         found = asked(arguments, lambda api: _found_explain(api, arguments))
-    return print_answer(story(found).explain(), found, arguments.output)
+    return print_answer(explanation_of(found).explain(), found, arguments.output)
 
 
 async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFound:
@@ -54,11 +54,11 @@ async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFoun
     return await about(api, arguments.namespace, arguments.name)
 
 
-def story(found: RecordsFound) -> BundleStory | BrokerStory:
-    """The story of what was found."""
+def explanation_of(found: RecordsFound) -> BundleExplanation | BrokerExplanation:
+    """The explanation of what was found."""
     if found.of_bundle:
-        return BundleStory(found.name, found.broker, found.facts, found.records)
-    return BrokerStory(found.name, found.facts, found.records)
+        return BundleExplanation(found.name, found.broker, found.facts, found.records)
+    return BrokerExplanation(found.name, found.facts, found.records)
 
 
 def add_history_options(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +119,7 @@ def run_why_not(arguments: argparse.Namespace) -> int:
     else:
         check_live(arguments)
         found = asked(arguments, lambda api: _found_why_not(api, arguments))
-    return print_answer(story(found).why_not(arguments.to), found, arguments.output)
+    return print_answer(explanation_of(found).why_not(arguments.to), found, arguments.output)
 
 
 async def _found_why_not(api: Api, arguments: argparse.Namespace) -> RecordsFound:

@@ -7,7 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trimtab_operator.cli.common import ago, length
-from trimtab_operator.cli.why.answers import TRIMTAB, Answer, ByHand, Facts, decided, figures, moment, sentence, until
+from trimtab_operator.cli.why.answers import (
+    TRIMTAB,
+    Answer,
+    Facts,
+    ManualMoveFacts,
+    decided,
+    figures,
+    moment,
+    sentence,
+    until,
+)
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.records import BundleRecord
@@ -15,9 +25,9 @@ from trimtab_operator.state.competing_balancer import owner_written
 from trimtab_strategies.model import Reason
 
 
-def by_hand(
+def manual_move(
     raw: Mapping[str, Any], bundle: BundleRecord, brokers: Collection[str], records: Sequence[DecisionRecord]
-) -> ByHand | None:
+) -> ManualMoveFacts | None:
     """The last move of a bundle, if a person made it; None if the operator did, or it never moved.
 
     raw: the Bundle object as JSON, `bundle` its record. brokers: names of all. records: oldest first.
@@ -29,7 +39,7 @@ def by_hand(
     source = _came_from(bundle, records, landed=landed)
     if not _wrote(writer, asked, bundle, made=epoch(raw["metadata"].get("creationTimestamp")), moved=bool(source)):
         return None
-    return ByHand(writer, asked, source, bundle.owner, bundle.owner in brokers, landed, bundle.since)
+    return ManualMoveFacts(writer, asked, source, bundle.owner, bundle.owner in brokers, landed, bundle.since)
 
 
 def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
@@ -53,14 +63,20 @@ def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
     """The broker of a bundle in a record, before its current owner; empty if unknown."""
     if (move := record.move_of(bundle.name)) is not None and move.begun:
         return move.destination if move.outcome in {None, Reason.LANDED} else move.source
-    if (manual := record.by_hand_of(bundle.name)) is not None:
+    if (manual := record.manual_move_of(bundle.name)) is not None:
         return manual.source if manual.destination == bundle.owner else manual.destination
     stay = record.stay_of(bundle.name)
     return stay.broker if stay is not None and stay.broker != bundle.owner else ""
 
 
 def answer(
-    name: str, owner: str, manual: ByHand, facts: Facts, records: Sequence[DecisionRecord], *, costs: Sequence[str]
+    name: str,
+    owner: str,
+    manual: ManualMoveFacts,
+    facts: Facts,
+    records: Sequence[DecisionRecord],
+    *,
+    costs: Sequence[str],
 ) -> Answer:
     """Who moved the bundle `name`, from where, when, and until when it stays on `owner`.
 
@@ -73,7 +89,7 @@ def answer(
     return Answer(name, sentence(text), Reason.ADMIN, (*lines, *costs), _steps(name, owner, manual, facts), record)
 
 
-def _done(manual: ByHand) -> str:
+def _done(manual: ManualMoveFacts) -> str:
     """``was moved by a person (kubectl-patch) from a to b at 2026-11-21 15:00:00 UTC``."""
     at = manual.asked if math.isfinite(manual.asked) else manual.since
     when = f" at {moment(at)}" if math.isfinite(at) else ""
@@ -82,7 +98,7 @@ def _done(manual: ByHand) -> str:
     return f"{done} by {manual.who} {start}to {manual.destination}{when}"
 
 
-def _now(owner: str, manual: ByHand) -> str:
+def _now(owner: str, manual: ManualMoveFacts) -> str:
     where = f"it is on {owner} now" if owner else "no broker serves it now"
     if manual.landed:
         return where
@@ -93,7 +109,7 @@ def _now(owner: str, manual: ByHand) -> str:
     )
 
 
-def _stays(manual: ByHand, facts: Facts) -> str:
+def _stays(manual: ManualMoveFacts, facts: Facts) -> str:
     """Until when balancing does not move it; empty if unknown."""
     if facts.bundle is not None and facts.bundle.pinned:
         return ", pinned; balancing does not move it until the pin is removed"
@@ -106,7 +122,7 @@ def _stays(manual: ByHand, facts: Facts) -> str:
     return f"; balancing does not move it {until(end, facts.now)} ({rule})"
 
 
-def _steps(name: str, owner: str, manual: ByHand, facts: Facts) -> tuple[str, ...]:
+def _steps(name: str, owner: str, manual: ManualMoveFacts, facts: Facts) -> tuple[str, ...]:
     space, pinned = f"-n {facts.namespace}", facts.bundle is not None and facts.bundle.pinned
     if not manual.landed:
         missing = f"choose a broker that exists: trimtab move {name} BROKER {space}"

@@ -12,7 +12,7 @@ from trimtab_operator.cli.cluster import fetch, names_of, near
 from trimtab_operator.cli.commands.edit import object_name
 from trimtab_operator.cli.common import CommandError, Moment, written
 from trimtab_operator.cli.why.answers import Facts
-from trimtab_operator.cli.why.manual_move import by_hand
+from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.decision_log.outcome import followed
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.decision_log.store import decision_store
@@ -95,7 +95,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
     )
     if bundle is not None and raw is not None:
         there = {found["metadata"]["name"] for found in brokers}
-        facts = replace(facts, by_hand=by_hand(raw, bundle, there, records))
+        facts = replace(facts, manual_move=manual_move(raw, bundle, there, records))
         seen = bundle.since if math.isfinite(bundle.since) else facts.now
         records = tuple(followed(record, {name: bundle}, seen, only=name) for record in records)
     return RecordsFound(name, broker, facts, records, next_cycle(policy), bundle is not None)

@@ -33,16 +33,16 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import SourceMisconfiguredError
 
 
-def parts(context: ClusterState, admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
+def parts(cluster: ClusterState, admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """The controllers by name. Each runs until cancelled, and survives errors of `admin` and the API server."""
-    unload_controller, move_costs = UnloadController(context, admin), MoveCostController(context, admin)
+    unload_controller, move_costs = UnloadController(cluster, admin), MoveCostController(cluster, admin)
     unload_controller.subscribe(move_costs.landed)
     return {
-        "cluster sync": ClusterSync(context, admin).run,
+        "cluster sync": ClusterSync(cluster, admin).run,
         "unload controller": unload_controller.run,
-        "own balancer": OwnBalancerController(context, admin).run,
+        "own balancer": OwnBalancerController(cluster, admin).run,
         "move costs": move_costs.run,
-        "broker statistics": BrokerStatisticsController(context, admin).run,
+        "broker statistics": BrokerStatisticsController(cluster, admin).run,
     }
 
 
@@ -80,7 +80,7 @@ class Bridge:
     admin: the open client, None while there is none. Other modules read it again for each use.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     fence: Fence
     parts: Parts
     admin: Admin | None = None
@@ -90,7 +90,7 @@ class Bridge:
         """Stay connected until cancelled."""
         while True:
             if (spec := self._wanted()) is None:
-                self.context.metrics.unlink()
+                self.cluster.metrics.unlink()
                 await asyncio.sleep(SPEC_INTERVAL)
                 continue
             try:
@@ -101,17 +101,17 @@ class Bridge:
 
     def _wanted(self) -> PulsarSpec | None:
         """The cluster that the policies name now, None for none."""
-        self.context.share_out()  # Kopf gives each policy's loop its own copy of the context
-        self.context.relink()
-        return self.context.link.spec
+        self.cluster.share_out()  # Kopf gives each policy's loop its own copy of the handle
+        self.cluster.relink()
+        return self.cluster.link.spec
 
     async def _connect(self, spec: PulsarSpec) -> None:
         """Work with the cluster of `spec` until the spec or the credentials change.
 
         Raises `PulsarError`, `RefusedUrlError`, `SourceMisconfiguredError`, `ApiError` if no client can be opened.
         """
-        metrics = self.context.metrics
-        admit = admitting(self.context.urls, self.context.namespace, spec)
+        metrics = self.cluster.metrics
+        admit = admitting(self.cluster.urls, self.cluster.namespace, spec)
         admit(spec.admin_url)  # before any Secret is read
         proof = await self._proof(spec)
         fence, waited = self.fence, metrics.pulsar_budget_wait.inc
@@ -127,10 +127,10 @@ class Bridge:
             await self._work(spec, proof, admin)
 
     async def _proof(self, spec: PulsarSpec) -> Proof:
-        return await read_proof(self.context.api, self.context.namespace, spec.auth)
+        return await read_proof(self.cluster.api, self.cluster.namespace, spec.auth)
 
     async def _work(self, spec: PulsarSpec, proof: Proof, admin: HttpAdmin) -> None:
-        parts = self.parts(self.context, admin)
+        parts = self.parts(self.cluster, admin)
         runs: dict[str, Callable[[], Awaitable[None]]] = {**parts, "probe": partial(self._probe, admin)}
         tasks = [asyncio.create_task(_restarted(name, run), name=f"bridge {name}") for name, run in runs.items()]
         self.admin = admin
@@ -179,10 +179,10 @@ class Bridge:
 
     def _set_problem(self, problem: str) -> None:
         """Record why the cluster does not answer, empty if it does. A change is logged."""
-        if problem != self.context.link.problem:
+        if problem != self.cluster.link.problem:
             log.log(logging.WARNING if problem else logging.INFO, "Pulsar: %s", problem or "the cluster answers")
-        self.context.link.problem = problem
-        self.context.metrics.linked.set(0 if problem else 1)
+        self.cluster.link.problem = problem
+        self.cluster.metrics.linked.set(0 if problem else 1)
 
 
 async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -26,8 +26,8 @@ PUBLISH_INTERVAL = 5.0
 class BrokerStatisticsController:
     """Each open Pulsar client has one."""
 
-    def __init__(self, context: ClusterState, admin: Admin) -> None:
-        self._context, self._admin = context, admin
+    def __init__(self, cluster: ClusterState, admin: Admin) -> None:
+        self._cluster, self._admin = cluster, admin
         self._turn = deque[str]()
         self._problems = dict[str, str]()
 
@@ -36,14 +36,14 @@ class BrokerStatisticsController:
         try:
             await asyncio.gather(self._publish(), self._compare())
         finally:
-            self._context.link.withhold()
+            self._cluster.link.withhold()
 
     async def _publish(self) -> None:
         """Keep the brokers' URLs and credentials current as long as a policy reads statistics."""
-        link = self._context.link
+        link = self._cluster.link
         while True:
             try:
-                if any(settings.asks_brokers for settings in self._context.policies.settings.values()):
+                if any(settings.asks_brokers for settings in self._cluster.policies.settings.values()):
                     link.credentials, link.urls = await self._admin.credentials(), await self._urls(link.ids or {})
                 else:
                     link.withhold()
@@ -76,10 +76,10 @@ class BrokerStatisticsController:
 
     async def round(self) -> None:
         """Compare the next broker, and some that differed before."""
-        link, metrics = self._context.link, self._context.metrics
+        link, metrics = self._cluster.link, self._cluster.metrics
         ids = link.ids or {}
         link.cross_check.forget(ids)
-        if not link.cross_check.fresh(self._context.clock()):
+        if not link.cross_check.fresh(self._cluster.clock()):
             return
         for name in self._chosen(ids):
             try:
@@ -88,7 +88,7 @@ class BrokerStatisticsController:
                 log.info("broker %s: can't be compared with Prometheus: %s", name, error)
                 continue
             found = link.cross_check.compare(
-                name, sum(topic.rate_in + topic.rate_out for topic in topics), self._context.clock()
+                name, sum(topic.rate_in + topic.rate_out for topic in topics), self._cluster.clock()
             )
             if found is not None and found.differs:
                 log.log(logging.WARNING if found.wrong else logging.INFO, "broker %s: %s", name, found)
@@ -96,7 +96,7 @@ class BrokerStatisticsController:
 
     def _chosen(self, ids: Mapping[str, str]) -> list[str]:
         """Some brokers that differed before, then the next one that Prometheus shows."""
-        check = self._context.link.cross_check
+        check = self._cluster.link.cross_check
         odd = [name for name, compared in check.compared.items() if compared.odd and name in ids][:DIFFERING_PER_ROUND]
         if not any(name in ids for name in self._turn):
             self._turn = deque(sorted(name for name in check.shown if name in ids))

@@ -82,8 +82,8 @@ _LONGEST = 60.0
 class MoveCostController:
     """Measures completed moves. Each open Pulsar client has one."""
 
-    def __init__(self, context: ClusterState, admin: Admin) -> None:
-        self._context, self._admin = context, admin
+    def __init__(self, cluster: ClusterState, admin: Admin) -> None:
+        self._cluster, self._admin = cluster, admin
         self._landings = asyncio.Queue[Landing](WAITING)
         self._known: dict[str, MoveCosts] = {}
 
@@ -113,7 +113,7 @@ class MoveCostController:
     async def _measure(self, landing: Landing) -> Interruption | None:
         """How long the move interrupted clients; None if unknown. Raises `PulsarError`."""
         for after in READ_AFTER:
-            await asyncio.sleep(max(0.0, landing.owned + after - self._context.now()))
+            await asyncio.sleep(max(0.0, landing.owned + after - self._cluster.now()))
             found = await self._sample(landing)
             if any(topic.clients is not None for topic in found):
                 return interruption(found)
@@ -126,17 +126,17 @@ class MoveCostController:
 
     async def _store(self, landing: Landing, cost: Interruption) -> None:
         """Store the cost in the TopicNamespace's status. Raises `ApiError`."""
-        context = self._context
+        cluster = self._cluster
         if cost.publish_gap is not None:
-            context.metrics.move_interruption.observe(cost.publish_gap)
-        record = context.stores.topic_namespaces.items.get(landing.namespace)
+            cluster.metrics.move_interruption.observe(cost.publish_gap)
+        record = cluster.stores.topic_namespaces.items.get(landing.namespace)
         if record is None:
             return
         costs = self._costs_of(record).after(cost)
         self._known[record.uid] = costs
-        status = {"moveCost": costs.to_status(context.now())}
-        await context.api.patch(
-            TOPIC_NAMESPACES, context.namespace, record.name, {"status": status}, subresource="status"
+        status = {"moveCost": costs.to_status(cluster.now())}
+        await cluster.api.patch(
+            TOPIC_NAMESPACES, cluster.namespace, record.name, {"status": status}, subresource="status"
         )
         log.info("bundle %s: its clients reconnected after %.3f s", landing.bundle, cost.reconnect)
 

@@ -1,11 +1,12 @@
-"""`UnloadController`: makes desired owners real on a Pulsar cluster by unloading bundles.
+"""`UnloadController`: starts unloads, a few at a time, until bundles are at their desired owners; repeats failed ones.
 
-For each Bundle with a pending desired owner, the controller reads the owner. If that is not the destination, it unloads
-the bundle with that destination. It then reads the owner again, because the answer to an unload says only that the old
-owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in the objects and in
-Pulsar, so a new leader can continue.
+For each Bundle with a pending desired owner, an attempt (`BundleUnload`) reads the owner. If that is not the
+destination, it unloads the bundle with that destination. It then reads the owner again, because the answer to an unload
+says only that the old owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in
+the objects and in Pulsar, so a new leader can continue.
 
-`Backoff`: the pause after a failed attempt doubles, because each unload disconnects clients.
+A failed attempt is repeated after a pause (`Backoff`). The pause doubles with each failure, because each unload
+disconnects clients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
-from trimtab_operator.pulsar.bridge.unload import BundleUnload
+from trimtab_operator.pulsar.bridge.unload_attempt import BundleUnload
 from trimtab_operator.pulsar.bridge.unload_request import AfterLanding, BeforeUnload, UnloadRequest, UnloadResult
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError
@@ -71,13 +72,13 @@ class Backoff:
 class UnloadController:
     """Unloads bundles to their desired owners. Each open Pulsar client has one controller."""
 
-    def __init__(self, context: ClusterState, admin: Admin) -> None:
-        self._context = context
+    def __init__(self, cluster: ClusterState, admin: Admin) -> None:
+        self._cluster = cluster
         unbudgeted = admin.without_budget()
-        ownership = OwnershipSource(unbudgeted, lambda: list((context.link.ids or {}).values()), context.clock)
-        self._unload = BundleUnload(context, unbudgeted, ownership)
+        ownership = OwnershipSource(unbudgeted, lambda: list((cluster.link.ids or {}).values()), cluster.clock)
+        self._unload = BundleUnload(cluster, unbudgeted, ownership)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._backoff = Backoff(context.clock)
+        self._backoff = Backoff(cluster.clock)
 
     def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
         """Call `landed` after each completed move, and await `leaving` before each unload."""
@@ -90,26 +91,26 @@ class UnloadController:
                 self._start_due()
                 await asyncio.sleep(POLL_INTERVAL)
         finally:
-            self._context.pending_moves.end_turns(self._context.clock())
+            self._cluster.pending_moves.end_turns(self._cluster.clock())
             await ended(*self._tasks.values())
 
     def _start_due(self) -> None:
         """Start as many moves as `spec.pulsar.maxUnloads` allows, the longest waiting ones first."""
-        spec, pending_moves = self._context.link.spec, self._context.pending_moves
-        if self._context.link.ids is None:
+        spec, pending_moves = self._cluster.link.spec, self._cluster.pending_moves
+        if self._cluster.link.ids is None:
             return
         pending_moves.take_turns()
         if (room := (spec.max_unloads if spec else 0) - len(self._tasks)) <= 0:
             return
         for record in sorted(self._due(), key=_priority)[:room]:
-            pending_moves.begin(record.name, self._context.clock())
+            pending_moves.begin(record.name, self._cluster.clock())
             self._tasks[record.name] = asyncio.create_task(self._attempt(record), name=f"unload {record.name}")
             self._tasks[record.name].add_done_callback(lambda _, name=record.name: self._tasks.pop(name))  # type: ignore[misc]
 
     def _due(self) -> list[BundleRecord]:
         """Bundles with a pending desired owner whose move may start now."""
-        bundles, pending_moves = self._context.stores.bundles.items, self._context.pending_moves.open
-        latest = self._context.clock() - DISCOVERY_GRACE
+        bundles, pending_moves = self._cluster.stores.bundles.items, self._cluster.pending_moves.open
+        latest = self._cluster.clock() - DISCOVERY_GRACE
         old = {name for name, pending in pending_moves.items() if pending.since <= latest}
         found = (bundles.get(name) for name, pending in pending_moves.items() if not pending.overdue)
         return [
@@ -141,7 +142,7 @@ class UnloadController:
 
     async def _move(self, record: BundleRecord) -> bool:
         """Whether the move is complete or no longer wanted. Raises `ApiError`, `PulsarError`."""
-        ids, namespaces = self._context.link.ids or {}, self._context.stores.topic_namespaces.items
+        ids, namespaces = self._cluster.link.ids or {}, self._cluster.stores.topic_namespaces.items
         if (namespace := namespaces.get(record.topic_namespace)) is None:
             return False
         if record.owner not in ids:

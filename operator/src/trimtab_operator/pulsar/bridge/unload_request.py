@@ -99,4 +99,4 @@ AfterLanding = Callable[[Landing], None]
 """Called after each completed move. It must return quickly."""
 
 BeforeUnload = Callable[[UnloadRequest], Awaitable[None]]
-"""Awaited before each unload, for `LISTENER_TIMEOUT` of the module `unload` at most."""
+"""Awaited before each unload, for `LISTENER_TIMEOUT` of the module `unload_attempt` at most."""

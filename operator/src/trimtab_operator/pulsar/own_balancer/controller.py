@@ -89,16 +89,16 @@ class Readings:
 
 @dataclass(slots=True)
 class OwnBalancerController:
-    """Controls Pulsar's own balancer in the cluster behind `admin`, for the policies of `context`."""
+    """Controls Pulsar's own balancer in the cluster behind `admin`, for the policies of `cluster`."""
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Admin
     _spec: PulsarSpec | None = field(init=False)
     _store: ConfigMapStore[FoundSettings] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._spec = self.context.link.spec
-        self._store = found_settings_store(self.context.api, self.context.namespace)
+        self._spec = self.cluster.link.spec
+        self._store = found_settings_store(self.cluster.api, self.cluster.namespace)
 
     async def run(self) -> None:
         """Check repeatedly until cancelled. Errors are reported, and tried again."""
@@ -111,13 +111,13 @@ class OwnBalancerController:
                     break
 
     def _wanted(self) -> tuple[object, ...]:
-        policies = self.context.policies.settings.values()
-        return self.context.link.elsewhere, *sorted((p.name, p.generation, str(p.mode)) for p in policies)
+        policies = self.cluster.policies.settings.values()
+        return self.cluster.link.elsewhere, *sorted((p.name, p.generation, str(p.mode)) for p in policies)
 
     @property
     def _replaced(self) -> bool:
         """Whether `admin` is about to be replaced, as the policies name another cluster or another URL now."""
-        link = self.context.link
+        link = self.cluster.link
         return link.linked and link.spec != self._spec
 
     async def _check_safely(self) -> None:
@@ -129,7 +129,7 @@ class OwnBalancerController:
 
     async def check(self) -> None:
         """Check once, and do what the policies allow. Raises `PulsarError`, `ApiError`, `UnreadableContentError`."""
-        async with self.context.link.steering:
+        async with self.cluster.link.steering:
             if self._replaced:
                 return
             found, readings = await self._found(), await self._read()
@@ -142,8 +142,8 @@ class OwnBalancerController:
         remedy = _REMEDY
         if found is not None:
             found = await self._refreshed(found, readings)
-        if not may_switch_off(self.context):
-            if found is not None and not await needed(self.context):
+        if not may_switch_off(self.cluster):
+            if found is not None and not await needed(self.cluster):
                 await self._give_back(found)
                 found, readings = None, await self._read()
         elif readings.on:
@@ -155,8 +155,8 @@ class OwnBalancerController:
         """The stored settings. If their ConfigMap was deleted while they are needed, they are stored again."""
         if (found := await self._store.load()) is not None:
             return found
-        found = self.context.link.found
-        if found is not None and may_switch_off(self.context):
+        found = self.cluster.link.found
+        if found is not None and may_switch_off(self.cluster):
             await self._store.save(found)
         return found
 
@@ -174,7 +174,7 @@ class OwnBalancerController:
 
     def _wait_for(self, found: FoundSettings, readings: Readings) -> None:
         """Leave this cluster as it is until `BalancerRelease` has restored the settings of another cluster."""
-        link = self.context.link
+        link = self.cluster.link
         self._note(found)
         if readings.brokers:
             link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
@@ -183,8 +183,8 @@ class OwnBalancerController:
 
     def _note(self, found: FoundSettings | None) -> None:
         """Record whether settings are stored that must be restored."""
-        self.context.link.keep(found)
-        self.context.metrics.own_balancing_off.set(bool(self.context.link.switched_off))
+        self.cluster.link.keep(found)
+        self.cluster.metrics.own_balancing_off.set(bool(self.cluster.link.switched_off))
 
     async def _read(self) -> Readings:
         brokers = sorted(await self.admin.brokers())
@@ -215,10 +215,10 @@ class OwnBalancerController:
 
         Returns the stored settings, the readings after the change, and the remedy for switches that are still on.
         """
-        overrides, spec, now = await self.admin.overrides(), self._spec, self.context.now()
+        overrides, spec, now = await self.admin.overrides(), self._spec, self.cluster.now()
         kept = found or (FoundSettings(spec, brokers=readings.brokers) if spec is not None else None)
         todo = [switch for switch in readings.switches if overrides.get(switch) != OFF]
-        if kept is None or not may_switch_off(self.context):
+        if kept is None or not may_switch_off(self.cluster):
             return found, readings, _REMEDY
         if len(kept.undone_lately(now)) >= ENOUGH:
             return found, readings, _given_in(kept, now)
@@ -255,7 +255,7 @@ class OwnBalancerController:
         await self._event("Normal", "PulsarBalancerRestored", "; ".join(done))
 
     async def _report_undone(self, switches: list[str], times: int) -> None:
-        self.context.metrics.own_balancing_undone.inc()
+        self.cluster.metrics.own_balancing_undone.inc()
         what = f"{' and '.join(switches)} switched on again by another client, {counted(times, 'time')} within an hour"
         then = "Trimtab leaves them on, and only shows plans" if times >= ENOUGH else "switched off again"
         await self._event("Warning", str(Reason.PULSAR_BALANCER_ACTIVE), f"{what}: {then}")
@@ -263,22 +263,22 @@ class OwnBalancerController:
     def _publish(self, state: OwnBalancerState) -> None:
         if self._replaced:
             return
-        before, self.context.link.own_balancer = self.context.link.own_balancer, state
+        before, self.cluster.link.own_balancer = self.cluster.link.own_balancer, state
         if before.disabled != state.disabled:
             log.info("Pulsar's own balancer is disabled: %s: %s", state.disabled, state.text)
-            self.context.wake()
+            self.cluster.wake()
 
     async def _event(self, kind: str, reason: str, text: str) -> None:
         log.info("%s: %s", reason, text)
-        context = self.context
-        name = context.link.policy or next(iter(context.policies.settings), "")
+        cluster = self.cluster
+        name = cluster.link.policy or next(iter(cluster.policies.settings), "")
         involved = {
             "apiVersion": API_VERSION,
             "kind": "BalancingPolicy",
             "name": name,
-            "namespace": context.namespace,
+            "namespace": cluster.namespace,
         }
-        await context.events.post(involved, kind, reason, text, action="Steer")
+        await cluster.events.post(involved, kind, reason, text, action="Steer")
 
 
 def _restore_first(found: FoundSettings) -> str:

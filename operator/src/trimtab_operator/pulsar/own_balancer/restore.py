@@ -92,30 +92,30 @@ async def reached(
         yield admin
 
 
-def may_switch_off(context: ClusterState) -> bool:
+def may_switch_off(cluster: ClusterState) -> bool:
     """Whether a running policy moves bundles, and allows Pulsar's own balancer to be switched off for that.
 
     A policy whose `spec.pulsar` is not that of the link does not count.
     """
-    spec = context.link.spec
+    spec = cluster.link.spec
     if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
         return False
     return any(
-        policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in context.policies.settings.values()
+        policy.mode is not Mode.DRY_RUN and policy.pulsar == spec for policy in cluster.policies.settings.values()
     )
 
 
-async def needed(context: ClusterState) -> bool:
+async def needed(cluster: ClusterState) -> bool:
     """Whether any policy needs the balancer off, including policies of the API server whose loop has not started yet.
 
-    Loops start one by one. A policy with a loop is in the lists of `context`: it may be refused. Raises `ApiError`.
+    Loops start one by one. A policy with a loop is in the lists of `cluster`: it may be refused. Raises `ApiError`.
     """
-    async for page in context.api.list(POLICIES, context.namespace):
+    async for page in cluster.api.list(POLICIES, cluster.namespace):
         if any(
-            has_it_off(policy) and policy["metadata"]["name"] not in context.policies.claims for policy in page.items
+            has_it_off(policy) and policy["metadata"]["name"] not in cluster.policies.claims for policy in page.items
         ):
             return True
-    return may_switch_off(context)
+    return may_switch_off(cluster)
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class BalancerRelease:
     fence: called before each write to Pulsar.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     fence: Callable[[str], None]
 
     async def run(self) -> None:
@@ -140,23 +140,23 @@ class BalancerRelease:
 
     async def check(self) -> None:
         """Restore the settings if no policy needs the balancer off. Raises the errors in `REFUSALS`."""
-        link = self.context.link
+        link = self.cluster.link
         if (link.linked and not link.elsewhere) or link.switched_off is False:
             return
         async with link.steering:
-            store = found_settings_store(self.context.api, self.context.namespace)
+            store = found_settings_store(self.cluster.api, self.cluster.namespace)
             if (found := await store.load() or link.found) is None:
                 link.keep(None)
-            elif link.elsewhere or not await needed(self.context):
+            elif link.elsewhere or not await needed(self.cluster):
                 await self._restore_settings(store, found)
 
     async def _restore_settings(self, store: ConfigMapStore[FoundSettings], found: FoundSettings) -> None:
-        context = self.context
-        async with reached(found.pulsar, context.api, context.namespace, context.urls, self.fence) as admin:
+        cluster = self.cluster
+        async with reached(found.pulsar, cluster.api, cluster.namespace, cluster.urls, self.fence) as admin:
             done = await restore_settings(admin, found)
         await store.delete()
-        context.link.keep(None)
-        context.metrics.own_balancing_off.set(0)
+        cluster.link.keep(None)
+        cluster.metrics.own_balancing_off.set(0)
         log.info("Pulsar's own balancing is restored: %s", "; ".join(done))
 
 
@@ -168,13 +168,13 @@ def has_it_off(policy: Mapping[str, Any]) -> bool:
     return moves and allowed and not policy["metadata"].get("deletionTimestamp")
 
 
-async def release_balancer(context: ClusterState, within: float = RELEASE_WITHIN) -> bool:
+async def release_balancer(cluster: ClusterState, within: float = RELEASE_WITHIN) -> bool:
     """Wait until the settings are restored, or another policy needs the balancer off; False: not within the time."""
-    end = context.clock() + within
-    while context.link.switched_off and not may_switch_off(context):
-        if context.clock() >= end:
+    end = cluster.clock() + within
+    while cluster.link.switched_off and not may_switch_off(cluster):
+        if cluster.clock() >= end:
             log.warning("Pulsar's own balancing is still switched off: trimtab restore puts it back")
-            context.link.found = None  # the settings stay in the ConfigMap, if it exists
+            cluster.link.found = None  # the settings stay in the ConfigMap, if it exists
             return False
         await asyncio.sleep(CHECK_AGAIN)
     return True

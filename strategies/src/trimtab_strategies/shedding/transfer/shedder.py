@@ -161,11 +161,11 @@ DEFECTS = (
     ),
     Defect("A balanced cluster is reported as HitCount.", "It is reported as Balanced."),
 )
-"""What `Compatibility.CORRECTED` mends."""
+"""Known defects of the original."""
 
 
 class TransferShedderParams(WeightedParams):
-    """What can be tuned on TransferShedder."""
+    """Parameters of TransferShedder."""
 
     memory_weight: Weight = 0
     """Factor on heap memory percent.
@@ -177,16 +177,16 @@ class TransferShedderParams(WeightedParams):
     """Percent of smoothed usage above which a broker that is well above the average is overloaded.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     history: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Ratio of the smoothed usage that comes from earlier pictures; 0 looks at this picture alone.
+    """Ratio of the smoothed usage that comes from earlier snapshots; 0 uses this snapshot alone.
     Pulsar: loadBalancerHistoryResourcePercentage"""
     hit_threshold: Annotated[int, Field(ge=0)] = 3
-    """Cycles in a row that must give cause before one acts; Pulsar acts after one more.
+    """Cycles in a row with cause to act before bundles move; Pulsar waits for one more.
     Pulsar: loadBalancerSheddingConditionHitCountThreshold"""
     max_brokers: Annotated[int, Field(ge=1)] = 3
     """Brokers that give bundles away in one cycle.
     Pulsar: loadBalancerMaxNumberOfBrokerSheddingPerCycle"""
     transfer: bool = True
-    """Name the destination, and swap. Without, the placement chooses, and nothing is swapped.
+    """Choose the destinations, and swap bundles. Otherwise the placement chooses, and nothing is swapped.
     Pulsar: loadBalancerTransferEnabled"""
     delay: Annotated[float, Field(ge=0)] = 180
     """Seconds for which a broker rests after giving bundles away.
@@ -195,7 +195,7 @@ class TransferShedderParams(WeightedParams):
     """Seconds after which a broker's data is outdated.
     Pulsar: loadBalancerBrokerLoadDataTTLInSeconds"""
     top_bundles: Annotated[int, Field(ge=1)] = 10
-    """Bundles of each broker, the heaviest, that are looked at.
+    """Number of the heaviest bundles of each broker that are considered.
     Pulsar: loadBalancerMaxNumberOfBundlesInBundleLoadReport"""
     policy_bundles: bool = False
     """Also move bundles of namespaces with an isolation or anti-affinity policy.
@@ -204,7 +204,7 @@ class TransferShedderParams(WeightedParams):
     """Namespaces whose bundles stay where they are.
     Pulsar: loadBalancerSheddingExcludedNamespaces"""
     debug_mode: bool = False
-    """Count what swaps give back, as Pulsar does while this switch of its log is on; always counted if corrected.
+    """Count the bundles that swaps give back. Pulsar counts them in debug mode only; the corrected form always does.
     Pulsar: loadBalancerDebugModeEnabled"""
     compatibility: Compatibility = Compatibility.JAVA
     """Whether to keep Pulsar's known defects."""
@@ -216,7 +216,7 @@ class TransferShedderParams(WeightedParams):
 
     @property
     def corrected(self) -> bool:
-        """Whether the known defects are mended."""
+        """Whether the known defects are fixed."""
         return self.compatibility is Compatibility.CORRECTED
 
 
@@ -235,7 +235,7 @@ class TransferOutcome:
 
 
 def snapshot_reports(cluster: ClusterLoad, sheddable: BoolArray, params: TransferShedderParams) -> Reports:
-    """What brokers would report of this picture."""
+    """The brokers' reports of this snapshot."""
     return SnapshotReports(
         cluster,
         sheddable,
@@ -251,9 +251,9 @@ def snapshot_reports(cluster: ClusterLoad, sheddable: BoolArray, params: Transfe
 class TransferShedder:
     """See the module.
 
-    Memory: ``hits``, cycles in a row that gave cause; ``now`` of the picture last averaged in; and by broker ``ema``
+    Memory: ``hits``, cycles in a row with cause to act; ``now`` of the snapshot last averaged in; and by broker ``ema``
     (smoothed usage, ratio), ``throughput`` (smoothed, bytes/s) and ``unloaded`` (epoch seconds of the last decision).
-    reports: who says what the brokers report.
+    reports: makes the brokers' reports.
     """
 
     params: TransferShedderParams
@@ -264,7 +264,7 @@ class TransferShedder:
         return self.outcome(cluster, sheddable, memory).shedding
 
     def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> TransferOutcome:
-        """What `shed` answers, and how far the brokers were and will be apart."""
+        """The answer of `shed`, and the spread of the brokers' usage before and after it."""
         p = self.params
         survey = Survey(
             cluster, self.averaged(cluster, memory), delay=p.delay, data_ttl=p.data_ttl, corrected=p.corrected
@@ -285,7 +285,7 @@ class TransferShedder:
         return TransferOutcome(shedding, survey.rested, before, cycle.spread)
 
     def averaged(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory with this picture in the averages; the same picture does not count twice."""
+        """The memory with this snapshot in the averages; the same snapshot does not count twice."""
         if memory.get("now") == cluster.now:
             return memory
         names, every = cluster.brokers.names, range(len(RESOURCES))

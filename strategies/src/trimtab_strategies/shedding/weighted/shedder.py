@@ -17,9 +17,9 @@ When it helps. Brokers of different strength, bundles of very different weight, 
 brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); weak brokers that
 should have far fewer bundles than strong ones (see `spread`); when speed matters, as the controller needs a window.
 
-Java's form (`compatibility: java`) is exact, and not advisable: its controller is stable only while gain * usage * n is
-at most 2, which five brokers at 40 % reach. No bundle cluster migrates from Hermes, so `corrected` and `sorted` are the
-defaults.
+The form `compatibility: java` decides exactly as the original does. Do not use it on a cluster: its controller is
+stable only while gain * usage * n is at most 2, which five brokers at 40 % reach. No cluster with bundles migrates from
+Hermes, so `corrected` and `sorted` are the defaults.
 
 Weights are the averages of the snapshot, and so is the time of a bundle's last move, so the memory has no entry per
 bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a fixed weight
@@ -94,16 +94,16 @@ class WeightedBalancerParams(WeightedParams):
     """Seconds after a move in which a bundle is not moved again.
     Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percent by which a broker must be above its target weight to be relieved, or below it to be filled, until it is
-    within half of that.
+    """Percent above its target weight from which a broker is relieved, or below it from which it is filled. Both go on
+    until it is within half of that.
     With `compatibility: java`: percent by which each single swap must relieve it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
     spread: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
     numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percentage points: a broker is relieved, or filled, only if its usage, averaged over the window, is further than
-    this from the mean, and until it is within three quarters of it. So neither noise nor a short burst moves anything.
+    """Percentage points from the mean usage. A broker is relieved or filled only if its average usage over the window
+    is further away, and until it is within three quarters of that. So neither noise nor a short burst moves anything.
     Corrected form only."""
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""

@@ -67,13 +67,13 @@ class SyncIntervals:
 class ClusterSync:
     """Runs the three loops. Each open Pulsar client has one."""
 
-    def __init__(self, context: ClusterState, admin: Admin, rhythm: SyncIntervals | None = None) -> None:
-        spec = context.link.spec
+    def __init__(self, cluster: ClusterState, admin: Admin, rhythm: SyncIntervals | None = None) -> None:
+        spec = cluster.link.spec
         rate = float(spec.requests_per_second if spec is not None else 20)
         self.rhythm = rhythm or SyncIntervals()
-        self._context, self._admin, self._rate = context, admin, rate
-        self._owners = OwnerSync(context, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
-        self._namespaces = NamespaceSync(context, admin, Budget(NAMESPACES_SHARE * rate))
+        self._cluster, self._admin, self._rate = cluster, admin, rate
+        self._owners = OwnerSync(cluster, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
+        self._namespaces = NamespaceSync(cluster, admin, Budget(NAMESPACES_SHARE * rate))
         self._brokers_changed = asyncio.Event()
         self._owners_read = asyncio.Event()
         self._due: deque[str] = deque()
@@ -88,7 +88,7 @@ class ClusterSync:
 
     def wake(self, namespace: str) -> None:
         """Synchronize a namespace (``tenant/name``) next."""
-        self._context.link.suspects.add(namespace)
+        self._cluster.link.suspects.add(namespace)
 
     async def run(self) -> None:
         """Synchronize until cancelled, whatever fails."""
@@ -118,7 +118,7 @@ class ClusterSync:
 
     async def sync_brokers(self) -> None:
         """Read the active brokers. Raises `PulsarError` and `ApiError`."""
-        stores, link = self._context.stores, self._context.link
+        stores, link = self._cluster.stores, self._cluster.link
         active = await self._admin.without_budget().brokers()
         if not active:
             raise PulsarError("Pulsar lists no active broker, but one answered: the list is ignored")
@@ -126,14 +126,14 @@ class ClusterSync:
         if link.ids != found.ids:
             link.ids = found.ids
             self._brokers_changed.set()
-        await ObjectWriter(self._context).brokers(found.create)
+        await ObjectWriter(self._cluster).brokers(found.create)
 
     # -- owners --
 
     async def _follow_owners(self) -> None:
         while True:
             self._brokers_changed.clear()
-            if self._context.link.ids:
+            if self._cluster.link.ids:
                 await self._log_errors("reading the owners of bundles", self.sync_owners)
             try:
                 async with asyncio.timeout(self.rhythm.owners):
@@ -143,16 +143,16 @@ class ClusterSync:
 
     async def sync_owners(self) -> None:
         """Read the owners of all bundles, and write changes to the Bundles. Raises `ApiError`."""
-        ids, begun = dict(self._context.link.ids or {}), self._context.clock()
+        ids, begun = dict(self._cluster.link.ids or {}), self._cluster.clock()
         found = await self._owners.read(ids)
-        self._report_duration("owners", self._context.clock() - begun)
-        self._context.link.suspects |= found.unknown
+        self._report_duration("owners", self._cluster.clock() - begun)
+        self._cluster.link.suspects |= found.unknown
         self._owners_read.set()
-        await ObjectWriter(self._context).statuses(found.changes)
+        await ObjectWriter(self._cluster).statuses(found.changes)
 
     def _report_duration(self, part: str, seconds: float) -> None:
         """Export the duration, and warn if the request budget makes it much longer than the interval."""
-        self._context.metrics.mirror_seconds.labels(part).set(seconds)
+        self._cluster.metrics.mirror_seconds.labels(part).set(seconds)
         due = self.rhythm.owners if part == "owners" else self.rhythm.namespaces
         if (slow := seconds > 2 * due) != (part in self._slow):
             self._slow ^= {part}
@@ -163,7 +163,7 @@ class ClusterSync:
 
     async def _follow_namespaces(self) -> None:
         await self._owners_read.wait()  # so that new Bundles have their owners
-        clock = self._context.clock
+        clock = self._cluster.clock
         while True:
             if clock() >= self._list_at and not self._due:
                 self._list_at = clock() + 5 * self.rhythm.again  # unless the list succeeds
@@ -182,7 +182,7 @@ class ClusterSync:
 
         Suspected namespaces alone could block the others, as some fail each time.
         """
-        suspects, now = self._context.link.suspects, self._context.clock()
+        suspects, now = self._cluster.link.suspects, self._cluster.clock()
         suspects |= self._touched()
         suspects |= {name for name, at in self._again.items() if at <= now}
         if not self._due and self._listed_at is not None:
@@ -198,7 +198,7 @@ class ClusterSync:
 
     def _touched(self) -> set[str]:
         """Namespaces whose objects users have applied, changed or deleted since the last call."""
-        records = self._context.stores.topic_namespaces.items.values()
+        records = self._cluster.stores.topic_namespaces.items.values()
         now = {r.uid: (r.full_name, 0 if r.discovered else r.generation) for r in records}
         before, self._objects = self._objects, now
         new = {name for uid, (name, generation) in now.items() if generation and before.get(uid) != now[uid]}
@@ -208,12 +208,12 @@ class ClusterSync:
         """List all namespaces and make them due. Raises `PulsarError`."""
         await self._log_errors("reading the isolation policies", self._read_isolation)
         self._due.extend(sorted(await self._names() | self._known()))
-        self._listed_at = self._context.clock()
+        self._listed_at = self._cluster.clock()
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
         """Suspect the namespaces that were created or deleted since. Raises `PulsarError`."""
-        self._context.link.suspects |= await self._names() ^ self._known()
+        self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:
         """Pulsar's namespaces, without the system's own. Raises `PulsarError`."""
@@ -224,22 +224,22 @@ class ClusterSync:
             except UnknownError:
                 continue  # the tenant was deleted meanwhile
         pause = max(self.rhythm.names, (1 + len(tenants)) / (NAMES_SHARE * self._rate))
-        self._names_at = self._context.clock() + pause
+        self._names_at = self._cluster.clock() + pause
         modern = {name for name in found if name.count("/") == 1}  # Pulsar 1 had tenant/cluster/name
         return {name for name in modern if not is_system(name)}
 
     def _known(self) -> set[str]:
         """The namespaces that have objects."""
-        names = {record.full_name for record in self._context.stores.topic_namespaces.items.values()}
+        names = {record.full_name for record in self._cluster.stores.topic_namespaces.items.values()}
         return {name for name in names if not is_system(name)}
 
     async def _read_isolation(self) -> None:
         """Read the isolation policies. If that fails, isolation stays as it is."""
         namespaces = self._namespaces
         namespaces.isolation = None
-        if not namespaces.cluster:
-            namespaces.cluster = await cluster_name(self._admin, list((self._context.link.ids or {}).values()))
-        namespaces.isolation = await self._admin.isolation(namespaces.cluster)
+        if not namespaces.pulsar_cluster:
+            namespaces.pulsar_cluster = await cluster_name(self._admin, list((self._cluster.link.ids or {}).values()))
+        namespaces.isolation = await self._admin.isolation(namespaces.pulsar_cluster)
 
     async def sync_namespace(self, namespace: str) -> None:
         """Synchronize one namespace. Raises `PulsarError` and `ApiError`."""
@@ -248,11 +248,11 @@ class ClusterSync:
         except (PulsarError, ApiError):
             pause = max(2 * self._pauses.get(namespace, 0.0), 5 * self.rhythm.again)
             self._pauses[namespace] = min(pause, self.rhythm.namespaces)
-            self._again[namespace] = self._context.clock() + self._pauses[namespace]
+            self._again[namespace] = self._cluster.clock() + self._pauses[namespace]
             raise
         self._pauses.pop(namespace, None)
         if not done:
-            self._again[namespace] = self._context.clock() + self.rhythm.again
+            self._again[namespace] = self._cluster.clock() + self.rhythm.again
 
 
 @dataclass(slots=True)

@@ -115,14 +115,14 @@ Policies = Mapping[str, Mapping[str, Any]]
 class NamespaceSync:
     """Synchronizes namespaces.
 
-    isolation: Pulsar's isolation policies, None if they could not be read. cluster: name of the Pulsar cluster.
+    isolation: Pulsar's isolation policies, None if they could not be read. pulsar_cluster: its name.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Admin
     budget: Budget
     isolation: Policies | None = None
-    cluster: str = ""
+    pulsar_cluster: str = ""
     _lacking: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _missing: dict[str, int] = field(default_factory=dict)
 
@@ -152,19 +152,19 @@ class NamespaceSync:
 
     def _hosts(self) -> dict[str, str]:
         """Host in Pulsar's id of each broker, also of inactive ones."""
-        known = {b.name: b.id for b in self.context.stores.brokers.items.values() if b.id}
-        return {name: host_of(broker) for name, broker in {**known, **(self.context.link.ids or {})}.items()}
+        known = {b.name: b.id for b in self.cluster.stores.brokers.items.values() if b.id}
+        return {name: host_of(broker) for name, broker in {**known, **(self.cluster.link.ids or {})}.items()}
 
     def _records(self, namespace: str) -> list[TopicNamespaceRecord]:
-        return [r for r in self.context.stores.topic_namespaces.items.values() if r.full_name == namespace]
+        return [r for r in self.cluster.stores.topic_namespaces.items.values() if r.full_name == namespace]
 
     def _bundles(self, namespace: str) -> list[BundleRecord]:
         names = {record.name for record in self._records(namespace)}
-        return [b for b in self.context.stores.bundles.items.values() if b.topic_namespace in names] if names else []
+        return [b for b in self.cluster.stores.bundles.items.values() if b.topic_namespace in names] if names else []
 
     async def _present(self, found: PulsarNamespace, bundles: Sequence[BundleRecord], owned: ObservedOwners) -> bool:
-        records, writes, now = self._records(found.name), ObjectWriter(self.context), self.context.now()
-        changes = namespace_changes(found, records, self.context.stores.topic_namespaces.items, now)
+        records, writes, now = self._records(found.name), ObjectWriter(self.cluster), self.cluster.now()
+        changes = namespace_changes(found, records, self.cluster.stores.topic_namespaces.items, now)
         primary = changes.primary
         if changes.create is not None:
             primary = await writes.create_namespace(changes.create)
@@ -183,7 +183,7 @@ class NamespaceSync:
 
     async def _apply(self, changes: NamespaceChanges, primary: TopicNamespaceRecord, found: PulsarNamespace) -> bool:
         """Write the changes; False if an object has changed since it was read."""
-        writes, done = ObjectWriter(self.context), True
+        writes, done = ObjectWriter(self.cluster), True
         if changes.group:
             await self.admin.set_anti_affinity(found.name, changes.group)
         if changes.spec:
@@ -196,7 +196,7 @@ class NamespaceSync:
 
     async def _absent(self, namespace: str) -> bool:
         """Pulsar does not have the namespace: delete its objects, or create it."""
-        changes = absent_namespace_changes(self._records(namespace), self.context.now())
+        changes = absent_namespace_changes(self._records(namespace), self.cluster.now())
         if changes.create_in_pulsar is not None:
             return await self._create(changes.create_in_pulsar)
         reads = self._missing[namespace] = self._missing.get(namespace, 0) + 1
@@ -207,8 +207,8 @@ class NamespaceSync:
         if await listed(self.admin, namespace):
             text = f"namespace {namespace} is answered with a 404, but its tenant lists it: the 404 is ignored"
             raise PulsarError(text)
-        writes, names = ObjectWriter(self.context), {r.name for r in self._records(namespace)}
-        old = [b for b in self.context.stores.bundles.items.values() if b.topic_namespace in names and b.made]
+        writes, names = ObjectWriter(self.cluster), {r.name for r in self._records(namespace)}
+        old = [b for b in self.cluster.stores.bundles.items.values() if b.topic_namespace in names and b.made]
         done = await writes.delete_bundles(old)
         for record, status in changes.status:
             done = await writes.namespace_status(record, status) and done
@@ -219,9 +219,9 @@ class NamespaceSync:
 
     async def _create(self, record: TopicNamespaceRecord) -> bool:
         """Create the namespace of `record` in Pulsar, with its tenant if Pulsar lacks it, and update the status."""
-        writes, now, tenant = ObjectWriter(self.context), self.context.now(), record.full_name.partition("/")[0]
+        writes, now, tenant = ObjectWriter(self.cluster), self.cluster.now(), record.full_name.partition("/")[0]
         try:
-            if tenant not in await self.admin.tenants() and self.cluster:
+            if tenant not in await self.admin.tenants() and self.pulsar_cluster:
                 await self._create_tenant(tenant)
             await self.admin.create_namespace(record.full_name, record.asked)
         except ExistsError:
@@ -239,10 +239,10 @@ class NamespaceSync:
 
     async def _create_tenant(self, tenant: str) -> None:
         try:
-            await self.admin.create_tenant(tenant, [self.cluster])
+            await self.admin.create_tenant(tenant, [self.pulsar_cluster])
         except ExistsError:
             return
-        log.info("created tenant %s in Pulsar, for cluster %s", tenant, self.cluster)
+        log.info("created tenant %s in Pulsar, for cluster %s", tenant, self.pulsar_cluster)
 
 
 async def listed(admin: Admin, namespace: str) -> bool:

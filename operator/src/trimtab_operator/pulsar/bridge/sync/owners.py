@@ -119,7 +119,7 @@ class OwnerSync:
     stuck_after: seconds after which a pending desired owner no longer hides the observed owner.
     """
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Admin
     budget: Budget
     stuck_after: float = 60.0
@@ -137,20 +137,20 @@ class OwnerSync:
         The objects are read before the brokers are asked. If another client writes a Bundle meanwhile, the status patch
         carries an old resourceVersion and does not overwrite it.
         """
-        stores = self.context.stores
+        stores = self.cluster.stores
         bundles = dict(stores.bundles.items)
         full_names = {r.name: r.full_name for r in stores.topic_namespaces.items.values()}
         stuck = self._stuck()
         observe = await for_load_manager(self.admin, self._by_bundle, self._by_broker)
         self.owned = await observe(ids, bundles.values(), full_names)
-        return await asyncio.to_thread(_compare, bundles, full_names, self.owned, stuck, self.context.now())
+        return await asyncio.to_thread(_compare, bundles, full_names, self.owned, stuck, self.cluster.now())
 
     async def _by_broker(
         self, ids: Mapping[str, str], _bundles: Iterable[BundleRecord], _full_names: Mapping[str, str]
     ) -> ObservedOwners:
         """Read the list of bundles of each broker."""
         lists = await self._ask(ids, self.admin.owned)
-        answered = lists.keys() == ids.keys() == (self.context.link.ids or {}).keys()
+        answered = lists.keys() == ids.keys() == (self.cluster.link.ids or {}).keys()
         before, complete = self.owned.by_bundle.keys(), answered and self._answered
         self._answered = answered
         return ObservedOwners({bundle: name for name, found in lists.items() for bundle in found}, before, complete)
@@ -190,8 +190,8 @@ class OwnerSync:
         return answers
 
     def _stuck(self) -> Collection[str]:
-        now = self.context.clock()
-        return {name for name, f in self.context.pending_moves.open.items() if now - f.since > self.stuck_after}
+        now = self.cluster.clock()
+        return {name for name, f in self.cluster.pending_moves.open.items() if now - f.since > self.stuck_after}
 
 
 def _full(bundle: BundleRecord, full_names: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class ObjectWriter:
     """Writes objects of the cluster's Kubernetes namespace. All methods raise `ApiUnavailableError`."""
 
-    context: ClusterState
+    cluster: ClusterState
 
     async def brokers(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         """Create Broker objects. A refused one does not stop the others."""
@@ -83,7 +83,7 @@ class ObjectWriter:
         """Patch the spec of a discovered TopicNamespace; False if it has changed since. Raises `RefusedError`."""
         body = {"metadata": {"resourceVersion": record.resource_version}, "spec": spec}
         try:
-            await self.context.api.patch(TOPIC_NAMESPACES, self.context.namespace, record.name, body)
+            await self.cluster.api.patch(TOPIC_NAMESPACES, self.cluster.namespace, record.name, body)
         except (ConflictError, NotFoundError) as error:
             log.info("topic namespace %s has changed since: %s", record.name, error)
             return False
@@ -99,14 +99,14 @@ class ObjectWriter:
         await self._delete(TOPIC_NAMESPACES, record.name, resource_version=record.resource_version)
 
     async def _create(self, ref: ResourceRef, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        made = await self.context.api.create(ref, self.context.namespace, manifest)
+        made = await self.cluster.api.create(ref, self.cluster.namespace, manifest)
         self._count(ref, "create")
         return made
 
     async def _status(self, ref: ResourceRef, name: str, version: str, status: Mapping[str, Any]) -> bool:
         body = {"metadata": {"resourceVersion": version}, "status": status}
         try:
-            await self.context.api.patch(ref, self.context.namespace, name, body, subresource="status")
+            await self.cluster.api.patch(ref, self.cluster.namespace, name, body, subresource="status")
         except (ConflictError, NotFoundError) as error:
             log.debug("%s %s has changed since: %s", ref.kind, name, error)
             return False
@@ -118,7 +118,7 @@ class ObjectWriter:
 
     async def _delete(self, ref: ResourceRef, name: str, *, resource_version: str) -> bool:
         try:
-            await self.context.api.delete(ref, self.context.namespace, name, resource_version=resource_version)
+            await self.cluster.api.delete(ref, self.cluster.namespace, name, resource_version=resource_version)
         except NotFoundError:
             return True  # already deleted
         except ConflictError as error:
@@ -128,4 +128,4 @@ class ObjectWriter:
         return True
 
     def _count(self, ref: ResourceRef, verb: str) -> None:
-        self.context.metrics.mirror_writes.labels(ref.kind, verb).inc()
+        self.cluster.metrics.mirror_writes.labels(ref.kind, verb).inc()

@@ -16,7 +16,7 @@ import org.apache.pulsar.policies.data.loadbalancer.BundleData;
 /**
  * Runs the placement of AvgShedder after its shedding rounds.
  *
- * <p>It ends with a random pick, so everything is built anew and asked again, and the set of answers is reported.
+ * <p>It ends with a random pick, so everything is built again and asked again, and the set of answers is reported.
  */
 final class AvgPlacement {
     /** Repetitions for each candidate: one that is never seen in 40 n draws of n has a chance below 1e-17. */

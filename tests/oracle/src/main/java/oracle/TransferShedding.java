@@ -30,7 +30,7 @@ import org.mockito.Mockito;
 /**
  * Runs TransferShedder round after round on one object.
  *
- * <p>The shedder reads the wall clock, so the times of a scenario are shifted to it anew in every round.
+ * <p>The shedder reads the wall clock, so the times of a scenario are shifted to it in every round.
  */
 final class TransferShedding {
     /** What the counter is set to before a round; it stays when the round ends before loads are known. */

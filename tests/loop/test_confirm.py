@@ -1,15 +1,15 @@
-"""Upkeep keeps wishes and owners honest and moves nothing that has a living owner and no open wish."""
+"""Repairs keep desired owners and owners equal. They move no bundle with a living owner and no pending move."""
 
 from __future__ import annotations
 
 import pytest
 
-from records import bundle, wished
+from records import bundle, moving_bundle
+from trimtab_operator.confirm import BundleRepairs, repairs_of
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.state.bundle_repairs import BundleRepairs, needs_care, repairs_of
 from trimtab_strategies.model import Reason
 
-NOBODY: frozenset[str] = frozenset()
+NO_BROKER: frozenset[str] = frozenset()
 
 
 def summary(work: BundleRepairs) -> tuple[list[tuple[str, Reason]], list[str], list[Reason]]:
@@ -20,12 +20,14 @@ def summary(work: BundleRepairs) -> tuple[list[tuple[str, Reason]], list[str], l
     )
 
 
-#        what is found lost, overdue, wishes, frees, homeless
+#        found: lost, overdue; desired owners, frees, unassigned
 CASES = {
     "an owned bundle is left alone": (bundle(), "", "", [], [], []),
-    "an open move is left alone": (wished(), "", "", [], [], []),
-    "a released bundle waits for its destination": (wished(source=""), "", "", [], [], []),
-    "the wish follows an owner that changed": (bundle(owner="x", serving="y"), "", "", [("y", Reason.ADOPTED)], [], []),
+    "a pending move is left alone": (moving_bundle(), "", "", [], [], []),
+    "a released bundle waits for its destination": (moving_bundle(source=""), "", "", [], [], []),
+    "an owner that changed becomes the desired owner": (
+        bundle(owner="x", serving="y"), "", "", [("y", Reason.ADOPTED)], [], [],
+    ),
     "the first owner of a bundle is where it was found": (
         bundle(owner="", serving="y"), "", "", [("y", Reason.FOUND)], [], [],
     ),
@@ -41,21 +43,21 @@ CASES = {
     "a pinned bundle follows when its broker is lost": (
         bundle(owner="x", serving="y", pinned=True), "x", "", [("y", Reason.ADOPTED)], [], [],
     ),
-    "a bundle nobody has is homeless": (bundle(owner=""), "", "", [], [], [Reason.UNOWNED]),
-    "a lost owner is freed and its bundle homeless": (bundle(owner="x"), "x", "", [], ["x"], [Reason.BROKER_LOST]),
-    "a lost source is freed, the destination takes it": (wished(source="x"), "x", "", [], ["x"], []),
-    "a wish for a lost broker is withdrawn": (wished(), "y", "", [("x", Reason.BROKER_LOST)], [], []),
-    "a released bundle with a lost destination is homeless": (wished(source=""), "y", "", [], [], [Reason.BROKER_LOST]),
-    "an overdue move is withdrawn while its source serves": (wished(), "", "b", [("x", Reason.TIMED_OUT)], [], []),
-    "an overdue move whose source let go finds another": (wished(source=""), "", "b", [], [], [Reason.TIMED_OUT]),
-    "both ends lost: freed and homeless": (wished(), "x y", "", [], ["x"], [Reason.BROKER_LOST]),
+    "a bundle without owner is unassigned": (bundle(owner=""), "", "", [], [], [Reason.UNOWNED]),
+    "a lost owner is freed and its bundle unassigned": (bundle(owner="x"), "x", "", [], ["x"], [Reason.BROKER_LOST]),
+    "a lost source is freed, the destination takes it": (moving_bundle(source="x"), "x", "", [], ["x"], []),
+    "a move to a lost broker is withdrawn": (moving_bundle(), "y", "", [("x", Reason.BROKER_LOST)], [], []),
+    "released, and the destination lost: placed": (moving_bundle(source=""), "y", "", [], [], [Reason.BROKER_LOST]),
+    "an overdue move of a served bundle is withdrawn": (moving_bundle(), "", "b", [("x", Reason.TIMED_OUT)], [], []),
+    "released, and the move overdue: placed": (moving_bundle(source=""), "", "b", [], [], [Reason.TIMED_OUT]),
+    "both ends lost: freed and unassigned": (moving_bundle(), "x y", "", [], ["x"], [Reason.BROKER_LOST]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("found", "lost", "overdue", "desired_owners", "frees", "unassigned"), CASES.values(), ids=CASES
 )
-def test_upkeep(
+def test_repairs(
     found: BundleRecord,
     lost: str,
     overdue: str,
@@ -75,10 +77,10 @@ OVERRULED = {"assigned_owner": "x", "reason": "Overloaded"}
 def test_a_desired_owner_that_a_person_wrote_over_an_older_one_is_noted_once_it_has_landed(
     linked: bool,  # noqa: FBT001
 ) -> None:
-    landed, flying = bundle(owner="y", **OVERRULED), wished(**OVERRULED)
-    work = repairs_of([landed, flying], NOBODY, NOBODY, linked=linked)
+    landed, flying = bundle(owner="y", **OVERRULED), moving_bundle(**OVERRULED)
+    work = repairs_of([landed, flying], NO_BROKER, NO_BROKER, linked=linked)
 
-    assert needs_care(landed)
+    assert landed.needs_repair
     assert [(note.name, note.owner) for note in work.notes] == [("b", "y")]
     assert (work.desired_owners, work.unassigned) == ([], [])
 
@@ -91,21 +93,21 @@ def test_a_desired_owner_that_a_person_wrote_over_an_older_one_is_noted_once_it_
         bundle(owner="y", **OVERRULED, split="s"),
         bundle(owner="y", **OVERRULED, parent="p"),
     ],
-    ids=["nobody was asked before", "noted", "being divided", "being cut out"],
+    ids=["no desired owner before", "noted", "being split", "a child of a split"],
 )
 def test_nothing_is_noted_twice_nor_while_a_bundle_is_split(found: BundleRecord) -> None:
-    assert repairs_of([found], NOBODY, NOBODY).empty
+    assert repairs_of([found], NO_BROKER, NO_BROKER).empty
 
 
 @pytest.mark.parametrize("found", [case[0] for case in CASES.values() if not case[1]], ids=str)
-def test_only_bundles_that_need_care_are_ever_worked_on(found: BundleRecord) -> None:
-    if not needs_care(found):
-        assert repairs_of([found], NOBODY, NOBODY).empty
+def test_only_bundles_that_need_repair_get_one(found: BundleRecord) -> None:
+    if not found.needs_repair:
+        assert repairs_of([found], NO_BROKER, NO_BROKER).empty
 
 
 UNKNOWN = {
-    "a wish for a name that no broker has is withdrawn": (wished(destination="typo"), "typo", ""),
-    "one that is overdue before that is known for sure": (wished(destination="typo"), "", "b"),
+    "a move to a name that no broker has is withdrawn": (moving_bundle(destination="typo"), "typo", ""),
+    "one that is overdue before that is known for sure": (moving_bundle(destination="typo"), "", "b"),
 }
 
 
@@ -120,13 +122,13 @@ def test_a_desired_owner_that_does_not_exist_leaves_the_bundle_where_it_is(
 
 
 def test_a_bundle_without_owner_that_is_desired_for_an_unknown_broker_is_placed() -> None:
-    work = repairs_of([wished(source="", destination="typo")], {"typo"}, (), known={"x", "y"})
+    work = repairs_of([moving_bundle(source="", destination="typo")], {"typo"}, (), known={"x", "y"})
 
     assert summary(work) == ([], [], [Reason.UNKNOWN_BROKER])
 
 
 def test_a_broker_that_exists_and_is_lost_is_lost() -> None:
-    assert summary(repairs_of([wished()], {"y"}, (), known={"x", "y"})) == ([("x", Reason.BROKER_LOST)], [], [])
+    assert summary(repairs_of([moving_bundle()], {"y"}, (), known={"x", "y"})) == ([("x", Reason.BROKER_LOST)], [], [])
 
 
 def test_a_lost_owner_without_a_broker_object_is_lost() -> None:

@@ -48,14 +48,14 @@ def eager(**limits: Any) -> dict[str, Any]:
     }
 
 
-def refit(context: ClusterState, **tools: Any) -> None:
+def refit(cluster: ClusterState, **tools: Any) -> None:
     """Exchange tools of a cluster's state in place. It is frozen: only a test does that."""
     for name, tool in tools.items():
-        object.__setattr__(context, name, tool)
+        object.__setattr__(cluster, name, tool)
 
 
-class PolicyScene:
-    """The objects of `load` in a namespace of their own, and a context with one policy `main` that looks at them.
+class PolicyEnvironment:
+    """The objects of `load` in a namespace of their own, and a cluster state with one policy `main`.
 
     `clock` (seconds) stands still unless a test moves it; the wall clock shows it plus `wall_step`.
     """
@@ -100,20 +100,22 @@ class PolicyScene:
     def add_policy(self, name: str = "main", **spec: Any) -> PolicyLoop:
         """Create a policy and the loop that would run it."""
         made = self.create_policy(name, **spec)
-        return PolicyLoop(name, made["metadata"]["uid"], self.context, lambda: self.policy(name))
+        return PolicyLoop(name, made["metadata"]["uid"], self.cluster, lambda: self.policy(name))
 
-    async def play(self, story: Callable[[PolicyScene], Awaitable[None]], spec: Mapping[str, Any]) -> None:
-        """Run `story` beside stores that follow."""
+    async def run_policy(
+        self, scenario: Callable[[PolicyEnvironment], Awaitable[None]], spec: Mapping[str, Any]
+    ) -> None:
+        """Run `scenario` beside stores that follow."""
         self.build()
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
             clocks = {"now": lambda: self.clock + self.wall_step, "clock": lambda: self.clock, "chance": lambda: 0.0}
-            self.context = new_cluster(api, self.namespace, StaticSources(self), Metrics(), **clocks)
-            self.context.engine.set()
+            self.cluster = new_cluster(api, self.namespace, StaticSources(self), Metrics(), **clocks)
+            self.cluster.engine.set()
             self.loop = self.add_policy(**spec)
-            async with following(self.context):
-                for store in self.context.stores.all():
+            async with following(self.cluster):
+                for store in self.cluster.stores.all():
                     await store.synced.wait()
-                await story(self)
+                await scenario(self)
         await asyncio.sleep(0.05)  # TLS connections say good-bye to each other, as aiohttp does not wait for that
 
     def _count(self, verb: str, _code: str, _seconds: float) -> None:
@@ -143,8 +145,8 @@ class PolicyScene:
 
     def restart(self) -> None:
         """Restart the operator: it knows only what the API server holds."""
-        self.loop = PolicyLoop("main", self.loop.uid, self.context, self.loop.read)
-        refit(self.context, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
+        self.loop = PolicyLoop("main", self.loop.uid, self.cluster, self.loop.read)
+        refit(self.cluster, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
 
     async def whole_turn(self, *, after: float = 0.0) -> None:
         """A turn as the running loop makes it, which survives what goes wrong."""
@@ -163,7 +165,7 @@ class PolicyScene:
 
     async def seen(self) -> None:
         """Wait until the stores show what the API server has."""
-        stores = self.context.stores
+        stores = self.cluster.stores
         kinds: tuple[tuple[str, Any], ...] = (
             ("bundles", stores.bundles),
             ("brokers", stores.brokers),
@@ -238,20 +240,20 @@ class PolicyScene:
         return json.loads(found["data"]["memory.json"])
 
 
-Story = Callable[[PolicyScene], Awaitable[None]]
+Scenario = Callable[[PolicyEnvironment], Awaitable[None]]
 
 
-class Play(Protocol):
-    """Runs a story on a cluster of that load, with a policy of that spec."""
+class RunPolicy(Protocol):
+    """Runs a scenario on a cluster of that load, with a policy of that spec."""
 
-    def __call__(self, load: ClusterLoad, story: Story, /, **spec: Any) -> None: ...
+    def __call__(self, load: ClusterLoad, scenario: Scenario, /, **spec: Any) -> None: ...
 
 
-def played(plane: ControlPlane, namespace: str, load: ClusterLoad, story: Story, **spec: Any) -> None:
-    """Play `story` to its end on a scene of `load`, with a policy of `spec`."""
+def run_scenario(plane: ControlPlane, namespace: str, load: ClusterLoad, scenario: Scenario, **spec: Any) -> None:
+    """Run `scenario` to its end in an environment of `load`, with a policy of `spec`."""
 
     async def whole() -> None:
         async with asyncio.timeout(60):
-            await PolicyScene(plane, namespace, load).play(story, spec)
+            await PolicyEnvironment(plane, namespace, load).run_policy(scenario, spec)
 
     asyncio.run(whole())

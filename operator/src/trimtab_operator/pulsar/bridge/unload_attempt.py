@@ -1,4 +1,7 @@
-"""The steps that move one bundle to its desired owner. Each step reads the current state before it acts."""
+"""One attempt to move a bundle to its desired owner: unload, read the owner again, write the status.
+
+Each step reads the current state before it acts. `UnloadController` starts attempts, and repeats failed ones later.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +56,9 @@ class _SupersededError(Exception):
 
 @dataclass(slots=True)
 class BundleUnload:
-    """Moves bundles through `admin`, whose reads do not wait for the request budget."""
+    """Attempts to move bundles, through `admin`. Its reads do not wait for the request budget."""
 
-    context: ClusterState
+    cluster: ClusterState
     admin: Admin
     ownership: OwnershipSource
     _landed: list[AfterLanding] = field(default_factory=list)
@@ -66,7 +69,7 @@ class BundleUnload:
 
     def __post_init__(self) -> None:
         for result in UnloadResult:  # starts at 0, so that `increase` counts the first one
-            self.context.metrics.pulsar_unloads.labels(str(result))
+            self.cluster.metrics.pulsar_unloads.labels(str(result))
 
     def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
         """See `UnloadController.subscribe`."""
@@ -81,10 +84,10 @@ class BundleUnload:
         except _SupersededError:
             return None
         except StaleBundleError as error:
-            self.context.link.suspects.add(request.namespace)
+            self.cluster.link.suspects.add(request.namespace)
             result = await self._give_up(request, UnloadResult.STALE, str(error))
         except UnknownError as error:
-            self.context.link.suspects.add(request.namespace)
+            self.cluster.link.suspects.add(request.namespace)
             result = await self._give_up(request, UnloadResult.FAILED, str(error))
         except PulsarError:
             self._count(UnloadResult.FAILED)
@@ -117,16 +120,16 @@ class BundleUnload:
                 await self._confirm(request)
                 return None
             if owner and _withdrawn(request.record):
-                await self._write(request, self._served(request, broker_name(owner, self.context.link.ids or {})))
+                await self._write(request, self._served(request, broker_name(owner, self.cluster.link.ids or {})))
                 return None
             if unloads >= MOST_UNLOADS:
                 return await self._elsewhere(request, owner)
             request = await self._releasing(request, owner)
             asked = await self._notify_leaving(request)
             await self._unload(request, owner, unloads)
-            released = self.context.now()
+            released = self.cluster.now()
             if await self.ownership.wait_for_owner(request) == request.destination:
-                owned = self.context.now()
+                owned = self.cluster.now()
                 await self._confirm(request)
                 self._report_landed(request, (asked, released, owned), unloads + 1)
                 return UnloadResult.LANDED
@@ -139,14 +142,14 @@ class BundleUnload:
     async def _notify_leaving(self, request: UnloadRequest) -> float:
         """Await the `BeforeUnload` listeners; returns the epoch seconds after that."""
         await asyncio.gather(*(_with_timeout(leaving(request)) for leaving in self._leaving))
-        return self.context.now()
+        return self.cluster.now()
 
     def _check_wanted(self, request: UnloadRequest) -> None:
         """Raises `_SupersededError` if the desired owner changed, `InactiveDestinationError` if it is inactive."""
-        now = self.context.stores.bundles.items.get(request.record.name)
+        now = self.cluster.stores.bundles.items.get(request.record.name)
         if now is None or now.generation != request.record.generation or now.split:
             raise _SupersededError
-        if request.destination not in (self.context.link.ids or {}).values():
+        if request.destination not in (self.cluster.link.ids or {}).values():
             raise InactiveDestinationError(f"{request.record.owner} is not active any more", status=0)
 
     async def _owner(self, request: UnloadRequest) -> str:
@@ -197,8 +200,8 @@ class BundleUnload:
 
         The desired owner is chosen only if there is no other broker: it may be dead, although Pulsar still lists it.
         """
-        served = Counter(record.status_owner for record in self.context.stores.bundles.items.values())
-        ids = self.context.link.ids or {}
+        served = Counter(record.status_owner for record in self.cluster.stores.bundles.items.values())
+        ids = self.cluster.link.ids or {}
         if not (others := [name for name, broker in ids.items() if broker != owner]):
             raise PulsarUnavailableError(f"no other broker is active that could take {request.record.name}")
         name = min(others, key=lambda name: (ids[name] == request.destination, served[name], name))
@@ -213,7 +216,7 @@ class BundleUnload:
 
     async def _without_destination(self, request: UnloadRequest) -> UnloadResult:
         """The destination is inactive: move a bundle with closed topics away, and report the rest."""
-        now = self.context.stores.bundles.items.get(request.record.name)
+        now = self.cluster.stores.bundles.items.get(request.record.name)
         if now is not None and now.name in self._unanswered:
             request = request.with_record(now)  # the current record: its state may be `Releasing` now
             if await self._stuck(request, owner := await (await self.ownership.reader()).owner(request)):
@@ -221,7 +224,7 @@ class BundleUnload:
         return await self.report_inactive(request.record)
 
     async def _releasing(self, request: UnloadRequest, owner: str) -> UnloadRequest:
-        name = broker_name(owner, self.context.link.ids or {}) or (request.record.status_owner if owner else "")
+        name = broker_name(owner, self.cluster.link.ids or {}) or (request.record.status_owner if owner else "")
         state = BundleState.RELEASING if owner else BundleState.ASSIGNING
         return await self._write(request, {"owner": name, "state": str(state)})
 
@@ -234,7 +237,7 @@ class BundleUnload:
         """Report the actual owner: the policy loop adopts it, or plans again."""
         if not owner:
             return await self._give_up(request, UnloadResult.UNASSIGNED, "it was released, and no broker has taken it")
-        name = broker_name(owner, self.context.link.ids or {})
+        name = broker_name(owner, self.cluster.link.ids or {})
         await self._write(request, self._served(request, name))
         text = f"unloaded to {request.record.owner} {counted(MOST_UNLOADS, 'time')}, and {name or owner} has it"
         return await self._give_up(request, UnloadResult.ELSEWHERE, text)
@@ -247,10 +250,10 @@ class BundleUnload:
         """Write the status. Raises `_SupersededError` if the bundle has changed, `ApiError`."""
         record = request.record
         if (record.status_owner, record.state) != (status["owner"], status["state"]):
-            status = {**status, "since": timestamp(self.context.now())}
+            status = {**status, "since": timestamp(self.cluster.now())}
         body = {"metadata": {"resourceVersion": record.resource_version}, "status": status}
         try:
-            raw = await self.context.api.patch(BUNDLES, self.context.namespace, record.name, body, subresource="status")
+            raw = await self.cluster.api.patch(BUNDLES, self.cluster.namespace, record.name, body, subresource="status")
         except (ConflictError, NotFoundError) as error:
             log.info("bundle %s: reading it again: %s", record.name, error)
             raise _SupersededError from None
@@ -258,7 +261,7 @@ class BundleUnload:
 
     def _report_landed(self, request: UnloadRequest, times: tuple[float, float, float], unloads: int) -> None:
         """Report a completed move. times: epoch seconds at which it was asked, released, owned."""
-        record, ids, (asked, released, owned) = request.record, self.context.link.ids or {}, times
+        record, ids, (asked, released, owned) = request.record, self.cluster.link.ids or {}, times
         source = broker_name(request.source, ids) or record.status_owner
         landing = Landing(record.name, record.topic_namespace, request.full_name, source, record.owner, *times, unloads)
         log.info(
@@ -267,7 +270,7 @@ class BundleUnload:
             counted(unloads, "unload"),
         )
         self._count(UnloadResult.LANDED)
-        self.context.metrics.pulsar_landing_seconds.observe(owned - asked)
+        self.cluster.metrics.pulsar_landing_seconds.observe(owned - asked)
         for landed in self._landed:
             landed(landing)
 
@@ -278,13 +281,13 @@ class BundleUnload:
         return result
 
     def _count(self, result: UnloadResult) -> None:
-        self.context.metrics.pulsar_unloads.labels(str(result)).inc()
+        self.cluster.metrics.pulsar_unloads.labels(str(result)).inc()
 
     async def _event(self, record: BundleRecord, kind: str, reason: str, text: str) -> None:
         log.warning("bundle %s: %s", record.name, text)
-        meta = {"name": record.name, "namespace": self.context.namespace}
+        meta = {"name": record.name, "namespace": self.cluster.namespace}
         involved = {"apiVersion": API_VERSION, "kind": "Bundle", "metadata": meta}
-        await self.context.events.post(involved, kind, reason, text, action="Unload")
+        await self.cluster.events.post(involved, kind, reason, text, action="Unload")
 
 
 def _withdrawn(record: BundleRecord) -> bool:

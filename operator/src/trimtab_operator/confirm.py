@@ -1,4 +1,6 @@
-"""Repairs of bundles, in every mode and at any load: owners and desired owners agree, and each bundle has an owner.
+"""Confirm: withdraws moves that no destination confirmed, and repairs owners, in every mode and at any load. Pure.
+
+After the repairs, owners and desired owners agree, and each bundle has an owner.
 
 This is not balancing. It runs often, and moves no bundle that has a living owner and no pending move:
 
@@ -54,17 +56,6 @@ class BundleRepairs:
         return not (self.desired_owners or self.frees or self.unassigned or self.notes)
 
 
-def needs_care(bundle: BundleRecord) -> bool:
-    """Whether a bundle may need a repair, as far as the bundle alone shows."""
-    return bundle.owner_pending or bundle.owner != bundle.status_owner or not bundle.owner or _overruled(bundle)
-
-
-def _overruled(bundle: BundleRecord) -> bool:
-    """Whether a person's desired owner has landed, while the assignment still gives the reason of an older one."""
-    landed = not bundle.owner_pending and bundle.owner == bundle.status_owner and not (bundle.split or bundle.parent)
-    return landed and bundle.assigned_owner not in {"", bundle.owner}
-
-
 def repairs_of(
     bundles: Iterable[BundleRecord],
     lost: Collection[str],
@@ -82,13 +73,13 @@ def repairs_of(
     bundles = list(bundles)
     if linked:
         work = BundleRepairs(
-            desired_owners=[desired for bundle in bundles for desired in _linked(bundle, lost, overdue)]
+            desired_owners=[desired for bundle in bundles for desired in _withdraw_or_adopt(bundle, lost, overdue)]
         )
     else:
         work = _declarative(bundles, lost, overdue, ending)
     if known is not None:
         _name_the_unknown(work, known)
-    work.notes = [b for b in bundles if _overruled(b) and b.owner not in lost and b.owner not in ending]
+    work.notes = [b for b in bundles if b.overruled and b.owner not in lost and b.owner not in ending]
     return work
 
 
@@ -98,7 +89,7 @@ def _declarative(
     work = BundleRepairs()
     for bundle in bundles:
         if bundle.owner_pending and not _pointless(bundle, ending):
-            _owner_pending(work, bundle, lost, overdue, ending)
+            _follow_move(work, bundle, lost, overdue, ending)
         elif bundle.status_owner in ending and bundle.status_owner not in lost:
             if not bundle.pinned:
                 work.unassigned.append((bundle, Reason.ROLLING_OUT))
@@ -128,9 +119,10 @@ def _pointless(bundle: BundleRecord, ending: Collection[str]) -> bool:
     return bundle.status_owner in ending and bundle.owner in ending
 
 
-def _owner_pending(
+def _follow_move(
     work: BundleRepairs, bundle: BundleRecord, lost: Collection[str], overdue: Collection[str], ending: Collection[str]
 ) -> None:
+    """Withdraw a pending move that can't land or is overdue; without a living source, free and place its bundle."""
     source_alive = bool(bundle.status_owner) and bundle.status_owner not in lost
     destination_lost, late = bundle.owner in lost or bundle.owner in ending, bundle.name in overdue
     if source_alive:
@@ -144,7 +136,7 @@ def _owner_pending(
         work.unassigned.append((bundle, Reason.BROKER_LOST if destination_lost else Reason.TIMED_OUT))
 
 
-def _linked(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> Iterator[DesiredOwner]:
+def _withdraw_or_adopt(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> Iterator[DesiredOwner]:
     """The repair of a bundle whose owners a Pulsar cluster finds."""
     alive = bundle.status_owner if bundle.status_owner not in lost else ""
     if bundle.owner_pending:
