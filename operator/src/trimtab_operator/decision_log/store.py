@@ -145,11 +145,11 @@ class Recorder:
 
     async def _note_facts(self, result: CycleResult, settings: Settings, remembered: PolicyState) -> None:
         """Write the policy and what resources say of brokers and namespaces into the history, if there is one."""
-        sources, load = self.context.sources, result.load
+        sources, load = self.cluster.sources, result.load
         if isinstance(sources, KeepsFacts) and load is not None:
             try:
                 await asyncio.to_thread(
-                    _keep_facts, sources, f"{self.context.namespace}/{self.policy}", load, settings, remembered
+                    _keep_facts, sources, f"{self.cluster.namespace}/{self.policy}", load, settings, remembered
                 )
             except OSError as error:
                 log.warning("policy %s: facts could not be written to the history: %s", self.policy, error)

@@ -12,7 +12,7 @@ from trimtab_pipeline.columns import BROKER_STATE, RESOURCES, TIMES, TRAFFIC
 from trimtab_pipeline.transform.brokers import broker_loads
 from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, SIGNALS
-from trimtab_pipeline.transform.reports import Reports
+from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import snapshot, targets
 from trimtab_pipeline.transform.trust import judged
 from trimtab_strategies.model import ClusterLoad
@@ -50,7 +50,7 @@ def observed(
     """The snapshot of these brokers and bundles (`BUNDLE_STATE`)."""
     measured = BUNDLE_LOAD.empty_table() if bundles is None else load_of(bundles)
     brokers = judged_brokers(rows, world, settings, at, reports)
-    told = Reports(tuple(reports), tuple((pod,) for pod in world.pods))
+    told = ShardReports(tuple(reports), tuple((pod,) for pod in world.pods))
     return snapshot(brokers, measured, world, settings, at, reports=told)
 
 
