@@ -24,7 +24,7 @@ COPY --from=java /opt/java /opt/java
 COPY --from=python /opt/trimtab /opt/trimtab
 ENV PATH=/opt/trimtab/bin:/opt/java/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV JAVA_HOME=/opt/java
-ENV TRIMTAB_CACHE=/opt/cache
+ENV SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=/opt/cache/spark.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"
 ENV LANG=C.UTF-8
 ENV PYTHONDONTWRITEBYTECODE=1
 ENV PYTHONUNBUFFERED=1

@@ -22,7 +22,6 @@ $(STAMP): requirements/build.txt requirements/dev.txt pyproject.toml
 	@touch $@
 
 setup: $(STAMP) kube ## virtual environment (.venv), Kubernetes and Prometheus binaries; KUBE=download fetches instead of building
-	@$(BIN)/trimtab warm || echo "setup: Spark starts without an archive of its classes, which takes longer"
 	@echo "ready: $(BIN)/trimtab --help"
 
 kube: $(STAMP)

@@ -41,6 +41,7 @@ from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import spark_sources
+from trimtab_testbed.servers.spark import ConnectServer
 
 _MEGA = 1024  # kB in a MB, as /proc counts
 
@@ -110,7 +111,6 @@ ENGINES = ("embedded", "connect")
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
 """Cycles to warm up, and cycles that count."""
-SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 STEP = 60.0
 """Seconds between the evaluation times of two cycles. Each cycle begins when the one before has ended."""
 
@@ -258,8 +258,6 @@ def engine(name: str, folder: Path) -> Iterator[tuple[str, int | None]]:
     if name == "embedded":
         yield f"local[{SHARDS}]", None
         return
-    sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
-    from connect_server import ConnectServer  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     with ConnectServer(folder, memory="700m", lasting=True) as server:
         yield server.url, server.pid

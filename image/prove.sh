@@ -40,7 +40,7 @@ mount -o remount,ro "$root"
 
 inside() {
   chroot "$root" setpriv --reuid=10001 --regid=10001 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all \
-    env -i PATH="$checkout/.venv/bin:/usr/bin:/bin" HOME=/tmp TRIMTAB_CACHE=/tmp/cache LANG=C.UTF-8 \
+    env -i PATH="$checkout/.venv/bin:/usr/bin:/bin" HOME=/tmp LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 "$@"
 }
 
@@ -50,5 +50,5 @@ for path in / /etc "$checkout" "$checkout/.venv"; do
   ! inside touch "$path/written" 2>/dev/null || { echo "prove: $path is writable" >&2; exit 1; }
 done
 inside trimtab --version
-inside trimtab warm
+inside python "$checkout/image/warm.py"
 echo "prove: it starts as user 10001 on a read-only root, and Spark runs with /tmp alone"

@@ -1,5 +1,11 @@
 #!/bin/sh
-# Makes the archive of Spark's classes in $TRIMTAB_CACHE, with a Spark that becomes warm: the first proof that the image works.
+# Has Spark run a cycle, the first proof that the image works, and keeps the classes that it loaded in an archive, which
+# each later JVM maps into memory. SPARK_SUBMIT_OPTS names it to all of them (Dockerfile). One that does not fit, after a
+# change of Java or of Spark's files, is ignored.
 set -eu
-trimtab warm
+archive=$(echo "$SPARK_SUBMIT_OPTS" | sed -n 's/.*-XX:SharedArchiveFile=\([^ ]*\).*/\1/p')
+mkdir -p "$(dirname "$archive")"
+SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$archive -Xlog:cds=off -Xlog:cds+dynamic=off" python3 "$(dirname "$0")/warm.py"
+[ -s "$archive" ] || { echo "warm: Spark's JVM wrote no archive of its classes" >&2; exit 1; }
+chmod 644 "$archive"
 rm -rf /tmp/* "$HOME/.cache"

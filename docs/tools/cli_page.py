@@ -19,7 +19,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Decide": ("approve", "refresh", "stop", "pause", "resume"),
     "By hand": ("move", "split", "drain"),
     "Come and go": ("migrate", "restore"),
-    "Run": ("run", "demo", "warm"),
+    "Run": ("run", "demo"),
 }
 """Verbs by purpose; all other verbs come last."""
 

@@ -202,6 +202,8 @@ def test_spark_is_where_it_was_asked_for(offline: Runner) -> None:
     shared = {"volume": "claim", "existingClaim": "shared"}
     remote = {"mode": "remote", "remote": {"url": "sc://spark:15002"}}
     assert spark({"spark": remote, "history": shared}) == "sc://spark:15002"
+    cluster = {"mode": "remote", "remote": {"url": "spark://spark:7077"}}
+    assert spark({"spark": cluster, "history": shared}) == "spark://spark:7077"
     assert spark(combinations()["spark-remote"]) == "$(TRIMTAB_SPARK_URL)"
     (entry,) = (
         e for e in operator_container(offline.rendered(combinations()["spark-remote"]))["env"] if "valueFrom" in e
@@ -263,6 +265,7 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"allowUrls": "*.svc"}, "allowUrls"),
         ({"history": {"volume": "claim"}}, "set replicas to 1, or history.volume to ephemeral or emptyDir"),
         ({"spark": {"mode": "remote", "remote": {"url": "sc://s:1"}}}, "set history.volume to claim"),
+        ({"spark": {"mode": "remote", "remote": {"url": "yarn"}}}, "url"),
         ({"lease": {"renewDeadline": 20}}, "must fall, or two could lead at once"),
         ({"serviceAccount": {"create": False}}, "set serviceAccount.name to one that exists"),
         ({"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}, "needs service.enabled"),

@@ -108,7 +108,7 @@ def test_the_demo_takes_the_image_that_was_built_and_pulls_none() -> None:
 def test_the_last_stage_installs_nothing_and_starts_the_program() -> None:
     assert [run.split()[-1] for run in all_of("RUN", FINAL)] == ["/build/warm.sh"]
     assert [json.loads(rest) for rest in all_of("ENTRYPOINT", FINAL)] == [["trimtab"]]
-    assert pairs("ENV")["TRIMTAB_CACHE"].startswith("/opt/")  # /tmp is another volume in a pod
+    assert "-XX:SharedArchiveFile=/opt/" in pairs("ENV")["SPARK_SUBMIT_OPTS"]  # /tmp is another volume in a pod
 
 
 def test_no_cache_of_a_package_manager_stays_in_a_layer() -> None:

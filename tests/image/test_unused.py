@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PATTERNS = [
     line.partition("#")[0].strip()
-    for line in (Path(__file__).parents[2] / "image" / "unused.txt").read_text().splitlines()
+    for line in (ROOT / "image" / "unused.txt").read_text().splitlines()
     if line.partition("#")[0].strip()
 ]
 
@@ -34,8 +35,9 @@ def test_a_pattern_matches_something(pattern: str) -> None:
 @pytest.mark.timeout(900)
 def test_no_class_comes_out_of_a_jar_that_is_left_out(tmp_path: Path) -> None:
     options = f"-Xlog:class+load=info:file={tmp_path}/classes-%p.log"
-    env = {**os.environ, "TRIMTAB_CACHE": str(tmp_path / "cache"), "JAVA_TOOL_OPTIONS": options}
-    subprocess.run([sys.executable, "-m", "trimtab_operator", "warm"], env=env, check=False, capture_output=True)
+    env = {**os.environ, "JAVA_TOOL_OPTIONS": options}
+    warm = [sys.executable, ROOT / "image" / "warm.py", tmp_path / "history"]
+    subprocess.run(warm, env=env, check=False, capture_output=True)
     log = "".join(file.read_text() for file in tmp_path.glob("classes-*.log"))
     assert "org.apache.spark.sql.execution.python." in log, "it did not come as far as a cycle's tasks"
     loaded = set(re.findall(r"source: \S*/(pyspark/jars/\S+\.jar)", log))

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
-from trimtab_pipeline.spark.outcomes import as_source_error
+from trimtab_pipeline.spark.embedded import exits, hangs
+from trimtab_pipeline.spark.outcomes import as_source_error, described
 from trimtab_pipeline.spark.session import Scratch, interrupt_abandoned
 from trimtab_pipeline.spark.settings import JavaMissingError, SparkSettings, require_java, usable_cores
 
@@ -56,9 +58,24 @@ def test_java_17_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert require_java() == str(tmp_path / "bin" / "java")
 
 
-@pytest.mark.parametrize(("master", "cores"), [("local[3]", 3), ("sc://spark:15002", 2)])
-def test_there_is_a_shard_per_core(master: str, cores: int) -> None:
-    assert SparkSettings(master).cores == cores
+@pytest.mark.parametrize(("master", "cores"), [("local[3]", 3), ("spark://a:7077,b:7077", 0), ("sc://spark:15002", 0)])
+def test_cores_are_known_for_a_local_master_and_remote_ones_decide_themselves(master: str, cores: int) -> None:
+    settings = SparkSettings(master)
+    assert (settings.cores, settings.remote) == (cores, not cores)
+
+
+def test_a_cluster_calls_back_at_the_address_from_which_it_is_reached(tmp_path: Path) -> None:
+    options = SparkSettings("spark://127.0.0.1:7077").driver_options(tmp_path, tmp_path / "log4j2.properties")
+    assert (options["spark.driver.host"], options["spark.master"]) == ("127.0.0.1", "spark://127.0.0.1:7077")
+    folders = {name for name, value in options.items() if str(tmp_path) in value}
+    assert folders == {"spark.driver.extraJavaOptions", "spark.local.dir", "spark.sql.warehouse.dir"}, (
+        "the driver's own"
+    )
+
+
+def test_a_master_without_an_address_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailableError, match=r"no way to Spark's master spark\.invalid:7077"):
+        SparkSettings("spark://spark.invalid:7077").driver_options(tmp_path, tmp_path / "log4j2.properties")
 
 
 def cgroup(folder: Path, name: str, **files: str) -> None:
@@ -97,10 +114,10 @@ def test_all_cores_are_those_that_this_process_may_use() -> None:
     assert 1 <= SparkSettings("local[*]").cores <= len(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize("master", ["local", "yarn", "spark://host:7077", "local[2,3]"])
+@pytest.mark.parametrize("master", ["local", "yarn", "spark://host", "local[2,3]"])
 def test_other_masters_are_refused_with_those_that_work(master: str) -> None:
-    with pytest.raises(ValueError, match=r"must be local\[N\]"):
-        _ = SparkSettings(master).cores
+    with pytest.raises(ValueError, match=r"must be local\[N\], local\[\*\], spark://host:port or sc://host:port"):
+        SparkSettings(master)
 
 
 @pytest.mark.parametrize("memory", ["100m", "700", "lots", "700 MB"])
@@ -257,6 +274,51 @@ sources.warm_up().result()
 sources.close()
 """
 
+_STOPPED = """
+import sys
+from pathlib import Path
+from trimtab_pipeline.factory import spark_sources
+
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+sources._engine.run(lambda spark: spark.sparkContext._jsc.sc().stop(), 120).result()
+sources.warm_up().result()
+sources.close()
+"""
+
+_HANGING = """
+import logging, os, signal, sys, time
+from pathlib import Path
+from pyspark import SparkContext
+from trimtab_pipeline.factory import spark_sources
+
+logging.basicConfig(level=logging.INFO)
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+sources.warm_up().result()
+os.kill(SparkContext._gateway.proc.pid, signal.SIGSTOP)
+begin = time.monotonic()
+sources.close()
+assert time.monotonic() - begin < 20
+"""
+
+_WRONG_DEFAULTS = """
+import os, sys
+from pathlib import Path
+from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
+
+defaults = Path(sys.argv[1], "spark-defaults.conf")
+defaults.write_text("spark.shuffle.manager no.such.Manager")
+os.environ["SPARK_CONF_DIR"] = sys.argv[1]
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+try:
+    sources.warm_up().result()
+except SourceUnavailableError as error:
+    print(error)
+defaults.unlink()
+sources.warm_up().result()
+sources.close()
+"""
+
 _KILLED = """
 import sys, time
 from pathlib import Path
@@ -308,6 +370,44 @@ def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp
 
 
 @pytest.mark.spark
+def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_again(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_WRONG_DEFAULTS, tmp_path), capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("Spark did not start on local[1]: ClassNotFoundException: no.such.Manager")
+    assert "trying again" in ended.stderr
+
+
+@pytest.mark.spark
+def test_a_context_that_ended_by_itself_is_replaced_with_its_jvm(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_STOPPED, tmp_path), capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "local[1] gave Spark up (no reason); starting another driver" in ended.stderr
+
+
+@pytest.mark.spark
+def test_closing_kills_a_jvm_that_hangs_and_says_so_in_one_line(tmp_path: Path) -> None:
+    ended = subprocess.run(program(_HANGING, tmp_path), capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stderr
+    said = [line for line in ended.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
+    assert said == [
+        "WARNING:trimtab_pipeline.spark.embedded:Spark did not stop: its JVM did nothing for 2 s; killing it"
+    ]
+
+
+def test_a_busy_process_is_waited_for_and_an_idle_one_is_not() -> None:
+    def hanging(code: str) -> bool:
+        with subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            found = hangs(process.pid, lambda seconds: exits(process, seconds))
+            process.kill()
+        return found
+
+    assert not hanging("import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass")
+    assert hanging("import time; time.sleep(60)")
+
+
+@pytest.mark.spark
 def test_a_session_that_could_not_start_is_started_by_the_next_cycle(tmp_path: Path) -> None:
     ended = subprocess.run(program(_SECOND_TRY, tmp_path), capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -349,6 +449,28 @@ def test_workers_without_trimtab_are_reported_with_the_remedy() -> None:
         "Spark could not run the cycle: ModuleNotFoundError: No module named 'trimtab_pipeline'; "
         "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
     )
+
+
+def test_an_error_in_a_task_is_reported_by_the_last_line_of_its_last_traceback() -> None:
+    error = as_source_error(
+        PythonException(
+            "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+            'Traceback (most recent call last):\n  File "state.py", line 7, in opened\n    return path.open()\n'
+            "           ^^^^^^^^^^^\nFileNotFoundError: [Errno 2] No such file or directory: 'x'\n\n"
+            "The above exception was the direct cause of the following exception:\n\n"
+            'Traceback (most recent call last):\n  File "state.py", line 9, in read\n    raise StateError(path)\n'
+            "state.StateError: x can't be read\n SQLSTATE: 38000\n"
+        )
+    )
+    assert str(error) == "Spark could not run the cycle: state.StateError: x can't be read (in a task)"
+
+
+def test_an_error_of_the_jvm_is_reported_by_its_cause() -> None:
+    told = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": java.lang.IllegalStateException: Spark context stopped while waiting for backend\n\tat org.apache.spark.X"
+    )
+    assert described(Py4JError(told)) == "IllegalStateException: Spark context stopped while waiting for backend"
 
 
 def test_cancelling_never_waits_for_spark_and_asks_until_the_job_has_ended() -> None:

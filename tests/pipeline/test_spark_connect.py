@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
-from connect_server import ConnectServer
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import RATE_IN, ClusterLoad
+from trimtab_testbed.servers.spark import ConnectServer
 
 FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
@@ -37,8 +39,8 @@ def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monke
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    """A server that tests may kill, if they start it again."""
-    with ConnectServer(tmp_path_factory.mktemp("connect")) as running:
+    """A server with three cores that tests may kill, if they start it again."""
+    with ConnectServer(tmp_path_factory.mktemp("connect"), cores=3) as running:
         yield running
 
 
@@ -79,6 +81,31 @@ def test_a_connect_server_measures_what_the_embedded_session_measures(
         np.testing.assert_array_equal(one.bundles.long, other.bundles.long)
         np.testing.assert_array_equal(one.brokers.usage, other.brokers.usage)
         np.testing.assert_array_equal(one.brokers.trusted, other.brokers.trusted)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_server_is_asked_how_many_tasks_it_runs_at_once(connected: SparkLoadSources) -> None:
+    engine = connected._engine
+    partitions = engine.run(lambda spark: spark.conf.get("spark.sql.shuffle.partitions"), deadline=60).result()
+    assert (engine.parallelism, partitions, engine.reads_files) == (3, "3", False)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_an_error_in_a_task_is_reported_by_its_own_line_wherever_it_ran(
+    connected: SparkLoadSources, sources: SparkLoadSources
+) -> None:
+    def job(spark: SparkSession) -> None:
+        def broken(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            raise LookupError(f"no {len(list(batches))} of these")
+
+        spark.range(0, 1, 1, 1).mapInArrow(broken, "id bigint").toArrow()
+
+    for one in (connected, sources):
+        with pytest.raises(SourceUnavailableError) as told:
+            one._engine.run(job, deadline=60).result()
+        assert str(told.value) == "Spark could not run the cycle: LookupError: no 1 of these (in a task)"
 
 
 @pytest.mark.spark

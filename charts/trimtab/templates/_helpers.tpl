@@ -104,7 +104,7 @@ app.kubernetes.io/part-of: trimtab
 {{- end }}
 {{- end }}
 {{- $mebibytes := mul (regexFind "^[0-9]+" .spark.memory) (ternary 1024 1 (hasSuffix "g" .spark.memory)) }}
-{{- if and (ne .spark.mode "remote") (lt $mebibytes 480) }}
+{{- if lt $mebibytes 480 }}
 {{- fail (printf "spark.memory is %s, and Spark needs 480m or more: set it to 700m or 1g" .spark.memory) }}
 {{- end }}
 {{- if and (not (and (eq .history.volume "claim") .history.existingClaim)) (gt (include "trimtab.kibibytes" .history.keepSize | float64) (include "trimtab.kibibytes" .history.size | float64)) }}

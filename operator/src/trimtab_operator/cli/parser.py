@@ -50,7 +50,6 @@ VERBS: Mapping[str, Verb] = {
     "history": Verb("commands.history", "show, export or import the history of load"),
     "migrate": Verb("commands.migrate", "print the policy that matches a Pulsar cluster's configuration"),
     "restore": Verb("commands.restore", "turn Pulsar's own balancer back on, and remove finalizers"),
-    "warm": Verb("commands.run:register_warm", "archive Spark's classes, so that Spark starts faster"),
     "crds": Verb("commands.manifests:register_crds", "print, write or check the custom resource definitions"),
     "rbac": Verb("commands.manifests:register_rbac", "print, write or check the Role of the operator"),
     "completion": Verb("completion", "print the completion script of a shell"),

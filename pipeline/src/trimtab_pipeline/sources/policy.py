@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
@@ -25,6 +23,7 @@ from trimtab_pipeline.history.writer import HistoryWriter
 from trimtab_pipeline.prometheus.queries import tables
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.sources.broker_refresh import aside, asked_directly
+from trimtab_pipeline.spark.outcomes import SPARK_ERRORS
 from trimtab_pipeline.spark.session import closed
 from trimtab_pipeline.spark.tasks import ShardTask, flattened, reports_in
 from trimtab_pipeline.transform.averages import BySamples, ByTime, horizon, remembered
@@ -182,7 +181,7 @@ class PolicySource:
         try:
             ranges, admin = self._summing.ranges(topology), dict(zip(topology.pods, topology.admin, strict=False))
             measured = self.measure(ask, pods, at, ranges, late=time.monotonic() - asked, admin=admin)
-        except (PySparkException, Py4JError, OSError, pa.ArrowException):
+        except (*SPARK_ERRORS, OSError, pa.ArrowException):
             self._keeping.doubt()
             raise
         clock.append(time.perf_counter())

@@ -29,7 +29,6 @@ class SparkLoadSources:
     history_dir: folder of the histories, one folder per policy; on Connect the server must see it under the same path.
     master:      as in `SparkSettings`. memory: heap of the embedded JVM.
     deadline:    seconds a cycle may take, waiting for other policies included.
-    archive:     as in `SparkSettings`.
     Raises `JavaMissingError` when Spark is to be embedded and there is no Java.
     """
 
@@ -41,12 +40,11 @@ class SparkLoadSources:
         memory: str = "700m",
         deadline: float = 60.0,
         retention: Retention = KEEP_A_DAY,
-        archive: Path | None = None,
     ) -> None:
         self.history_dir = history_dir
         self._deadline = deadline
         self._retention = retention
-        self._engine = Engine(SparkSettings(master, memory, archive))
+        self._engine = Engine(SparkSettings(master, memory))
         self._workshop = _OnSpark(self._engine)
         self._background = HistoryTidier()
         self._decisions = DecisionHistories(history_dir)
@@ -94,7 +92,12 @@ class _OnSpark:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.cores, self.remote = engine.cores, engine.settings.remote
+        self.remote = engine.settings.remote
+
+    @property
+    def cores(self) -> int:
+        """Number of tasks that run at once."""
+        return self._engine.parallelism
 
     @property
     def closed(self) -> bool:

@@ -1,14 +1,14 @@
 """Spark on a Connect server (``sc://host:port``): its session, and recovery when the server restarts.
 
-The server runs our tasks in its own Python, so it needs this package in the same version. It must also see the folder
-of histories under the path that we write to. PySpark's client waits ten minutes for an unreachable server; this one
-does not wait, as the next cycle tries again anyway.
+The server runs our tasks in its own Python, so it needs this package in the same version. PySpark's client waits ten
+minutes for an unreachable server; this one does not wait, as the next cycle tries again anyway.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import cast
@@ -84,5 +84,6 @@ class ConnectedSpark:
         """Release the session on the server, which keeps running."""
         session.stop()
 
-    def kill(self, after: float) -> None:
-        """Do nothing: no process of ours runs there."""
+    def await_stop(self, stopped: Future[None]) -> None:
+        """Wait for `stop`: no process of ours runs there, so there is nothing to kill."""
+        wait([stopped])

@@ -1,19 +1,24 @@
-"""Spark in a JVM that this process starts, monitors and ends.
+"""Spark whose driver is a JVM that this process starts, monitors and ends.
 
-The JVM gets little memory, the serial collector (the heap is small, and pauses do not matter), and Unix sockets to its
-Python workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, as it is not
-reliable afterwards, and the next cycle starts another one.
+Tasks run in that JVM's own workers (``local[N]``) or on the executors of a standalone cluster (``spark://``). The JVM
+gets little memory, the serial collector (the heap is small, and pauses do not matter), and Unix sockets to its Python
+workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, as it is not reliable
+afterwards, and the next cycle starts another one.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -26,11 +31,15 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.spark.outcomes import described
 from trimtab_pipeline.spark.settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
 _DYING = 5.0  # seconds that a JVM without sockets has to end
-_ENDING = 10.0  # and one that was asked to end
+_IDLE = 2.0  # seconds after which a JVM that is to end but does nothing is killed
+_AT_MOST = 60.0  # and one that is busy all the time
+_LOOK_EVERY = 0.1
+_WORK = 0.2  # seconds that its threads ran or waited for a core; less in `_IDLE` is the JVM's own housekeeping
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -41,33 +50,51 @@ class EmbeddedSpark:
         require_java()
         self._settings = settings
         self._folder = folder
+        self._log, self._log_begin = folder / "spark.log", 0  # earlier JVMs wrote what is before
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
-        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile."""
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile, or does not start."""
+        if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _hush_py4j()
         with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
-        options = self._settings.jvm_options(self._folder, log_config)
-        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        conf = conf.setMaster(f"local[{self._settings.cores}]").setAppName("trimtab")
+        self._log_begin = self._log.stat().st_size if self._log.exists() else 0
+        options = self._settings.driver_options(self._folder, log_config)
+        conf = SparkConf(loadDefaults=False).setAll(list(options.items())).setAppName("trimtab")
         with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
             gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
         if closed():
-            _end_jvm(gateway, _ENDING)
+            _end_jvm(gateway)
             raise SourceUnavailableError("the Spark session was closed")
         try:
             return SparkSession(_hushed(SparkContext(conf=conf, gateway=gateway)))
-        except BaseException:
-            _end_jvm(gateway, _ENDING)
-            raise
+        except Exception as error:
+            told = self._reason() or described(error)  # asks the JVM
+            _end_jvm(gateway)
+            raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
 
     def lost(self, session: SparkSession) -> str:
-        """What happened to the JVM and what to do; empty while it runs."""
+        """What happened to the JVM or its context, and what happens next; empty while both are usable."""
         gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
-        if gateway is None or (gateway.proc.poll() is None and _answers(session)):
+        stopped = None if gateway is None or gateway.proc.poll() is not None else _stopped(session)
+        if gateway is None or stopped is False:
             return ""
+        if stopped:
+            return f"{self._settings.master} gave Spark up ({self._reason() or 'no reason'}); starting another driver"
         return f"Spark's JVM is gone ({self._cause(_ended(gateway.proc))}); starting another one"
+
+    def _reason(self) -> str:
+        """Why a cluster ended the context, as this JVM logged it; empty if it did not.
+
+        Python's error says only that the context has stopped.
+        """
+        with suppress(OSError), self._log.open() as log:
+            log.seek(self._log_begin)
+            reasons: list[str] = re.findall(r"Reason: (.+)", log.read())
+            return reasons[-1] if reasons else ""
+        return ""
 
     def _cause(self, status: int) -> str:
         if status == _OUT_OF_MEMORY:
@@ -77,22 +104,42 @@ class EmbeddedSpark:
         return f"it ended with status {status}"
 
     def forget(self, session: SparkSession) -> None:  # noqa: ARG002  (as above)
-        """Let this process start another session after its JVM has ended."""
-        _forget_jvm(SparkContext._gateway)  # noqa: SLF001  (as above)
+        """Let this process start another session after its JVM or its context has ended."""
+        _end_jvm(SparkContext._gateway)  # noqa: SLF001  (as above)
 
     def stop(self, session: SparkSession) -> None:
         """Stop the session and end its JVM."""
         gateway = SparkContext._gateway  # noqa: SLF001  (no public way to end the JVM)
+        warnings.filterwarnings(
+            "ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning
+        )  # `await_stop` says it
         with suppress(Py4JError, ConnectionError):  # killed, as it did not stop
             session.stop()
         if gateway is not None:
-            _end_jvm(gateway, max(_ENDING, self._settings.close_within))
+            _end_jvm(gateway)
 
-    def kill(self, after: float) -> None:
-        """Kill a JVM that did not stop within `after` seconds; callers that wait for it get an error."""
-        if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  (no public way to the process)
-            _LOGGER.warning("Spark did not stop within %g s; killing its JVM", after)
-            gateway.proc.kill()
+    def await_stop(self, stopped: Future[None]) -> None:
+        """Wait for `stop`, and kill a JVM that hangs; callers that wait for it get an error."""
+        while not _within(stopped, _LOOK_EVERY):
+            gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
+            if gateway is not None and hangs(gateway.proc.pid, lambda seconds: _within(stopped, seconds)):
+                _LOGGER.warning("Spark did not stop: its JVM did nothing for %g s; killing it", _IDLE)
+                gateway.proc.kill()
+                break
+
+
+def _hush_py4j() -> None:
+    """Silence Py4J, which logs a stack trace for each call that the JVM does not answer, and raises an error anyway.
+
+    At DEBUG it would log all traffic, with credentials.
+    """
+    for name in ("py4j.java_gateway", "py4j.clientserver"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_from_py4j)  # some traces go to the root logger
+
+
+def _not_from_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def _hushed(context: SparkContext) -> SparkContext:
@@ -106,13 +153,15 @@ def _hushed(context: SparkContext) -> SparkContext:
     return context
 
 
-def _answers(session: SparkSession) -> bool:
-    """Whether the JVM takes calls. A dying one has no sockets, but is still a process for a moment."""
+def _stopped(session: SparkSession) -> bool | None:
+    """Whether the context has stopped by itself; None if the JVM takes no calls.
+
+    A dying one has no sockets, but is still a process for a moment.
+    """
     try:
-        session.conf.get("spark.sql.session.timeZone")
+        return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001  (no public way to it)
     except (Py4JError, PySparkException, OSError):
-        return False
-    return True
+        return None
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
@@ -124,23 +173,57 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def _end_jvm(gateway: Any, within: float) -> None:
-    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it.
-
-    within: seconds after which it is killed.
-    """
+def _end_jvm(gateway: Any) -> None:
+    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it."""
     with suppress(Py4JError, OSError):  # it is gone already
         gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM exits when its standard input ends
-    try:
-        gateway.proc.wait(timeout=within)
-    except subprocess.TimeoutExpired:
+    if hangs(gateway.proc.pid, lambda seconds: exits(gateway.proc, seconds)):
         gateway.proc.kill()
-        gateway.proc.wait()
-    _forget_jvm(gateway)
-
-
-def _forget_jvm(gateway: Any) -> None:
-    gateway.proc.stdin.close()
+    gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
+
+
+def hangs(pid: int, over: Callable[[float], bool]) -> bool:
+    """Wait until ``over(seconds)``; true if process `pid` hangs before.
+
+    A process hangs if its threads neither run nor wait for a core or a disk, or if they do so for too long. Time on the
+    clock alone would say nothing, because a busy machine makes a JVM slow.
+    """
+    begin = active = time.monotonic()
+    before = _seconds_runnable(pid)
+    while not over(_LOOK_EVERY):
+        now, total = time.monotonic(), _seconds_runnable(pid)
+        if abs(total - before) > _WORK or _waits_for_disk(pid):  # less: a thread has ended
+            active, before = now, total
+        if now > min(active + _IDLE, begin + _AT_MOST):
+            return True
+    return False
+
+
+def _seconds_runnable(pid: int) -> float:
+    """Seconds that the threads of a process ran or waited for a core; 0 where the kernel does not count them."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            total += sum(map(int, thread.read_text().split()[:2]))
+    return total / 1e9
+
+
+def _waits_for_disk(pid: int) -> bool:
+    with suppress(OSError):  # it has ended
+        states = (stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+        return "D" in states
+    return False
+
+
+def _within(outcome: Future[None], seconds: float) -> bool:
+    return bool(wait([outcome], timeout=seconds).done)
+
+
+def exits(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether a process ends within `seconds`."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+    return process.returncode is not None

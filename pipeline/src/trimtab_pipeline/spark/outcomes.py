@@ -7,16 +7,31 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from trimtab_pipeline.api import SourceUnavailableError
 
+
+def _of_the_jvm() -> tuple[type[Exception], ...]:
+    """Errors of calls to a JVM; the package `pyspark-client`, which has Connect alone, comes without them."""
+    if find_spec("py4j") is None:
+        return ()
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  (as above)
+
+    return (Py4JError,)
+
+
+SPARK_ERRORS = (PySparkException, ConnectionError, *_of_the_jvm())
+"""What PySpark raises when Spark fails or is gone."""
+
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')
 _TOKEN = re.compile(r"(token=)[^;'\"\s]+")
+_TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
+_JAVA_CAUSE = re.compile(r"^: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 _FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*)$", re.MULTILINE)
 _REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
 
@@ -48,20 +63,34 @@ def without_token(text: str) -> str:
 
 
 def described(error: BaseException) -> str:
-    """The error's type and the first line of its text, or gRPC's details further down; without a token.
+    """The cause in one line, without a token.
 
-    For workers without this package, or with another version, Python's import error is the relevant one.
+    That is the last line of the last traceback of a worker's Python, else gRPC's details, else the Java exception, else
+    the error's type and first line. For workers without this package, or with another version, Python's import error
+    is the relevant one.
     """
-    text = without_token(str(error).strip())
+    text = without_token(_text(error).strip())
     if foreign := _FOREIGN.findall(text):
         return f"{foreign[-1]}; {_REMEDY}"
-    details = _GRPC_DETAILS.search(text)
-    return f"{type(error).__name__}: {details[1] if details else text.split(chr(10), 1)[0]}"
+    if raised := _TRACEBACK.findall(text):
+        return f"{raised[-1]} (in a task)"
+    if details := _GRPC_DETAILS.search(text):
+        return f"{type(error).__name__}: {details[1]}"
+    if cause := _JAVA_CAUSE.search(text):
+        return cause[1]
+    return f"{type(error).__name__}: {text.split(chr(10), 1)[0]}"
+
+
+def _text(error: BaseException) -> str:
+    """The error's text. Py4J asks the JVM for it, which may have ended by then."""
+    with suppress(*SPARK_ERRORS):
+        return str(error)
+    return str(error.args[0])
 
 
 def as_source_error(error: Exception) -> Exception:
     """A `SourceUnavailableError` with the cause, if Spark or the history failed; else the error itself."""
-    if isinstance(error, (PySparkException, Py4JError, ConnectionError)):
+    if isinstance(error, SPARK_ERRORS):
         wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
     elif isinstance(error, (OSError, pa.ArrowException)):
         wrapped = SourceUnavailableError(

@@ -3,6 +3,9 @@
 Every PySpark call blocks, so no event loop may make one. A session that is built in the main thread takes over SIGINT,
 which breaks the shutdown of the event loop. So `Engine` has one thread that builds the session and runs every job, one
 after the other. Jobs use only features of Spark Connect: ``sc://host`` differs only in the URL.
+
+How many tasks run at once is known for ``local[N]``. A cluster grows and shrinks, so a remote one is asked once a
+minute, and each time it gets as many shuffle partitions as it has cores.
 """
 
 from __future__ import annotations
@@ -13,26 +16,25 @@ import logging
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.spark.connect import ConnectedSpark
-from trimtab_pipeline.spark.embedded import EmbeddedSpark
-from trimtab_pipeline.spark.outcomes import as_source_error, described, promised, settle
+from trimtab_pipeline.spark.outcomes import SPARK_ERRORS, as_source_error, described, promised, settle
 from trimtab_pipeline.spark.settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
 PREFIX = "trimtab-spark-"
 _LOCK = "in-use"
 _INTERRUPT_EVERY = 0.3  # seconds
+_MEASURE_EVERY = 60.0  # seconds
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
 
@@ -66,7 +68,7 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 class Spark(Protocol):
-    """A source of sessions. Only the engine's thread calls it, except for `kill`."""
+    """A source of sessions. Only the engine's thread calls it, except for `await_stop`."""
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
         """A new session; dropped if `closed` is true when it is ready."""
@@ -80,24 +82,28 @@ class Spark(Protocol):
     def stop(self, session: SparkSession) -> None:
         """End a session and its processes."""
 
-    def kill(self, after: float) -> None:
-        """Kill processes that did not stop within `after` seconds."""
+    def await_stop(self, stopped: Future[None]) -> None:
+        """Wait for `stop`, which runs in the engine's thread, and kill processes of ours that hang."""
 
 
 def _backend(settings: SparkSettings, folder: Path) -> Spark:
-    return ConnectedSpark(settings) if settings.remote else EmbeddedSpark(settings, folder)
+    if settings.connects:
+        return ConnectedSpark(settings)
+    from trimtab_pipeline.spark.embedded import EmbeddedSpark  # noqa: PLC0415  (`pyspark-client` can't load it)
+
+    return EmbeddedSpark(settings, folder)
 
 
 class Engine:
     """A Spark session in its own thread; the constructor starts it in the background.
 
-    Raises `JavaMissingError` for an embedded session without Java, `ConnectMissingError` for a remote one without a
-    client.
+    Raises `JavaMissingError` without Java, or `ConnectMissingError` for a Connect server without a client.
     """
 
     def __init__(self, settings: SparkSettings) -> None:
         self.settings = settings
-        self.cores = settings.cores
+        self._parallelism = max(1, settings.cores)
+        self._measure_at = 0.0  # on the monotonic clock
         self._scratch = Scratch()
         self._folder = self._scratch.folder
         try:
@@ -124,6 +130,16 @@ class Engine:
         return outcome
 
     @property
+    def parallelism(self) -> int:
+        """Number of tasks that run at once. A remote Spark is asked before a job; until the first one it is 1."""
+        return self._parallelism
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether tasks see the files of this process: ``local[...]`` tasks run on the same machine."""
+        return not self.settings.remote
+
+    @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._closed
@@ -136,9 +152,7 @@ class Engine:
         stopped = self._thread.submit(self._stop)
         if self._session.done() and not self._session.exception():
             interrupt_until(stopped, self._session.result().interruptAll)
-        wait([stopped], timeout=self.settings.close_within)
-        if not stopped.done():
-            self._spark.kill(self.settings.close_within)
+        self._spark.await_stop(stopped)
         stopped.result()
         self._thread.shutdown()
         self._scratch.remove()
@@ -154,6 +168,7 @@ class Engine:
             session.addTag(tag)
             outcome.add_done_callback(lambda done: interrupt_abandoned(session, tag, done, ended))
             try:
+                self._measure(session)
                 value = job(session)
             finally:
                 ended.set_result(None)
@@ -162,6 +177,13 @@ class Engine:
             settle(outcome.set_exception, closed() if self._closed else as_source_error(error))
         else:
             settle(outcome.set_result, value)
+
+    def _measure(self, session: SparkSession) -> None:
+        """Learn the parallelism of a remote Spark, which changes, and shuffle into as many partitions."""
+        if self.settings.remote and time.monotonic() >= self._measure_at:
+            self._parallelism = parallelism(session)
+            session.conf.set("spark.sql.shuffle.partitions", self._parallelism)
+            self._measure_at = time.monotonic() + _MEASURE_EVERY
 
     def _living_session(self) -> SparkSession:
         """The session; a new one when the start failed or it is gone (killed, out of memory, server restarted)."""
@@ -172,7 +194,7 @@ class Engine:
             self._spark.forget(self._session.result())
         else:
             return self._session.result()
-        self._session = Future()
+        self._session, self._measure_at = Future(), 0.0
         try:
             self._session.set_result(self._start())
         except Exception as error:
@@ -186,6 +208,15 @@ class Engine:
     def _stop(self) -> None:
         if not self._session.exception():
             self._spark.stop(self._session.result())
+
+
+def parallelism(session: SparkSession) -> int:
+    """Number of partitions that Spark makes where none is asked for: its default parallelism.
+
+    Connect has no call for it, so a query finds the number of the last partition, where `range` puts its last row.
+    """
+    (row,) = session.range(1).selectExpr("spark_partition_id()").collect()
+    return int(row[0]) + 1
 
 
 def closed() -> SourceUnavailableError:
@@ -206,7 +237,7 @@ def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> Non
     """
 
     def insist() -> None:
-        with suppress(PySparkException, Py4JError, OSError):  # a JVM that is gone has nothing to cancel
+        with suppress(*SPARK_ERRORS, OSError):  # a JVM that is gone has nothing to cancel
             while not ended.done():
                 interrupt()
                 wait([ended], timeout=_INTERRUPT_EVERY)

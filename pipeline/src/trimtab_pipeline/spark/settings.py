@@ -1,4 +1,4 @@
-"""Spark's settings: where it runs, its options, and the Java that an embedded one needs."""
+"""Spark's settings: where it runs, its options, and the Java that its driver needs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import math
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path, PurePosixPath
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.spark.class_archive import archive_for, using, writing
 from trimtab_pipeline.spark.outcomes import without_token
 
 _MIN_JAVA = 17
+_JVM = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError"
+_LOOPBACK = "127.0.0.1"
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
 _CGROUPS, _MEMBERSHIPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_CLOSE_WITHIN = 2.0
-_ARCHIVE_WITHIN = 600.0  # writing takes 8 s of processor time
+_LOCAL = re.compile(r"local\[(\d+|\*)\]")
+_CLUSTER = re.compile(r"spark://([^,/:]+):(\d+)(,[^,/:]+:\d+)*")
 
 
 class JavaMissingError(SourceUnavailableError):
@@ -31,82 +32,112 @@ class JavaMissingError(SourceUnavailableError):
 class SparkSettings:
     """Settings of Spark.
 
-    master: ``local[N]``, ``local[*]`` (all cores this process may use, see `usable_cores`), or ``sc://host:port`` of a
-    Connect server.
-    memory: heap of the embedded JVM; its resident size is about 450 MB more.
-    archive: file that the embedded JVM writes its classes to when it ends (`trimtab_pipeline.spark.class_archive`).
+    master: ``local[N]``, ``local[*]`` (all cores this process may use, see `usable_cores`), ``spark://host:port`` of a
+    standalone cluster, whose driver is this process's JVM, or ``sc://host:port`` of a Connect server.
+    memory: heap of this process's JVM; its resident size is about 450 MB more.
     Raises `ValueError` for a master or a memory that Spark would refuse at its start.
     """
 
     master: str = "local[*]"
     memory: str = "700m"
-    archive: Path | None = None
 
     def __post_init__(self) -> None:
         size = re.fullmatch(r"(\d+)([mg])", self.memory)
         if size is None or int(size[1]) * (1024 if size[2] == "g" else 1) < _LEAST_HEAP:
             raise ValueError(f"Spark memory {self.memory!r} must be {_LEAST_HEAP}m or more, such as 700m or 1g")
-        _ = self.cores
+        if not (self.connects or _LOCAL.fullmatch(self.master) or _CLUSTER.fullmatch(self.master)):
+            raise ValueError(
+                f"master {without_token(self.master)!r} must be local[N], local[*], spark://host:port or sc://host:port"
+            )
 
     @property
-    def remote(self) -> bool:
-        """Whether a Connect server runs the tasks."""
+    def connects(self) -> bool:
+        """Whether a Connect server has the driver, and this process needs no Java."""
         return self.master.startswith("sc://")
 
     @property
-    def cores(self) -> int:
-        """Number of parallel tasks, one shard of brokers each. A Connect server is assumed to have two cores."""
-        local = re.fullmatch(r"local\[(\d+|\*)\]", self.master)
-        if not local and not self.remote:
-            raise ValueError(f"master {without_token(self.master)!r} must be local[N], local[*] or sc://host:port")
-        if not local:
-            return 2
-        return usable_cores(len(os.sched_getaffinity(0))) if local[1] == "*" else max(1, int(local[1]))
+    def remote(self) -> bool:
+        """Whether tasks run in processes that this one did not start, perhaps on other machines."""
+        return not _LOCAL.fullmatch(self.master)
 
     @property
-    def close_within(self) -> float:
-        """Seconds until a JVM that does not stop is killed."""
-        return _ARCHIVE_WITHIN if self.archive else _CLOSE_WITHIN
+    def cores(self) -> int:
+        """Number of parallel tasks of ``local[...]``; 0 for a remote master, which decides that itself."""
+        local = _LOCAL.fullmatch(self.master)
+        if not local:
+            return 0
+        return usable_cores(len(os.sched_getaffinity(0))) if local[1] == "*" else max(1, int(local[1]))
 
     def sql_options(self) -> dict[str, str]:
         """Options of every session."""
         return {
             "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": str(self.cores),
             "spark.sql.adaptive.enabled": "false",  # plans are small and known; adaptation costs more than it gains
             "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
         }
 
-    def jvm_options(self, folder: Path, log_config: Path) -> dict[str, str]:
-        """Options of the embedded JVM; its temporary files go to `folder`."""
-        java = (
-            "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "
-            f"-Dlog4j2.configurationFile={log_config.as_uri()} -Dtrimtab.log={folder / 'spark.log'} "
-            f"{self._class_options()}"
-        ).rstrip()
-        return self.sql_options() | {
-            "spark.driver.memory": self.memory,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": java,
+    def driver_options(self, folder: Path, log_config: Path) -> dict[str, str]:
+        """Options of a driver in this process's JVM; its temporary files go to `folder`.
+
+        Raises `SourceUnavailableError` when the master of a cluster has no address.
+        """
+        return (
+            self.sql_options()
+            | {
+                "spark.driver.memory": self.memory,
+                "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log_config.as_uri()} "
+                f"-Dtrimtab.log={folder / 'spark.log'}",
+                "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would go to the disk
+                "spark.local.dir": str(folder),
+                "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
+                "spark.python.unix.domain.socket.enabled": "true",
+                "spark.sql.catalogImplementation": "in-memory",
+                "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
+                "spark.ui.enabled": "false",
+                "spark.ui.retainedJobs": "10",  # for the pages of an unused UI: a thousand by default
+                "spark.ui.retainedStages": "10",
+                "spark.ui.retainedTasks": "100",
+                "spark.sql.ui.retainedExecutions": "10",
+                "spark.ui.showConsoleProgress": "false",
+            }
+            | (self._cluster_options() if self.remote else self._local_options(folder))
+        )
+
+    def _local_options(self, folder: Path) -> dict[str, str]:
+        return {
+            "spark.master": f"local[{self.cores}]",
+            "spark.driver.host": _LOOPBACK,
+            "spark.driver.bindAddress": _LOOPBACK,
             "spark.default.parallelism": str(self.cores),
-            "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would go to the disk
-            "spark.local.dir": str(folder),
-            "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
-            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.sql.shuffle.partitions": str(self.cores),
             "spark.python.unix.domain.socket.dir": str(folder),
-            "spark.sql.catalogImplementation": "in-memory",
-            "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
-            "spark.ui.enabled": "false",
-            "spark.ui.retainedJobs": "10",  # for the pages of an unused UI: a thousand by default
-            "spark.ui.retainedStages": "10",
-            "spark.ui.retainedTasks": "100",
-            "spark.sql.ui.retainedExecutions": "10",
-            "spark.ui.showConsoleProgress": "false",
         }
 
-    def _class_options(self) -> str:
-        return writing(self.archive) if self.archive else using(archive_for(java_version(require_java())))
+    def _cluster_options(self) -> dict[str, str]:
+        """Executors call the driver back, so it listens at the address from which this machine reaches the master."""
+        cluster = _CLUSTER.fullmatch(self.master)
+        assert cluster, "the constructor has compared it"
+        host = _own_address(cluster[1], int(cluster[2]))
+        return {
+            "spark.master": self.master,
+            "spark.driver.host": host,
+            "spark.driver.bindAddress": host,
+            "spark.executor.extraJavaOptions": _JVM,
+        }
+
+
+def _own_address(host: str, port: int) -> str:
+    """Address of this machine on its way to `host`. Nothing is sent: a datagram socket only looks up the route.
+
+    Raises `SourceUnavailableError` when there is none.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise SourceUnavailableError(f"there is no way to Spark's master {host}:{port}: {error}") from error
 
 
 def usable_cores(allotted: int, root: Path = _CGROUPS, memberships: str = "") -> int:
@@ -151,15 +182,10 @@ def require_java() -> str:
         raise JavaMissingError(
             f"no java in {where}; install Java {_MIN_JAVA} or later (a JRE is enough) or set JAVA_HOME"
         )
-    output = java_version(java)
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    output = told.stderr
     version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < _MIN_JAVA:
         found = version[1] if version else output.strip() or "no answer"
         raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: set JAVA_HOME to one")
     return java
-
-
-@cache
-def java_version(java: str) -> str:
-    """The version output of the program `java`."""
-    return subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr  # noqa: S603

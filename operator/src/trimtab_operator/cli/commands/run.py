@@ -1,4 +1,4 @@
-"""`trimtab run`: the operator; and `trimtab warm`, which makes its Spark start faster."""
+"""`trimtab run`: the operator."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import argparse
 import asyncio
 import logging
 import re
-import time
 from pathlib import Path
 
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import Where, run_operator
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, size
+from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_cluster_flags
 from trimtab_operator.kube.leader_election import (
     DEADLINE,
@@ -28,7 +27,7 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
-from trimtab_pipeline.factory import archive_classes, direct_sources, spark_sources
+from trimtab_pipeline.factory import direct_sources, spark_sources
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +39,9 @@ LAST_PORT = 65535
 _DESCRIPTION = """\
 Run the operator for the messaging cluster in one Kubernetes namespace, until SIGTERM or Ctrl-C.
 
-It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer for the embedded Spark, and a
-BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and moves nothing. In every mode,
-bundles without an owner, and those of a lost broker, get an owner.
+It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer unless Spark runs on a Connect
+server, and a BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and moves nothing. In
+every mode, bundles without an owner, and those of a lost broker, get an owner.
 
 example:
   trimtab run --namespace messaging --history /var/lib/trimtab
@@ -61,7 +60,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--history", type=Path, default=_HISTORY, metavar="DIR", help="folder of the Parquet history (%(default)s)"
     )
     parser.add_argument(
-        "--spark", default="local[*]", help="Spark master, or sc://host:port of a Spark Connect server (%(default)s)"
+        "--spark",
+        default="local[*]",
+        help="where Spark runs: local[N], spark://host:port of a cluster, or sc://host:port of a Connect server "
+        "(%(default)s)",
     )
     add_url_option(parser, "URLs that policies may use")
     parser.add_argument(
@@ -86,7 +88,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--spark-memory",
         default="700m",
         metavar="SIZE",
-        help="heap size of the embedded JVM, at least 480m (%(default)s)",
+        help="heap size of the operator's JVM, at least 480m (%(default)s)",
     )
     parser.add_argument(
         "--watch-nodes",
@@ -194,7 +196,6 @@ def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY, m
 
     Raises `CommandError` without Java, without the client for a Connect server, or for a wrong setting.
     """
-    logging.getLogger().addFilter(_not_from_py4j)
     try:
         return spark_sources(history, master=master, memory=memory, retention=retention)
     except (SourceUnavailableError, ValueError) as error:
@@ -206,54 +207,8 @@ def load_sources(history: Path, master: str) -> LoadSources:
     return start_spark(history, master) if master else direct_sources(history)
 
 
-def _not_from_py4j(record: logging.LogRecord) -> bool:
-    """Py4J logs a traceback for each call that the JVM does not answer; one line of ours replaces them."""
-    return "py4j" not in record.pathname
-
-
 def _log_to_stderr(*, verbose: bool) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     if not verbose:
         for name in ("kopf", "py4j", "kubernetes", "aiohttp.access"):
             logging.getLogger(name).setLevel(logging.WARNING)
-
-
-_WARM_DESCRIPTION = """\
-Write Spark's classes to an archive that its JVM maps into memory, instead of loading and verifying each class at every
-start. This saves about 40 % of the CPU time of a start. The archive takes 155 MB. Making it takes about 10 s longer
-than a start. Its folder is $TRIMTAB_CACHE, else $XDG_CACHE_HOME/trimtab, else ~/.cache/trimtab. You can delete it at
-any time.
-
-The archive fits the versions of Java and Spark that made it: run this again after an upgrade. An archive that fits is
-kept. Trimtab uses only a file that belongs to the user or to root and that no one else can write. A Spark Connect
-server needs no archive.
-
-example, in a container image:
-  ENV TRIMTAB_CACHE=/opt/trimtab
-  RUN trimtab warm
-"""
-
-
-def register_warm(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = subparsers.add_parser(
-        "warm",
-        description=_WARM_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.set_defaults(run=run_warm)
-
-
-def run_warm(arguments: argparse.Namespace) -> int:  # noqa: ARG001  (there are none)
-    """Run the verb and return the exit code. Raises `CommandError`."""
-    logging.basicConfig(level=logging.WARNING, format="trimtab: %(message)s")
-    begin = time.monotonic()
-    try:
-        archive, made = archive_classes()
-    except SourceUnavailableError as error:
-        raise CommandError(str(error)) from error
-    except OSError as error:
-        raise CommandError(f"{error.filename}: {error.strerror or error}") from error
-    how = f"made in {time.monotonic() - begin:.0f} s" if made else "exists already"
-    print(f"{archive}: {size(archive.stat().st_size)}, {how}; the next start of Spark uses it")
-    return FINE

@@ -1,0 +1,233 @@
+"""Spark on 127.0.0.1, made of the installed PySpark: a standalone cluster and a Connect server.
+
+Master, workers and server are processes of their own, each with its own folder. A cluster on one machine would share
+all files; real ones share none. So a worker may hide folders: it runs in a mount namespace, where an empty file system
+covers them. That needs root, or a kernel that lets users have namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports
+
+MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_READY_WITHIN = 180.0  # seconds; a busy machine takes a minute for a JVM
+_SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+class SparkCluster(Startable):
+    """A standalone cluster: a master, and workers that each start one executor per application.
+
+    cores:  of each worker. memory: heap that a worker has for executors; an executor asks for 1g by default.
+    hidden: folders that workers and their executors see empty, if this machine `can_hide` any. `folder` must not be in
+            one of them.
+    Raises `ServerFailedError` when a process does not become ready.
+    """
+
+    def __init__(
+        self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g", hidden: Sequence[Path] = ()
+    ) -> None:
+        self.root, self._cores, self._memory = folder.resolve(), cores, memory
+        self._hidden = tuple(hidden) if can_hide() else ()
+        self._port, self._page, *pages = free_ports(2 + workers)
+        self._master = self._server(
+            "master", [_MASTER, "--host", HOST, "--port", self._port, "--webui-port", self._page]
+        )
+        self.workers = [self._worker(number, page) for number, page in enumerate(pages)]
+
+    @property
+    def url(self) -> str:
+        """Address for drivers: ``spark://host:port``."""
+        return f"spark://{HOST}:{self._port}"
+
+    @property
+    def hides(self) -> bool:
+        """Whether the workers do not see the hidden folders."""
+        return bool(self._hidden)
+
+    def start(self) -> Self:
+        """Start all processes, and wait until the master knows every worker."""
+        self._master.start()
+        self._master.wait_ready(f"http://{HOST}:{self._page}/json/", timeout=_READY_WITHIN)
+        for worker in self.workers:
+            worker.start()
+        end = time.monotonic() + _READY_WITHIN
+        while self._alive() < len(self.workers):
+            for worker in self.workers:
+                worker.check()
+            if time.monotonic() > end:
+                raise ServerFailedError(f"the master has {self._alive()} workers\n{self.workers[-1].log_tail()}")
+            time.sleep(0.2)
+        return self
+
+    def stop(self) -> None:
+        """Stop workers, with their executors, and the master. Idempotent."""
+        for server in (*self.workers, self._master):
+            server.stop()
+
+    def executors(self, worker: int) -> list[int]:
+        """Process ids of the executors of a worker. An executor's folder is ``work/APPLICATION/NUMBER`` below its."""
+        return [pid for pid in _children(self.workers[worker].pid) if _EXECUTOR in _command(pid)]
+
+    def folder(self, worker: int) -> Path:
+        """Where a worker and its executors keep their files."""
+        return self.root / f"worker-{worker}"
+
+    def _worker(self, number: int, page: int) -> Server:
+        folder = self.folder(number)
+        options = ["--host", HOST, "--webui-port", page, "--cores", self._cores, "--memory", self._memory]
+        command = [_WORKER, *options, "--work-dir", folder / "work", self.url]
+        return self._server(folder.name, command, {"SPARK_LOCAL_DIRS": str(folder / "local")}, self._hidden)
+
+    def _server(
+        self, name: str, command: Sequence[object], env: Mapping[str, str] | None = None, hidden: Sequence[Path] = ()
+    ) -> Server:
+        folder = self.root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _SMALL, "SPARK_NO_DAEMONIZE": "1"}
+        return Server(
+            [*_hiding(hidden), _program("spark-class"), *map(str, command)],
+            log=folder / f"{name}.log",
+            name=f"Spark's {name}",
+            env=_environment() | own | dict(env or {}),
+        )
+
+    def _alive(self) -> int:
+        """Number of workers that the master has."""
+        with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=10) as answer:
+            return int(json.load(answer)["aliveworkers"])
+
+
+class ConnectServer(Startable):
+    """A Connect server; `folder` has its log and its files. It can be killed and started again under the same `url`.
+
+    lasting: optimise for speed instead of a quick start. cores: tasks at once.
+    """
+
+    def __init__(self, folder: Path, memory: str = "600m", *, lasting: bool = False, cores: int = 2) -> None:
+        self._folder, self._cores, self._memory = folder.resolve(), cores, memory
+        (self._port,) = free_ports(1)
+        self._java = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError" + ("" if lasting else " -XX:TieredStopAtLevel=1")
+        self._server = Server(
+            self._command(), log=self._folder / "server.log", name="Spark's Connect server", env=_environment()
+        )
+
+    @property
+    def url(self) -> str:
+        """Address for clients: ``sc://host:port``."""
+        return f"sc://{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        return self._server.pid
+
+    def start(self) -> Self:
+        """Start it, and wait until it listens."""
+        self._server.start()
+        end = time.monotonic() + _READY_WITHIN
+        while not _listens(self._port):
+            self._server.check()
+            if time.monotonic() > end:
+                raise ServerFailedError(f"Spark's Connect server does not listen\n{self._server.log_tail()}")
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        """Stop it; idempotent."""
+        if self._server.running:
+            self.kill()
+
+    def kill(self) -> None:
+        """``kill -9``. Its Python workers end when their standard input does."""
+        self._server.kill()
+
+    def _command(self) -> list[str | Path]:
+        options = {
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": self._port,
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+            "spark.driver.memory": self._memory,
+            "spark.driver.extraJavaOptions": self._java,
+            "spark.local.dir": self._folder,
+            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.python.unix.domain.socket.dir": self._folder,
+            "spark.sql.artifact.isolation.enabled": "true",
+            "spark.ui.enabled": "false",
+        }
+        settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
+        master = ["--master", f"local[{self._cores}]", "--class", MAIN_CLASS]
+        return [_program("spark-submit"), *master, *settings, "spark-internal"]
+
+
+def can_hide() -> bool:
+    """Whether this machine lets us start a process that sees some folders empty."""
+    if sys.platform != "linux" or shutil.which("unshare") is None:
+        return False
+    command = _hiding([Path("/mnt")])
+    return subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+
+
+def _hiding(folders: Sequence[Path]) -> list[str]:
+    """Words before a command that let it see `folders` empty."""
+    if not folders:
+        return []
+    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    mounts = "".join(f"mount -t tmpfs tmpfs {shlex.quote(str(folder))} && " for folder in folders)
+    return [str(shutil.which("unshare")), *unshare[1:], "sh", "-c", f'{mounts}exec "$@"', "sh"]
+
+
+def _program(name: str) -> Path:
+    """A script of the installed PySpark, found without loading it."""
+    spec = find_spec("pyspark")
+    assert spec is not None, "install the extra spark"
+    assert spec.origin is not None, "install PySpark as a folder"
+    return Path(spec.origin).parent / "bin" / name
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(stat.parent.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
