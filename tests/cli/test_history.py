@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_a_table_shows_each_policys_span_size_and_gaps(kept: Path, capsys: Captu
     assert even[-1] == "0"
     assert holey[-1] == "2"
     assert "prod/holey: gap of 5m, 2025-06-15 15:07:00 to 2025-06-15 15:12:00" in shown
+    assert re.search(r"^prod/even: a day is [\d.]+ MiB: brokers [\d.]+ MiB, .*demand [\d.]+ MiB", shown, re.MULTILINE)
 
 
 def test_yaml_holds_what_json_holds(kept: Path, capsys: Captured) -> None:
@@ -49,8 +51,12 @@ def test_json_holds_times_lengths_and_sizes(kept: Path, capsys: Captured) -> Non
     (data,) = json.loads(capsys.readouterr().out)
     assert data["policy"] == "prod/holey"
     assert (data["from"], data["to"]) == ("2025-06-15T15:00:00.000Z", "2025-06-15T15:12:00.000Z")
-    assert (data["age"], data["cycles"], data["interval"], data["files"]) == (180.0, 7, 60.0, 28)
+    assert (data["age"], data["cycles"], data["interval"], data["files"]) == (180.0, 7, 60.0, 4 * 7 + 2)
     assert data["bytesPerDay"] == pytest.approx(data["bytes"] / 7 * 1440, abs=0.001)
+    assert sum(table["bytes"] for table in data["tables"].values()) == data["bytes"]
+    assert sum(table["bytesPerDay"] for table in data["tables"].values()) == pytest.approx(
+        data["bytesPerDay"], abs=0.01
+    )
     assert [gap["seconds"] for gap in data["gaps"]] == [180.0, 300.0]
     assert data["damaged"] == []
 
@@ -58,8 +64,29 @@ def test_json_holds_times_lengths_and_sizes(kept: Path, capsys: Captured) -> Non
 def test_check_finds_gaps_and_damaged_files_and_nothing_else(kept: Path) -> None:
     assert main(["history", "--dir", str(kept), "even", "--check"]) == 0
     assert main(["history", "--dir", str(kept), "--check"]) == 1
-    next((kept / "prod/even/bundles").iterdir()).write_bytes(b"damaged")
+    next((kept / "history/demand/policy=prod.even").rglob("*.parquet")).write_bytes(b"damaged")
     assert main(["history", "--dir", str(kept), "even", "--check"]) == 1
+
+
+def test_hours_that_are_over_are_merged_when_asked(kept: Path, capsys: Captured) -> None:
+    keep(kept, "prod/even", [130])
+    words = ["history", "--dir", str(kept), "even", "-o", "json"]
+    assert main(words) == 0
+    (before,) = json.loads(capsys.readouterr().out)
+    assert main([*words, "--compact"]) == 0
+    shown = capsys.readouterr()
+    (after,) = json.loads(shown.out)
+    assert after["files"] == before["files"], "15 minutes after the hour began nothing is over"
+    assert shown.err == "prod/even: 0 hours of a table merged into one file\n"
+
+
+def test_compacting_changes_no_cycle(kept: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: AT + 3600)
+    assert main(["history", "--dir", str(kept), "even", "--compact", "-o", "json"]) == 0
+    shown = capsys.readouterr()
+    (data,) = json.loads(shown.out)
+    assert (data["cycles"], data["files"]) == (10, 6)
+    assert shown.err == "prod/even: 6 hours of a table merged into one file\n"
 
 
 def test_a_window_goes_out_and_in_again(kept: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -91,6 +118,8 @@ def test_hashed_names_are_the_same_in_every_export_from_a_folder(kept: Path, tmp
         (["export", "--from", "1m", "--to", "5m", "x.tar"], "is later than --to 2025-06-15T15:07:00.000Z"),
         (["export", "--key", "k", "x.tar"], "--key needs --hash-names"),
         (["export", "nowhere/at/all.tar"], "No such file or directory"),
+        (["--dir", "ftp://somewhere"], "ftp:// can't be opened"),
+        (["export", "--dir", "mock://x", "--hash-names", "x.tar"], "no history below mock://x"),
         (["import", "nothing.tar"], "nothing.tar: No such file or directory"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`trimtab observe`: the picture from history, from a Prometheus alone, and from a cluster."""
+"""`trimtab observe`: the snapshot from history, from a Prometheus alone, and from a cluster."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_plot_is_an_svg_of_the_window(kept: Path, tmp_path: Path, capsys: Capt
 def test_a_cycle_that_cant_be_read_is_left_out_of_the_plot_and_named(
     kept: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    damaged = sorted((kept / "prod/one/picture").glob("*.parquet"))
+    damaged = sorted((kept / "history/brokers/policy=prod.one").rglob("*.parquet"))
     damaged[1].write_bytes(b"damaged")
     plot = str(tmp_path / "load.svg")
     assert main(["observe", "--history", str(kept), "--plot", plot]) == 0

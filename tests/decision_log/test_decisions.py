@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,9 @@ from trimtab_operator.decision_log.store import DECISIONS, KEPT, decision_store
 from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_pipeline.api import LoadSource
+from trimtab_pipeline.history.dataset import POLICIES, HistoryDataset
 from trimtab_pipeline.history.decisions import DecisionHistories, decisions
+from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
@@ -279,6 +282,7 @@ class KeepingSources(StaticSources):
         super().__init__(source)
         self.histories = DecisionHistories(root)
         self.keep_decisions = self.histories.keep_decisions
+        self.write_facts, self.keep_policy = self.histories.write_facts, self.histories.keep_policy
 
 
 @pytest.mark.apiserver
@@ -291,12 +295,16 @@ def test_the_history_has_every_decision_and_what_came_of_each(run_policy: RunPol
         for _ in range(4):
             await env.cycle()
 
-        folder = tmp_path / env.namespace / "main"
-        found = [DecisionRecord.from_json(entry.record) for entry in decisions(folder)]
+        kept = HistoryDataset(tmp_path).of(f"{env.namespace}/main")
+        found = [DecisionRecord.from_json(entry.record) for entry in decisions(kept)]
         assert len(found) == 5, "those that say what the one before said, too"
         assert len(stored(env)) < 5
         assert found[0].measured_at is not None
         assert {move.outcome for move in found[0].moves} == {Reason.LANDED}
+        policies = [row for file in kept.files(POLICIES) for row in read_all(file, POLICIES).to_pylist()]
+        assert [row["kind"] for row in policies[:2]] == ["spec", "memory"]
+        assert json.loads(policies[0]["value"])["mode"] == "Auto"
+        assert "shedder" in json.loads(policies[1]["value"])
 
     run_policy(HOT, scenario)
 

@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline_clusters import topology
-from trimtab_pipeline.api import Retention
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
+from kept_histories import AT, HOUR, LOAD, NoHousekeeping, dataset, held, inside, measured, resources
+from trimtab_pipeline.api import KEEP_A_DAY, Retention
+from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, FINDINGS, SKETCHES, TOPICS
 from trimtab_pipeline.history.files import read_state
-from trimtab_pipeline.history.housekeeping import Housekeeping
-from trimtab_pipeline.history.snapshot_tables import broker_table, load_of, quality_table
-from trimtab_pipeline.history.writer import TABLES, HistoryTidier, HistoryWriter
-from trimtab_pipeline.transform.snapshot import Measurement
-from trimtab_strategies.model import Brokers, ClusterLoad, DataQuality
+from trimtab_pipeline.history.housekeeping import Stopping
+from trimtab_pipeline.history.snapshot_tables import Bounds
+from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
+from trimtab_strategies.model import ClusterLoad
 
-HOUR = 3600.0
-AT = 486_111 * HOUR
-WORLD = topology({"a": "pod-a"}, {})
-MEASURED = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
-
-
-def load(at: float) -> ClusterLoad:
-    numbers, flags = np.ones((1, 5)), np.ones(1, bool)
-    brokers = Brokers(("a",), numbers, numbers, np.ones((1, 4)), np.zeros(1), flags, flags, flags)
-    tables = broker_table(brokers, WORLD.pods), quality_table(DataQuality({"NaN": 2}))
-    return load_of(at, BUNDLE_STATE.empty_table(), *tables)
-
-
-@pytest.fixture
-def background() -> Iterator[HistoryTidier]:
-    made = HistoryTidier()
-    yield made
-    made.close()
+POLICY = "prod/one"
+WORLD = resources(LOAD)
+CYCLE = "20250615T150000.000000Z.parquet"
+HOURS = "policy=prod.one/date=2025-06-15/hour=15"
 
 
 class AtOnce(HistoryTidier):
     """Tidies before it returns."""
 
-    def tidy(self, housekeeping: Housekeeping, at: float) -> Future[None]:
+    def tidy(self, housekeeping: Callable[[float, Stopping], None], at: float) -> Future[None]:
         tidied = super().tidy(housekeeping, at)
         if not tidied.cancelled():
             tidied.exception()
@@ -61,103 +49,247 @@ def at_once() -> Iterator[HistoryTidier]:
     made.close()
 
 
-def test_a_cycle_is_a_file_of_each_table(tmp_path: Path, background: HistoryTidier) -> None:
-    HistoryWriter(tmp_path, Retention(), background).keep(MEASURED, load(AT), WORLD)
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*"))
-    assert found == [f"{table}/20250615T150000.000000Z.parquet" for table in sorted(TABLES)]
-    quality = pq.read_table(tmp_path / "quality")
-    assert quality.drop_columns("at").to_pylist() == [{"kind": "dropped", "what": "NaN", "count": 2}]
+def writer(root: Path, tidier: HistoryTidier, retention: Retention = KEEP_A_DAY) -> HistoryWriter:
+    return HistoryWriter(root, POLICY, retention, tidier)
+
+
+def keep(keeping: HistoryWriter, minute: float, load: ClusterLoad = LOAD) -> str:
+    at = AT + 60 * minute
+    return keeping.keep(*measured(load, at), replace(load, now=at), WORLD, inside=inside(load))
+
+
+def seen(keeping: HistoryWriter, minute: float) -> list[float]:
+    """Minutes of the state that the cycle at `minute` continues from."""
+    state = keeping.state(AT + 60 * minute, HOUR)
+    return sorted({(at - AT) / 60 for at in read_state(state.bundles, ["seen"])["seen"].to_pylist()})
+
+
+def test_a_cycle_is_a_file_of_each_table_that_has_rows(tmp_path: Path) -> None:
+    assert keep(writer(tmp_path, NoHousekeeping()), 0) == ""
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet"))
+    tables = ("brokers", "demand", "facts", "quality", "sketches", "topics")
+    assert found == [
+        *(f"history/{table}/{HOURS}/{CYCLE}" for table in tables),
+        *(f"state/prod/one/{table}/{CYCLE}" for table in ("brokers", "bundles")),
+    ]
+
+
+def test_demand_is_what_each_bundle_asked_for(tmp_path: Path) -> None:
+    keep(writer(tmp_path, NoHousekeeping()), 0)
+    rows = held(tmp_path, POLICY, DEMAND)
+    assert rows["bundle"].to_pylist() == sorted(LOAD.bundles.names)
+    row = [LOAD.bundles.names.index(name) for name in rows["bundle"].to_pylist()]
+    assert rows["pod"].to_pylist() == [f"{LOAD.brokers.names[LOAD.bundles.owner[k]]}-pod" for k in row]
+    rates = np.stack([rows[name].to_numpy() for name in TRAFFIC], axis=1)
+    np.testing.assert_allclose(rates, LOAD.bundles.short[row], rtol=5e-4)
+    assert rows["topics"].to_pylist() == LOAD.bundles.topics[row].tolist()
+
+
+def test_bundles_that_were_not_measured_have_no_demand_and_unknown_rates_stay_unknown(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    brokers, _ = measured(LOAD, AT)
+    rows = [{"bundle": "t/n/1", "seen": AT - 60}, {"bundle": "t/n/2", "seen": AT, "rate_in": 1e-9}]
+    keeping.keep(brokers, pa.Table.from_pylist(rows, BUNDLE_STATE), replace(LOAD, now=AT), WORLD)
+    (found,) = held(tmp_path, POLICY, DEMAND).to_pylist()
+    assert found["bundle"] == "t/n/2"
+    assert found["rate_in"] == pytest.approx(1e-9, rel=5e-4)
+    assert [found[name] for name in ("rate_out", "topics", "pod")] == [None] * 3
+
+
+def test_brokers_say_when_they_were_measured_and_why_they_are_not_trusted(tmp_path: Path) -> None:
+    keeping, at = writer(tmp_path, NoHousekeeping()), AT
+    keeping.keep(*measured(LOAD, at), replace(LOAD, now=at), WORLD, bounds=Bounds(90.0, 60.0, float("nan")))
+    one, other = held(tmp_path, POLICY, BROKERS).to_pylist()
+    assert (one["kind"], one["broker"], one["pod"], one["trusted"], one["reason"]) == (
+        "cycle",
+        "a",
+        "a-pod",
+        True,
+        None,
+    )
+    assert (other["reason"], other["doubt"]) == ("PartialData", "its part of the source did not answer")
+    assert (one["traffic_time"], one["max_age"], one["short_tau"], one["long_tau"]) == (AT, 90.0, 60.0, None)
+
+
+def test_refreshes_are_written_with_the_next_cycle(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    keep(keeping, 0)
+    for second in range(10, 60, 10):
+        keeping.keep_refresh(replace(LOAD, now=AT + second), WORLD)
+    assert len(held(tmp_path, POLICY, BROKERS)) == 2
+    keep(keeping, 1)
+    rows = held(tmp_path, POLICY, BROKERS)
+    assert rows["kind"].to_pylist() == ["cycle"] * 2 + ["refresh"] * 10 + ["cycle"] * 2
+    assert len(dataset(tmp_path, POLICY).files(BROKERS)) == 2
+
+
+def test_refreshes_do_not_wait_for_a_cycle_for_ever(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    for second in range(0, 300, 10):
+        keeping.keep_refresh(replace(LOAD, now=AT + second), WORLD)
+    assert len(held(tmp_path, POLICY, BROKERS)) == 2 * 26
+    assert len(dataset(tmp_path, POLICY).files(BROKERS)) == 2
+
+
+def facts(root: Path) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = held(root, POLICY, FACTS).to_pylist()
+    return rows
+
+
+def test_facts_are_written_when_they_change_and_all_of_them_in_each_hour(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    for minute in (0, 1, 59, 60, 61):
+        keep(keeping, minute)
+    every = len(LOAD.brokers) + len(LOAD.bundles)
+    assert [row["at"].minute for row in facts(tmp_path)] == [0] * 2 * every
+    first = LOAD.bundles.names[0]
+    value = next(row["value"] for row in facts(tmp_path) if row["name"] == first)
+    assert json.loads(value) == {"owner": "a"}
+
+
+def test_a_change_of_a_bundle_is_one_fact_and_so_is_its_end(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    keep(keeping, 0)
+    before = len(facts(tmp_path))
+    pinned, moved = np.array([True, False, False, False]), np.array([-1, -1, 0, -1])
+    world = replace(WORLD, pinned=pinned, in_flight=moved >= 0, moving_from=moved, moving_share=(moved >= 0) * 0.5)
+    keeping.keep(*measured(LOAD, AT + 60), replace(LOAD, now=AT + 60), world)
+    gone = replace(
+        world,
+        bundles=world.bundles[1:],
+        **{
+            name: getattr(world, name)[1:]
+            for name in ("namespace", "owner", "last_unload", "pinned", "in_flight", "moving_from", "moving_share")
+        },
+    )
+    keeping.keep(*measured(LOAD, AT + 120), replace(LOAD, now=AT + 120), gone)
+    found = [(row["kind"], row["name"], json.loads(row["value"] or "null")) for row in facts(tmp_path)[before:]]
+    names = WORLD.bundles
+    owner = [LOAD.brokers.names[row] for row in LOAD.bundles.owner]
+    assert found == [
+        ("bundle", names[0], {"owner": owner[0], "pinned": True}),
+        ("bundle", names[2], {"owner": owner[2], "inFlight": True, "movingFrom": "a", "movingShare": 0.5}),
+        ("bundle", names[0], None),
+    ]
+
+
+def test_topics_of_hot_bundles_are_kept_each_cycle_and_sketched_each_hour(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    for minute in (0, 1, 60):
+        keep(keeping, minute)
+    assert held(tmp_path, POLICY, TOPICS)["place"].to_pylist() == [1, 2] * 3
+    assert held(tmp_path, POLICY, SKETCHES)["place"].to_pylist() == [1, 2] * 2
 
 
 def test_a_cycle_in_which_no_broker_is_trusted_removes_nothing(tmp_path: Path, at_once: HistoryTidier) -> None:
-    keeping = HistoryWriter(tmp_path, Retention(seconds=HOUR, merge_after=0), at_once)
-    keeping.keep(MEASURED, load(AT), WORLD)
+    keeping = writer(tmp_path, at_once, Retention(seconds=HOUR, merge_after=0))
+    keep(keeping, 0)
     before = set(tmp_path.rglob("*.parquet"))
-    jumped = load(AT + 1000 * HOUR)
-    nobody = replace(jumped, brokers=replace(jumped.brokers, trusted=np.zeros(1, bool)))
-    keeping.keep(MEASURED, nobody, WORLD)
+    nobody = replace(LOAD, brokers=replace(LOAD.brokers, trusted=np.zeros(2, bool)))
+    keep(keeping, 60_000, nobody)
     assert before <= set(tmp_path.rglob("*.parquet"))
-    keeping.keep(MEASURED, jumped, WORLD)
-    assert not before & set(tmp_path.rglob("*.parquet"))
+    keep(keeping, 60_000)
+    assert not {path for path in before if "history" in path.parts} & set(tmp_path.rglob("*.parquet"))
 
 
 def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: HistoryTidier) -> None:
-    keeping = HistoryWriter(tmp_path, Retention(), at_once)
+    keeping = writer(tmp_path, at_once)
     for minute in range(0, 150, 10):
-        keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
-    for table in TABLES:
-        assert len(list((tmp_path / table).iterdir())) == 10
-        assert (tmp_path / table / "20250615T15Z.parquet").exists()
+        keep(keeping, minute)
+    for table, after in ((DEMAND, 9), (BROKERS, 9), (FINDINGS, 9), (FACTS, 2)):
+        names = [file.place.name for file in dataset(tmp_path, POLICY).files(table)]
+        assert names[0] == "20250615T15Z.parquet"
+        assert len(names) == 1 + after
 
 
-def test_a_table_that_cant_be_written_keeps_the_next_state_in_memory(
+def test_a_full_disk_keeps_the_next_state_in_memory_and_is_told_once(
     tmp_path: Path, at_once: HistoryTidier, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    keeping = HistoryWriter(tmp_path, Retention(), at_once)
-    assert keeping.keep(MEASURED, load(AT), WORLD) == ""
+    keeping = writer(tmp_path, at_once)
+    assert keep(keeping, 0) == ""
     for minute in (1, 2):
-        (tmp_path / "brokers" / f"_20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
-        seen = replace(MEASURED, bundles=bundles(AT + 60 * minute))
-        assert "No space left on device" in keeping.keep(seen, load(AT + 60 * minute), WORLD)
-    assert read_state(keeping.bundles.state(AT + 180, HOUR))["seen"].to_pylist() == [AT + 120]
-    assert keeping.bundles.state(AT + 120, HOUR) == tmp_path / "bundles" / "20250615T150000.000000Z.parquet"
-    assert not isinstance(keeping.brokers.state(AT + 180, HOUR), Path)
+        (tmp_path / f"state/prod/one/brokers/_20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
+        assert "No space left on device" in keep(keeping, minute)
+    assert seen(keeping, 3) == [2]
+    assert isinstance(keeping.state(AT + 180, HOUR).bundles, pa.Table)
     assert caplog.text.count("can't be written, averages continue in memory") == 1
-    assert keeping.keep(MEASURED, load(AT + 180), WORLD) == ""
-    assert keeping.bundles.state(AT + 240, HOUR) == tmp_path / "bundles" / "20250615T150300.000000Z.parquet"
+    assert keep(keeping, 3) == ""
+    assert isinstance(keeping.state(AT + 240, HOUR).bundles, str)
     assert caplog.text.count(f"the history below {tmp_path} is written again") == 1
 
 
-def bundles(at: float) -> pa.Table:
-    return pa.Table.from_pylist([{"bundle": "t/n/1", "seen": at}], BUNDLE_STATE)
+@pytest.mark.parametrize("table", ["brokers", "facts", "topics", "quality", "demand"])
+def test_a_full_disk_costs_history_and_never_averages(tmp_path: Path, table: str) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    folder = tmp_path / "history" / table / HOURS
+    folder.mkdir(parents=True)
+    keeping.state(AT, HOUR)
+    keep(keeping, 0)
+    for minute in (1, 2):
+        (folder / f"_20250615T150{minute}00.000000Z.parquet.tmp").symlink_to("/dev/full")
+    changed = replace(WORLD, pinned=np.ones(4, bool))
+    for minute in (1, 2):
+        at = AT + 60 * minute
+        told = keeping.keep(*measured(LOAD, at), replace(LOAD, now=at), changed, inside=inside(LOAD))
+        assert "No space left on device" in told
+        assert seen(keeping, minute + 1) == [minute]
+    keeping.keep(*measured(LOAD, AT + 180), replace(LOAD, now=AT + 180), changed)
+    pinned = [row["name"] for row in facts(tmp_path) if '"pinned":true' in (row["value"] or "")]
+    assert set(pinned) == set(WORLD.bundles), "what could not be written is written later"
 
 
 def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path, at_once: HistoryTidier) -> None:
-    keeping = HistoryWriter(tmp_path, Retention(seconds=HOUR), at_once)
+    keeping = writer(tmp_path, at_once, Retention(seconds=HOUR))
     for minute in (0, 1):
-        keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
-    later = AT + 5 * HOUR
-    (tmp_path / "quality" / "_20250615T200000.000000Z.parquet.tmp").symlink_to("/dev/full")
-    (tmp_path / "bundles" / "_20250615T15Z.parquet.tmp").mkdir()  # nor can the hour be merged
-    assert "No space left on device" in keeping.keep(MEASURED, load(later), WORLD)
-    assert [path.name for path in tmp_path.glob("bundles/*.parquet")] == ["20250615T150100.000000Z.parquet"]
+        keep(keeping, minute)
+    (tmp_path / "state/prod/one/bundles/_20250615T200000.000000Z.parquet.tmp").symlink_to("/dev/full")
+    assert "No space left on device" in keep(keeping, 300)
+    assert not list(tmp_path.glob("history/*/*/*/*/*.parquet"))
 
 
 def test_a_folder_that_was_removed_is_created_again(tmp_path: Path, at_once: HistoryTidier) -> None:
-    keeping = HistoryWriter(tmp_path / "ns" / "p", Retention(), at_once)
-    keeping.bundles.state(AT, HOUR)
-    keeping.keep(MEASURED, load(AT), WORLD)
-    shutil.rmtree(tmp_path / "ns")
-    assert len(read_state(keeping.bundles.state(AT + 60, HOUR))) == 0
-    shutil.rmtree(tmp_path / "ns")
-    assert keeping.keep(MEASURED, load(AT + 60), WORLD) == ""
-    assert len(list(tmp_path.glob("ns/p/*/20250615T150100.000000Z.parquet"))) == len(TABLES)
+    keeping = writer(tmp_path / "all", at_once)
+    keep(keeping, 0)
+    shutil.rmtree(tmp_path / "all")
+    assert seen(keeping, 1) == []
+    assert keep(keeping, 1) == ""
+    assert seen(keeping, 2) == [1]
 
 
 def test_a_folder_that_cant_be_made_costs_files_and_no_averages(tmp_path: Path, at_once: HistoryTidier) -> None:
-    (tmp_path / "ns").write_text("a file where the folder belongs")
-    keeping = HistoryWriter(tmp_path / "ns" / "p", Retention(), at_once)
-    assert len(read_state(keeping.bundles.state(AT, HOUR))) == 0
-    assert "Not a directory" in keeping.keep(replace(MEASURED, bundles=bundles(AT)), load(AT), WORLD)
-    assert read_state(keeping.bundles.state(AT + 60, HOUR))["bundle"].to_pylist() == ["t/n/1"]
+    (tmp_path / "all").write_text("a file where the folder belongs")
+    keeping = writer(tmp_path / "all", at_once)
+    assert seen(keeping, 0) == []
+    assert "Not a directory" in keep(keeping, 0)
+    assert seen(keeping, 1) == [0]
 
 
 def test_a_history_that_cant_be_tidied_is_reported_once_and_every_cycle_kept(
     tmp_path: Path, at_once: HistoryTidier, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeping = HistoryWriter(tmp_path, Retention(merge_after=0), at_once)
-    keeping.keep(MEASURED, load(AT), WORLD)
-    (tmp_path / "bundles" / "_20250615T15Z.parquet.tmp").mkdir()
+    keeping = writer(tmp_path, at_once, Retention(merge_after=0))
+    keep(keeping, 0)
+    (tmp_path / "history/demand" / HOURS / "20250615T15Z.parquet").mkdir()
     for minute in (70, 71):
-        keeping.keep(MEASURED, load(AT + 60 * minute), WORLD)
+        keep(keeping, minute)
     assert caplog.text.count("can't be tidied up and grows") == 1
-    assert len(keeping.bundles.cycles()) == 3
+    assert len(dataset(tmp_path, POLICY).files(DEMAND)) == 3
 
 
 def test_closing_twice_is_fine_and_nothing_is_tidied_afterwards(tmp_path: Path) -> None:
     background = HistoryTidier()
     background.close()
     background.close()
-    HistoryWriter(tmp_path, Retention(), background).keep(MEASURED, load(AT), WORLD)
-    assert len(list(tmp_path.glob("*/*.parquet"))) == 4
+    assert keep(writer(tmp_path, background), 0) == ""
+
+
+def test_pandas_and_arrow_open_a_table_by_its_folder(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    for minute in range(0, 90, 30):
+        keep(keeping, minute)
+    (tmp_path / "history/demand" / HOURS / "_half.parquet.tmp").write_bytes(b"half")
+    frame = pd.read_parquet(tmp_path / "history/demand", columns=["at", "bundle", "rate_in", "policy", "hour"])
+    assert frame["policy"].unique().tolist() == ["prod.one"]
+    assert frame.groupby("hour", observed=True).size().to_dict() == {15: 8, 16: 4}
+    assert pq.read_table(tmp_path / "history/demand", filters=[("hour", "=", 16)]).num_rows == 4

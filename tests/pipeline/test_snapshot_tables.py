@@ -1,13 +1,15 @@
-"""A picture that was kept is the picture that was believed."""
+"""A snapshot that was kept is the snapshot that was trusted; what is rounded is close, and topics add up."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, strategies as st
 
-from trimtab_pipeline.columns import BUNDLE_STATE
-from trimtab_pipeline.history.snapshot_tables import broker_table, load_of, quality_table
+from trimtab_pipeline.columns import BUNDLE_STATE, INSIDE, TRAFFIC
+from trimtab_pipeline.history.sketch import sketched
+from trimtab_pipeline.history.snapshot_tables import broker_table, load_of, quality_table, rounded
 from trimtab_strategies.model import Brokers, DataQuality
 
 AT = 1_750_000_000.0
@@ -53,3 +55,39 @@ def test_a_cluster_of_nothing_is_a_snapshot_too() -> None:
     nothing = load_of(AT, BUNDLE_STATE.empty_table(), broker_table(BROKERS, ("", "")), quality_table(DataQuality()))
     assert len(nothing.bundles) == 0
     assert nothing.bundles.long.shape == (0, 4)
+
+
+@given(st.lists(st.floats(0, 2.0**40, width=32) | st.none(), max_size=20))
+def test_rates_are_rounded_to_a_twentieth_of_a_percent(values: list[float | None]) -> None:
+    found = rounded(pa.chunked_array([values], pa.float64())).to_pylist()
+    for value, close in zip(values, found, strict=True):
+        assert close == value if not value else close == pytest.approx(value, rel=5e-4, abs=1e-37)
+
+
+def topics(bundle: str, places: list[int], load: list[float]) -> list[dict[str, object]]:
+    rates = [dict.fromkeys(TRAFFIC, value) for value in load]
+    return [
+        {"topic": f"t{place}", "bundle": bundle, "pod": "a", "place": float(place), **rate}
+        for place, rate in zip(places, rates, strict=True)
+    ]
+
+
+def test_a_sketch_holds_the_heaviest_topics_and_the_rest_by_sixteenths() -> None:
+    lower, width = 0x40000000, 0x40000000 // 16
+    places = [lower + k * width // 4 for k in range(40)]
+    heavy = topics("t/n/0x40000000_0x80000000", places, [float(40 - k) for k in range(40)])
+    light = topics("t/n/0x80000000_0xffffffff", [0x80000001], [5.0])
+    other = topics("no range", [1], [1.0])
+    rows = sketched(pa.Table.from_pylist([*light, *heavy, *other], pa.schema(list(INSIDE)))).to_pylist()
+    single = [row for row in rows if row["width"] == 1]
+    assert [row["place"] for row in single] == [*places[:16], 0x80000001]
+    assert [row["rate_in"] for row in single] == [*(float(40 - k) for k in range(16)), 5.0]
+    rest = [row for row in rows if row["width"] != 1]
+    assert [(row["place"], row["width"], row["topics"]) for row in rest] == [
+        (lower + part * width, width, 4) for part in range(4, 10)
+    ]
+    assert rest[0]["rate_out"] == 24 + 23 + 22 + 21
+
+
+def test_a_sketch_of_no_topics_is_empty() -> None:
+    assert len(sketched(pa.schema(list(INSIDE)).empty_table())) == 0

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -74,8 +75,8 @@ def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
     assert seen.brokers.trusted.tolist() == [True, False]
     assert seen.quality.doubts["broker-b"].text == "not measured any more; newest sample 10 s old"
     assert not [query for query in fake.queries if "bundle" in query["query"]]
-    folder = sources.history_dir / "tests" / "test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing"
-    assert len(list(folder.glob("brokers/*.parquet"))) == 1
+    folder = "tests/test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing"
+    assert len(list(Path(sources.history_dir, "state", folder).glob("brokers/*.parquet"))) == 1
 
 
 def test_brokers_alone_of_a_server_that_is_down_fail_with_its_name(observing: Observing) -> None:
@@ -144,8 +145,8 @@ def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
     look(source)
     look(source, AT + 60)
     newest = max(
-        (sources.history_dir / "tests" / "test_a_damaged_state_is_set_aside_and_the_cycle_goes_on").rglob(
-            "b*/*.parquet"
+        Path(sources.history_dir, "state/tests/test_a_damaged_state_is_set_aside_and_the_cycle_goes_on").rglob(
+            "bundles/*.parquet"
         )
     )
     newest.write_bytes(newest.read_bytes()[:-30])
@@ -358,8 +359,9 @@ def test_a_full_disk_costs_the_history_not_the_cycle_and_is_reported_once(
 def test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can(
     fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
 ) -> None:
-    way = sources.history_dir / "tests" / "test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can"
-    way.parent.mkdir(exist_ok=True)
+    name = "test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can"
+    way = Path(sources.history_dir, "state", "tests", name)
+    way.parent.mkdir(exist_ok=True, parents=True)
     way.write_text("in the way")
     source = observing(fake.url)
     told = source.observe(WORLD, AT).result(timeout=120)
@@ -375,10 +377,10 @@ def test_a_history_that_was_removed_is_written_again(
 ) -> None:
     source = observing(fake.url)
     look(source)
-    shutil.rmtree(sources.history_dir / "tests")
+    shutil.rmtree(sources.history_dir)
     assert look(source, AT + 60).brokers.trusted.all()
     assert source.observe(WORLD, AT + 120).result(timeout=120).unwritten == ""
-    assert len(list(sources.history_dir.glob("tests/*/bundles/*.parquet"))) == 2
+    assert len(list(Path(sources.history_dir).glob("state/tests/*/bundles/*.parquet"))) == 2
 
 
 def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
@@ -387,7 +389,7 @@ def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
     source = observing(fake.url)
     look(source)
     look(source, AT + 60)
-    folder = sources.history_dir / "tests" / "test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all"
+    folder = Path(sources.history_dir, "state/tests/test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all")
     newest = max(folder.glob("bundles/*.parquet"))
     newest.write_bytes(newest.read_bytes()[:-30])
     with pytest.raises(SourceUnavailableError):
@@ -424,7 +426,7 @@ def test_one_broker_without_bundles_is_observed(fake: FakePrometheus, observing:
 
 def test_warming_up_leaves_nothing_behind(sources: SparkLoadSources) -> None:
     sources.warm_up().result(timeout=120)
-    assert not list(sources.history_dir.glob("dry-*"))
+    assert not list(Path(sources.history_dir).glob("*dry*"))
 
 
 def test_brokers_alone_are_seen_as_a_cycle_sees_them(fake: FakePrometheus, observing: Observing) -> None:

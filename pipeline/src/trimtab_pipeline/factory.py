@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention
+from trimtab_pipeline.history.location import Place
 
 
 def spark_sources(
-    history_dir: Path,
+    history_dir: Place,
     *,
     master: str = "local[*]",
     memory: str = "700m",
@@ -28,7 +27,7 @@ def spark_sources(
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
 
 
-def direct_sources(history_dir: Path, *, deadline: float = 60.0) -> LoadSources:
+def direct_sources(history_dir: Place, *, deadline: float = 60.0) -> LoadSources:
     """Sources without Java: threads of this process run the tasks, with the same figures as on Spark.
 
     For occasional measurements; see `spark_sources` for the arguments.

@@ -47,14 +47,11 @@ class FaultySource:
         self.policy = policy
         self.source = self.sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
 
-    @property
-    def history(self) -> Path:
-        """Folder of the policy's history."""
-        return self.sources.history_dir / self.policy
-
     def files(self) -> dict[str, int]:
-        """Every file of the history and its size."""
-        return {str(p.relative_to(self.history)): p.stat().st_size for p in sorted(self.history.rglob("*.parquet"))}
+        """Every file of the policy's history and state, and its size."""
+        root, key = Path(self.sources.history_dir), self.policy.replace("/", ".", 1)
+        found = [*root.glob(f"history/*/policy={key}/*/*/*.parquet"), *root.glob(f"state/{self.policy}/*/*.parquet")]
+        return {str(path.relative_to(root)): path.stat().st_size for path in sorted(found)}
 
     def look(self, at: float | None = None) -> ClusterLoad:
         """Measure now, or as of `at`. Raises `SourceUnavailableError`."""

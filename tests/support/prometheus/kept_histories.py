@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from trimtab_pipeline.api import Retention
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, LONG, SHORT
+from pipeline_clusters import topology
+from trimtab_pipeline.api import Retention, Topology
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, INSIDE, LONG, SHORT, TRAFFIC
+from trimtab_pipeline.history.dataset import HistoryDataset, HistoryTable, PolicyDataset
+from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.history.housekeeping import Housekeeping
-from trimtab_pipeline.history.snapshot_tables import broker_table, quality_table
-from trimtab_pipeline.history.store import History
-from trimtab_pipeline.history.writer import TABLES
+from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.snapshot_tables import Bounds
+from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.testing import cluster
 
 HOUR = 3600.0
 AT = 486_111 * HOUR
 """15:00 on 15 June 2025, UTC."""
+USUAL = Bounds()
+FOREVER = Retention(seconds=1e9, bytes=2**40)
 LOAD = replace(
     cluster(bundles={"a": [1, 2, 3], "b": [1]}, a=0.8, b=0.2),
     quality=DataQuality(
@@ -35,21 +39,58 @@ LOAD = replace(
 )
 
 
-def keep(root: Path, policy: str, minutes: Iterable[float], load: ClusterLoad = LOAD) -> None:
+class NoHousekeeping(HistoryTidier):
+    """Leaves the files as they are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.close()
+
+
+def keep(root: Place, policy: str, minutes: Iterable[float], load: ClusterLoad = LOAD, bounds: Bounds = USUAL) -> None:
     """A cycle of `load` at each of `minutes` after `AT`; broker x runs in pod ``x-pod``."""
+    writer = HistoryWriter(root, policy, FOREVER, NoHousekeeping())
     for minute in minutes:
-        for table, rows in tables(load, AT + 60 * minute).items():
-            History(root / policy / table, *TABLES[table]).write(rows, AT + 60 * minute)
+        at = AT + 60 * minute
+        tables, now = measured(load, at), replace(load, now=at)
+        assert writer.keep(*tables, now, resources(load), inside=inside(load), bounds=bounds) == ""
 
 
-def merge(root: Path, policy: str, minute: float) -> None:
+def merge(root: Place, policy: str, minute: float) -> None:
     """Tidy up as of `minute`, and keep everything."""
-    histories = [History(root / policy / table, *columns) for table, columns in TABLES.items()]
-    Housekeeping(histories, Retention(seconds=1e9, bytes=2**40)).tidy(AT + 60 * minute)
+    Housekeeping(dataset(root, policy), FOREVER).tidy(AT + 60 * minute)
 
 
-def tables(load: ClusterLoad, at: float) -> dict[str, pa.Table]:
-    """The tables of a cycle that measured and trusted `load`."""
+def dataset(root: Place, policy: str) -> PolicyDataset:
+    """The history of a policy below `root`."""
+    return HistoryDataset(root).of(policy)
+
+
+def held(root: Place, policy: str, table: HistoryTable) -> pa.Table:
+    """All rows of a table."""
+    files = dataset(root, policy).files(table)
+    return pa.concat_tables([table.schema.empty_table(), *(read_all(file, table) for file in files)])
+
+
+def resources(load: ClusterLoad) -> Topology:
+    """The topology that `load` was measured by."""
+    names = [*load.brokers.names, ""]
+    owners = {bundle: names[row] for bundle, row in zip(load.bundles.names, load.bundles.owner, strict=True)}
+    return topology({name: f"{name}-pod" for name in load.brokers.names}, owners)
+
+
+def inside(load: ClusterLoad) -> pa.Table:
+    """Two topics of the first bundle."""
+    bundle = load.bundles.names[0]
+    rows = [
+        {"topic": f"persistent://{bundle.rpartition('/')[0]}/{name}", "bundle": bundle, "pod": "a-pod", "place": place}
+        for name, place in (("one", 1.0), ("two", 2.0))
+    ]
+    return pa.Table.from_pylist([row | dict.fromkeys(TRAFFIC, 1.0) for row in rows], pa.schema(list(INSIDE)))
+
+
+def measured(load: ClusterLoad, at: float) -> tuple[pa.Table, pa.Table]:
+    """`BROKER_STATE` and `BUNDLE_STATE` of a cycle that measured `load` as steady."""
     pods = [f"{name}-pod" for name in load.brokers.names]
     bundles = load.bundles
     columns = {
@@ -58,14 +99,11 @@ def tables(load: ClusterLoad, at: float) -> dict[str, pa.Table]:
         "topics": bundles.topics,
         "sessions": bundles.sessions,
         "seen": np.full(len(bundles), at),
+        "time": np.full(len(bundles), at),
+        "count": np.full(len(bundles), 1.0),
     }
-    columns |= {name: bundles.short[:, k] for k, name in enumerate(SHORT)}
-    columns |= {name: bundles.long[:, k] for k, name in enumerate(LONG)}
-    full = {name: columns.get(name, [None] * len(bundles)) for name in BUNDLE_STATE.names}
-    brokers = {name: pods if name == "pod" else [None] * len(pods) for name in BROKER_STATE.names}
-    return {
-        "bundles": pa.table(full, schema=BUNDLE_STATE),
-        "brokers": pa.table(brokers, schema=BROKER_STATE),
-        "picture": broker_table(load.brokers, pods, load.quality.doubts),
-        "quality": quality_table(load.quality),
-    }
+    for names, values in ((TRAFFIC, bundles.short), (SHORT, bundles.short), (LONG, bundles.long)):
+        columns |= {name: values[:, k] for k, name in enumerate(names)}
+    known = {"pod": pods, "resource_time": np.full(len(pods), at), "traffic_time": np.full(len(pods), at)}
+    brokers = {name: known.get(name, [None] * len(pods)) for name in BROKER_STATE.names}
+    return pa.table(brokers, schema=BROKER_STATE), pa.table(columns, schema=BUNDLE_STATE)

@@ -10,7 +10,8 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from trimtab_operator.decision_log.build import decision_record
 from trimtab_operator.decision_log.outcome import followed, measured
@@ -29,7 +30,8 @@ from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.metrics import PolicyMetrics
-from trimtab_pipeline.api import DecisionEntry, KeepsDecisions
+from trimtab_pipeline.api import DecisionEntry, Fact, KeepsDecisions, KeepsFacts
+from trimtab_strategies.model import BrokerTraits, ClusterLoad, NamespacePolicy
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Recorder:
             known = await asyncio.to_thread(self._learnt, record, before)
             self._compare(known, before)
             await self._note(record, [new for new, old in zip(known, before, strict=True) if new is not old])
+            await self._note_facts(result, settings, remembered)
             after = known if known and record.says_the_same(known[-1]) else (*known, record)
             if len(after) > len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
                 self._kept = await self._store.save(after[-KEPT:])
@@ -140,6 +143,17 @@ class Recorder:
             except OSError as error:
                 log.warning("policy %s: a decision could not be written to the history: %s", self.policy, error)
 
+    async def _note_facts(self, result: CycleResult, settings: Settings, remembered: PolicyState) -> None:
+        """Write the policy and what resources say of brokers and namespaces into the history, if there is one."""
+        sources, load = self.cluster.sources, result.load
+        if isinstance(sources, KeepsFacts) and load is not None:
+            try:
+                await asyncio.to_thread(
+                    _keep_facts, sources, f"{self.cluster.namespace}/{self.policy}", load, settings, remembered
+                )
+            except OSError as error:
+                log.warning("policy %s: facts could not be written to the history: %s", self.policy, error)
+
     def _learnt(self, record: DecisionRecord, before: tuple[DecisionRecord, ...]) -> tuple[DecisionRecord, ...]:
         """The decisions of `before` with their outcomes. A decision without news is returned as it is."""
         bundles, now = self.cluster.stores.bundles.items, self.cluster.now()
@@ -150,3 +164,17 @@ class Recorder:
 def _keep(sources: KeepsDecisions, name: str, record: DecisionRecord, learnt: Sequence[DecisionRecord]) -> None:
     entries = [DecisionEntry(one.at, str(one.outcome), len(one.moves), one.to_json()) for one in (record, *learnt)]
     sources.keep_decisions(name, record.at, entries)
+
+
+def _keep_facts(sources: KeepsFacts, name: str, load: ClusterLoad, settings: Settings, remembered: PolicyState) -> None:
+    facts = [
+        *(Fact("traits", broker, _plain(traits)) for broker, traits in load.traits.items()),
+        *(Fact("namespace", space, _plain(policy)) for space, policy in load.policies.items()),
+    ]
+    sources.write_facts(name, load.now, facts, complete=("traits", "namespace"))
+    sources.keep_policy(name, load.now, settings.spec, json.loads(remembered.to_json()))
+
+
+def _plain(value: BrokerTraits | NamespacePolicy) -> dict[str, Any]:
+    """The fields as JSON values; NaN, which JSON has not, is null."""
+    return {key: None if item != item else item for key, item in asdict(value).items()}  # noqa: PLR0124

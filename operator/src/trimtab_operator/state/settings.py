@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -51,6 +51,7 @@ class Settings:
 
     prometheus: without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
+    spec: the resource's, as it was read; for the history.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Settings:
     max_undone_moves: int = 5
     windows: tuple[Window, ...] = ()
     pulsar: PulsarSpec | None = None
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self:
@@ -117,6 +119,7 @@ class Settings:
             max_undone_moves=spec.limits.max_undone_moves,
             windows=spec.windows,
             pulsar=spec.pulsar,
+            spec=policy.get("spec") or {},
         )
 
     @property

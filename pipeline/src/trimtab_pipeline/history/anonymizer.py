@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 import secrets
 from collections.abc import Callable
@@ -20,6 +21,9 @@ _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 _TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
 _FREE_TEXT = "text left out"
+_NAMED = {"bundle", "broker"}  # kinds of facts whose values are known
+_BROKERS = {"owner", "pod", "movingFrom"}  # keys of such values that hold names
+_NUMBERS = {"pinned", "inFlight", "lastUnload", "movingShare", "ready", "schedulable", "limits"}
 
 
 class Renaming:
@@ -61,10 +65,33 @@ class Renaming:
 
     def table(self, rows: pa.Table) -> pa.Table:
         """`rows` with every name hashed, and free text (error messages name hosts) left out."""
+        if {"kind", "name", "value"} <= set(rows.column_names):
+            return self._facts(rows)
         for position, field in enumerate(rows.schema):
             if field.type == pa.string():
                 rows = rows.set_column(position, field, self._column(rows, field.name))
         return rows
+
+    def _facts(self, rows: pa.Table) -> pa.Table:
+        """Facts about bundles and brokers with every name hashed; others have no name and no value left."""
+        columns = zip(*(rows[name].to_pylist() for name in ("kind", "name", "value")), strict=True)
+        facts = [
+            (self._columns[kind](name), self._fact(value)) if kind in _NAMED else ("", None)
+            for kind, name, value in columns
+        ]
+        for name, values in zip(("name", "value"), zip(*facts, strict=True), strict=False):
+            rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, pa.string()))
+        return rows
+
+    def _fact(self, value: str | None) -> str | None:
+        if value is None:
+            return None
+        known = {
+            key: self.broker(item) if key in _BROKERS and item else item
+            for key, item in json.loads(value).items()
+            if key in _BROKERS | _NUMBERS
+        }
+        return json.dumps(known, sort_keys=True, separators=(",", ":"))
 
     def _home(self, namespace: str) -> str:
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{self._hash('namespace', namespace)}"

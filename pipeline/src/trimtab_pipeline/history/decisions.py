@@ -1,49 +1,79 @@
-"""The decisions in a policy's history: a table beside those of load, written by the operator.
+"""What the operator writes into a policy's history: decisions, facts, and the policy in force.
 
-A cycle's rows are its decisions, and updates of earlier decisions; `record` is text that only its writer understands.
-Files and retention are those of the other tables. A decision follows the writing of its load, so it has its own file; a
-disk that can't be written loses only the record.
+A cycle's rows are its decisions, and updates of earlier decisions. Files and retention are those of the other tables. A
+decision follows the writing of its load, so it has its own file; a disk that can't be written loses only the record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 
-from trimtab_pipeline.api import DecisionEntry
-from trimtab_pipeline.history.files import ForeignFileError, cycle_times, listed, pinned, read_cycle
-from trimtab_pipeline.history.store import History
+from trimtab_pipeline.api import DecisionEntry, Fact
+from trimtab_pipeline.history.dataset import DECISIONS, FACTS, POLICIES, HistoryDataset, PolicyDataset
+from trimtab_pipeline.history.facts import FactLog
+from trimtab_pipeline.history.files import ForeignFileError, hour_of, put, read_all, stamped
+from trimtab_pipeline.history.location import Place
 
-FOLDER = "decisions"
-"""Folder of the table in a policy's folder."""
-COLUMNS = pa.schema(
-    [("of", pa.timestamp("ms", "UTC")), ("outcome", pa.string()), ("moves", pa.int32()), ("record", pa.string())]
-)
-VERSION = "decisions/1"
-_SCHEMA = pinned(COLUMNS, VERSION)
+_OPERATOR = "operator"
+"""Marks the operator's files in a table that the pipeline writes, too."""
 _KNOWN_LATER = 7200.0
 """Seconds within which the outcome of a decision is searched for."""
 
 
 class DecisionHistories:
-    """The decision tables of all policies below `root`."""
+    """The operator's tables of all policies below `root`."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._tables, self._lock = root, dict[str, History](), Lock()
+    def __init__(self, root: Place) -> None:
+        self._dataset, self._lock = HistoryDataset(root), Lock()
+        self._facts: dict[str, FactLog] = {}
+        self._policies: dict[tuple[str, str], tuple[float, str]] = {}
 
     def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
         with self._lock:
-            table = self._tables.setdefault(policy, decision_history(self._root / policy))
-            table.write(_rows(entries), at)
+            place = self._dataset.of(policy).cycle_file(DECISIONS, at)
+            put(place, DECISIONS, [stamped(_rows(entries), at, DECISIONS.schema)])
 
+    def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
+        """See `KeepsFacts`."""
+        with self._lock:
+            log = self._facts.setdefault(policy, FactLog())
+            rows = log.changes(at, facts=facts, complete=complete)
+            if not len(rows):
+                return
+            place = self._dataset.of(policy).cycle_file(FACTS, at, _OPERATOR)
+            try:
+                put(place, FACTS, [stamped(rows, at, FACTS.schema)])
+            except OSError:
+                log.forget()
+                raise
 
-def decision_history(folder: Path) -> History:
-    """The table of the policy whose history is in `folder`."""
-    return History(folder / FOLDER, COLUMNS, VERSION)
+    def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
+        """See `KeepsFacts`."""
+        with self._lock:
+            rows = [
+                row
+                for kind, value in (("spec", spec), ("memory", memory))
+                if (row := self._new(policy, at, kind, value))
+            ]
+            if not rows:
+                return
+            table = pa.Table.from_pylist(rows, POLICIES.columns)
+            put(self._dataset.of(policy).cycle_file(POLICIES, at), POLICIES, [stamped(table, at, POLICIES.schema)])
+            for row in rows:
+                self._policies[policy, row["kind"]] = hour_of(at), row["hash"]
+
+    def _new(self, policy: str, at: float, kind: str, value: Any) -> dict[str, str] | None:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+        mark = hashlib.sha256(text.encode()).hexdigest()
+        known = self._policies.get((policy, kind)) == (hour_of(at), mark)
+        return None if known else {"kind": kind, "hash": mark, "value": text}
 
 
 def _rows(entries: Sequence[DecisionEntry]) -> pa.Table:
@@ -54,18 +84,18 @@ def _rows(entries: Sequence[DecisionEntry]) -> pa.Table:
             "moves": pa.array([entry.moves for entry in entries], pa.int32()),
             "record": [entry.record for entry in entries],
         },
-        schema=COLUMNS,
+        schema=DECISIONS.columns,
     )
 
 
-def decisions(folder: Path, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
-    """The last `count` decisions up to `at` (epoch seconds) of the policy whose history is in `folder`, oldest first.
+def decisions(history: PolicyDataset, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
+    """The last `count` decisions up to `at` (epoch seconds) in `history`, oldest first.
 
     Each in its latest version: its outcome is searched for in the two hours after `at`. Unreadable files are skipped.
     """
     known: dict[int, DecisionEntry] = {}
     chosen: list[int] = []
-    for cycle, entry in _backwards(folder / FOLDER, at + _KNOWN_LATER):
+    for cycle, entry in _backwards(history, at + _KNOWN_LATER):
         of = _milliseconds(entry.of)
         known.setdefault(of, entry)
         if of == _milliseconds(cycle) and cycle <= at:
@@ -79,22 +109,25 @@ def _milliseconds(at: float) -> int:
     return round(at * 1000)
 
 
-def _backwards(folder: Path, until: float) -> Iterator[tuple[float, DecisionEntry]]:
+def _backwards(history: PolicyDataset, until: float) -> Iterator[tuple[float, DecisionEntry]]:
     """(cycle, entry) up to `until`, the newest first; in a cycle its own decisions come before updates."""
-    for file in reversed(listed(folder)):
+    for file in reversed(history.files(DECISIONS)):
         if file.begin > until:
             continue
         try:
-            for time in sorted(cycle_times(file, _SCHEMA), reverse=True):
-                if time <= until:
-                    yield from ((time, entry) for entry in _entries(read_cycle(file, time, _SCHEMA)))
+            rows = read_all(file, DECISIONS)
         except (ForeignFileError, FileNotFoundError):
             continue
+        for time, entry in _entries(rows):
+            if time <= until:
+                yield time, entry
 
 
-def _entries(rows: pa.Table) -> list[DecisionEntry]:
-    columns = (rows[name].to_pylist() for name in ("of", "outcome", "moves", "record"))
+def _entries(rows: pa.Table) -> list[tuple[float, DecisionEntry]]:
+    """(cycle, entry), the newest cycle first, and in a cycle the newest decision."""
+    columns = (rows[name].to_pylist() for name in ("at", "of", "outcome", "moves", "record"))
     found = [
-        DecisionEntry(of.timestamp(), outcome, moves, text) for of, outcome, moves, text in zip(*columns, strict=True)
+        (at.timestamp(), DecisionEntry(of.timestamp(), outcome, moves, text))
+        for at, of, outcome, moves, text in zip(*columns, strict=True)
     ]
-    return sorted(found, key=lambda entry: -entry.of)
+    return sorted(found, key=lambda one: (-one[0], -one[1].of))

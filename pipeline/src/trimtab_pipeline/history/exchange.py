@@ -1,7 +1,7 @@
 """Export of a window of history to one file, and its import into a folder.
 
-A ``.tar`` holds every table of its policies, each a Parquet file with a row group per cycle, and can be imported. A
-``.parquet`` holds the bundles of one policy, for a notebook.
+A ``.tar`` holds every table of its policies, each a Parquet file with a row group per cycle or hour, and can be
+imported. A ``.parquet`` holds the demand of one policy, for a notebook.
 """
 
 from __future__ import annotations
@@ -19,24 +19,33 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
 
 from trimtab_pipeline.history.anonymizer import Renaming
+from trimtab_pipeline.history.dataset import DECISIONS, DEMAND, POLICIES, TABLES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.files import (
     HOUR,
     ForeignFileError,
     HistoryFile,
-    cycle_file,
+    HistoryTable,
     cycle_times,
-    hour_file,
+    hour_of,
+    opened,
     put,
-    read_cycle,
 )
-from trimtab_pipeline.history.reader import SCHEMAS, HistoryReader
+from trimtab_pipeline.history.location import Location, Place
+from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.prometheus.bodies import joined, json_of
 
 _MANIFEST = "manifest.json"
-_FORMAT = "trimtab-history/1"
+_FORMAT = "trimtab-history/2"
 _LATEST = 253_402_300_800.0  # epoch s of the year 10000, too long for a file name
+_TEXTS = (DECISIONS, POLICIES)  # tables whose values hold names anywhere
+_MOST_ROWS = 2**21  # of a row group: an hour of refreshes of 5,000 brokers
+_MOST_BYTES = 2**28  # of a row group in memory
+_BATCH = 4096  # rows that are read before their size is checked
 _LARGEST = 2**16  # bytes of a manifest
 _MEMBER = re.compile(r"(?P<policy>[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)/(?P<table>[a-z]+)\.parquet")
 
@@ -69,11 +78,11 @@ def export(
             raise ExchangeError(
                 f"{target.name} can hold one policy, the window has {len(times)}: name one, or use .tar"
             )
-        _write_table(next(iter(times)), "bundles", (begin, end), target, renaming)
+        _write_table(next(iter(times)), DEMAND, (begin, end), target, renaming)
     elif target.suffix == ".tar":
         _write_tar(list(times), (begin, end), target, renaming)
     else:
-        raise ExchangeError(f"{target.name} must end in .tar (all tables) or .parquet (the bundles)")
+        raise ExchangeError(f"{target.name} must end in .tar (all tables) or .parquet (the demand)")
     return _window({_named(past, renaming): some for past, some in times.items()})
 
 
@@ -87,16 +96,20 @@ def _named(past: HistoryReader, renaming: Renaming | None) -> str:
 
 
 def _write_table(
-    past: HistoryReader, table: str, window: tuple[float, float], target: Path, renaming: Renaming | None
+    past: HistoryReader, table: HistoryTable, window: tuple[float, float], target: Path, renaming: Renaming | None
 ) -> None:
     written: list[float] = []
 
+    def groups() -> Iterator[pa.Table]:
+        for rows in past.rows(table.name, *window):
+            yield renaming.table(rows) if renaming else rows
+
     def cycles() -> Iterator[pa.Table]:
-        for time, rows in past.cycles(table, *window):
+        for time, rows in past.cycles(table.name, *window):
             written.append(time)
             yield renaming.table(rows) if renaming else rows
 
-    put(target, SCHEMAS[table], cycles(), lambda: written)
+    put(Location.of(target), table, cycles() if table.by_cycle else groups(), lambda: written)
 
 
 def _write_tar(
@@ -106,10 +119,12 @@ def _write_tar(
         aside = Path(folder, target.name)
         with tarfile.open(aside, "w") as tar:
             _add(tar, _MANIFEST, _manifest(Path(folder), hashed=renaming is not None))
-            for past, table in itertools.product(pasts, SCHEMAS):
-                file = Path(folder, f"{table}.parquet")
+            for past, table in itertools.product(pasts, TABLES.values()):
+                if renaming and table in _TEXTS:
+                    continue
+                file = Path(folder, f"{table.name}.parquet")
                 _write_table(past, table, window, file, renaming)
-                _add(tar, f"{_named(past, renaming)}/{table}.parquet", file)
+                _add(tar, f"{_named(past, renaming)}/{table.name}.parquet", file)
         aside.replace(target)
 
 
@@ -130,29 +145,44 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     tar.add(path, name, filter=anonymous)
 
 
-def import_window(archive: Path, root: Path) -> ExportedWindow:
-    """Unpack a ``.tar`` of `export` below `root`: hours, and the newest cycle of each policy as its state.
+def import_window(archive: Path, root: Place) -> ExportedWindow:
+    """Unpack a ``.tar`` of `export` below `root`, an hour to a file. The state of the policies is not in it.
 
     All or nothing. Raises `ExchangeError` for another kind of file, or a policy that already has a history.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    with _opened(archive) as tar, tempfile.TemporaryDirectory(prefix=".import-", dir=root) as folder:
+    target = HistoryDataset(root)
+    target.root.make()
+    beside = target.root.path if target.root.local else None
+    with _opened(archive) as tar, tempfile.TemporaryDirectory(prefix=".import-", dir=beside) as folder:
         members = _members(tar)
-        taken = sorted(policy for policy in members if (root / policy).exists())
+        taken = sorted(policy for policy in members if target.of(policy).exists)
         if taken:
             raise ExchangeError(f"{', '.join(taken)} has a history below {root} already; import into another folder")
-        times = {
-            (policy, table): _unpack(tar, member, Path(folder), policy, table)
-            for policy, tables in members.items()
-            for table, member in tables.items()
-        }
-        found = {policy: times.get((policy, "bundles"), []) for policy in members}
-        if not all(found.values()):
+        unpacked = HistoryDataset(folder)
+        found: dict[str, list[float]] = {}
+        for policy, tables in members.items():
+            for name, member in tables.items():
+                times = _unpack(tar, member, unpacked.of(policy), TABLES[name])
+                if name == DEMAND.name:
+                    found[policy] = times
+        if not all(found.get(policy) for policy in members):
             raise ExchangeError(f"{archive} holds a policy without cycles")
-        for policy in members:
-            (root / policy).parent.mkdir(exist_ok=True)
-            Path(folder, policy).rename(root / policy)
+        for policy, table in itertools.product(members, TABLES.values()):  # the demand last: it tells of the others
+            _place(unpacked.of(policy).folder(table), target.of(policy).folder(table))
     return _window(found)
+
+
+def _place(source: Location, target: Location) -> None:
+    """Move the folder of an imported table to its place."""
+    if not source.exists():
+        return
+    target.parent.make()
+    if target.local:
+        Path(source.path).rename(target.path)
+    else:
+        fs.copy_files(
+            source.path, target.path, source_filesystem=source.filesystem, destination_filesystem=target.filesystem
+        )
 
 
 @contextmanager
@@ -172,7 +202,7 @@ def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
         found = _MEMBER.fullmatch(member.name)
         if member.name == _MANIFEST:
             manifest = _manifest_of(tar, member)
-        elif not member.isreg() or found is None or found["table"] not in SCHEMAS:
+        elif not member.isreg() or found is None or found["table"] not in TABLES:
             raise ExchangeError(f"{tar.name!s} holds {member.name!r}, which no export writes")
         else:
             policies.setdefault(found["policy"], {})[found["table"]] = member
@@ -191,27 +221,58 @@ def _manifest_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
         return None
 
 
-def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, policy: str, table: str) -> list[float]:
-    """Write the cycles of a member as a history's files, the newest in its own file. Returns their times."""
-    source, target = folder / "member", folder / policy / table
-    target.mkdir(parents=True)
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: PolicyDataset, table: HistoryTable) -> list[float]:
+    """Write a member as hours' files. Returns the times of its cycles, if it holds the demand."""
+    source = Path(target.root.path).parent / "member"
     with tar.extractfile(member) as packed, source.open("wb") as unpacked:  # type: ignore[union-attr]
         shutil.copyfileobj(packed, unpacked)
+    whole = HistoryFile(0.0, _LATEST, Location.of(source))
     try:
-        return _unmerge(source, target, SCHEMAS[table])
+        return _unmerge_cycles(whole, target, table) if table.by_cycle else _unmerge_hours(whole, target, table)
     except ForeignFileError as error:
         raise ExchangeError(f"{tar.name!s} holds {member.name}, but {error}") from error
 
 
-def _unmerge(source: Path, target: Path, schema: pa.Schema) -> list[float]:
-    whole = HistoryFile(0.0, _LATEST, source)
-    times = cycle_times(whole, schema)
+def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
+    times = cycle_times(whole, table)
     if times != sorted(set(times)) or (times and not 0 <= times[0] <= times[-1] < _LATEST):
         raise ForeignFileError("its cycles are not in the order of time")
-    for _, hour in itertools.groupby(times[:-1], key=lambda time: time // HOUR):
-        held = list(hour)
-        cycles = (read_cycle(whole, time, schema) for time in held)
-        put(hour_file(target, held[0]).path, schema, cycles, held.copy)
-    for time in times[-1:]:
-        put(cycle_file(target, time).path, schema, [read_cycle(whole, time, schema)], times=None)
+    with opened(whole.place, table.schema) as file:
+        for hour, positions in itertools.groupby(range(len(times)), key=lambda position: hour_of(times[position])):
+            groups = list(positions)
+            held = [times[group] for group in groups]
+            put(target.hour_file(table, hour), table, (_bounded(file, group, table) for group in groups), held.copy)
     return times
+
+
+def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
+    last = -HOUR
+    with opened(whole.place, table.schema) as file:
+        for group in range(file.num_row_groups):
+            rows = _bounded(file, group, table)
+            span = pc.min_max(rows["at"].cast(pa.int64())).as_py()
+            if not len(rows):
+                continue
+            first, hour = (hour_of(span[end] / 1000) for end in ("min", "max"))
+            if first != hour or not last < hour < _LATEST:
+                raise ForeignFileError("its rows are not in the order of time")
+            put(target.hour_file(table, hour), table, [rows], list[str])
+            last = hour
+    return []
+
+
+def _bounded(file: pq.ParquetFile, group: int, table: HistoryTable) -> pa.Table:
+    """The rows of a row group, unless they would not fit in memory. Equal rows take next to nothing in a file."""
+    count = file.metadata.row_group(group).num_rows
+    if count > _MOST_ROWS:
+        raise ForeignFileError(f"its row group {group} has {count:,} rows, more than {_MOST_ROWS:,}")
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    try:
+        for batch in file.iter_batches(_BATCH, row_groups=[group], use_threads=False):
+            batches.append(batch)
+            if (size := size + batch.nbytes) > _MOST_BYTES:
+                raise ForeignFileError(f"its row group {group} takes more than {_MOST_BYTES / 2**20:.0f} MiB of memory")
+    except (pa.ArrowException, OSError) as error:
+        raise ForeignFileError(f"it can't be read ({error})") from error
+    return pa.Table.from_batches(batches, file.schema_arrow).cast(table.schema)

@@ -1,103 +1,141 @@
-"""The files of a history: their names, and how one is written: it is complete or absent, whatever happens.
+"""The files of a history: how one is written, so that it is complete or absent, and how it is read.
 
-A cycle's file is named by its evaluation time, an hour's file by the hour whose cycles were merged into it. All times
-are UTC. Every file holds one row group per cycle, and an hour's file says which cycles those are.
+A cycle's file is named by its evaluation time, an hour's file by the hour whose files were merged into it. All times
+are UTC. Every file carries the version of its columns. An hour's file says what was merged into it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trimtab_pipeline.history.location import Location
 from trimtab_pipeline.prometheus.bodies import json_of
 
 HOUR = 3600.0
 """Seconds that an hour's file spans."""
 VERSION_KEY = b"trimtab.schema"
-"""Metadata of every file: name and version of its schema, e.g. ``bundles/2``."""
+"""Metadata of every file: name and version of its columns, e.g. ``demand/1``."""
 CYCLES_KEY = b"trimtab.cycles"
-"""Metadata of an hour's file: JSON list of the evaluation times (epoch s) of its row groups."""
+"""Metadata of an hour's file with a row group per cycle: JSON list of their evaluation times (epoch s)."""
+FILES_KEY = b"trimtab.files"
+"""Metadata of any other hour's file: JSON list of the names of the files that were merged into it."""
 AT = pa.field("at", pa.timestamp("ms", "UTC"))
 """First column of every file: the evaluation time of the row's cycle."""
 
 _CYCLE_NAME = "%Y%m%dT%H%M%S.%fZ"
 _HOUR_NAME = "%Y%m%dT%HZ"
-_REPEATING = {
-    "at",
-    "pod",
-    "topics",
-    "sessions",
-    "seen",
-    "time",
-    "count",
-}  # others take three times as long with a dictionary
+_WRITER_NAME = re.compile(r"(?P<time>[0-9T.]+Z)(?:-(?P<writer>[a-z]+))?")
+_DICTIONARY_PAGE = 2**22  # bytes, so that a column of many pods or topics keeps its dictionary
 
-State = Path | bytes
-"""The state that a cycle continues from: a file, or the content of one that could not be written."""
+
+State: TypeAlias = str | pa.Table
+"""The bundles that a cycle continues from: the path or URI of a file that Spark can read, or the rows themselves."""
 
 
 class ForeignFileError(ValueError):
     """A file that is unreadable or not part of this history. The message says what was expected and found."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """A table of the history.
+
+    columns:  besides the evaluation time; `version` names them and changes with their meaning.
+    by_cycle: whether an hour's file has a row group per cycle; otherwise it has one for all.
+    plain:    encoding of the columns that a dictionary would not make smaller.
+    codec:    compression: zstd for what is kept, snappy for what is read in the next cycle.
+    """
+
+    name: str
+    columns: pa.Schema
+    version: int = 1
+    by_cycle: bool = False
+    plain: Mapping[str, str] | None = None
+    codec: str = "zstd"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of its files: `AT`, then `columns`, marked with the version."""
+        return pa.schema([AT, *self.columns], {VERSION_KEY: f"{self.name}/{self.version}".encode()})
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """A file of a history, ordered by time.
+    """A file of a history.
 
     begin, end: epoch seconds; of a cycle both are its evaluation time, an hour's `end` is the next hour's `begin`.
+    writer:     who wrote it, where several write a table; else empty.
     """
 
     begin: float
     end: float
-    path: Path
+    place: Location
+    bytes: int = 0
+    writer: str = ""
 
     @property
     def merged(self) -> bool:
         """Whether it holds an hour's cycles."""
         return self.end > self.begin
 
+    @property
+    def hour(self) -> float:
+        """Beginning of its hour, epoch seconds."""
+        return hour_of(self.begin)
 
-def cycle_file(folder: Path, at: float) -> HistoryFile:
-    """The file of the cycle at `at` (epoch s, to the millisecond)."""
-    return HistoryFile(at, at, folder / f"{datetime.fromtimestamp(at, UTC).strftime(_CYCLE_NAME)}.parquet")
-
-
-def hour_file(folder: Path, at: float) -> HistoryFile:
-    """The file of the hour that contains `at` (epoch s)."""
-    begin = at // HOUR * HOUR
-    return HistoryFile(
-        begin, begin + HOUR, folder / f"{datetime.fromtimestamp(begin, UTC).strftime(_HOUR_NAME)}.parquet"
-    )
+    @property
+    def order(self) -> tuple[float, float, str]:
+        """Sorts files by time."""
+        return self.begin, self.end, self.place.path
 
 
-def parsed(path: Path) -> HistoryFile | None:
-    """The file that the name of `path` stands for; None for any other name."""
+def hour_of(at: float) -> float:
+    """Beginning of the hour of `at`, epoch seconds."""
+    return at // HOUR * HOUR
+
+
+def cycle_name(at: float, writer: str = "") -> str:
+    """Name of the file of the cycle at `at` (epoch s, to the millisecond)."""
+    stem = datetime.fromtimestamp(at, UTC).strftime(_CYCLE_NAME)
+    return f"{stem}-{writer}.parquet" if writer else f"{stem}.parquet"
+
+
+def hour_name(at: float) -> str:
+    """Name of the file of the hour that contains `at` (epoch s)."""
+    return f"{datetime.fromtimestamp(hour_of(at), UTC).strftime(_HOUR_NAME)}.parquet"
+
+
+def parsed(place: Location, size: int = 0) -> HistoryFile | None:
+    """The file that the name of `place` stands for; None for any other name."""
+    stem, _, suffix = place.name.rpartition(".")
+    found = _WRITER_NAME.fullmatch(stem)
+    if suffix != "parquet" or found is None:
+        return None
     for form, span in ((_CYCLE_NAME, 0.0), (_HOUR_NAME, HOUR)):
         try:
-            time = datetime.strptime(path.stem, form).replace(tzinfo=UTC)
+            time = datetime.strptime(found["time"], form).replace(tzinfo=UTC)
         except ValueError:
             continue
-        if path.suffix == ".parquet" and time.strftime(form) == path.stem:
-            return HistoryFile(time.timestamp(), time.timestamp() + span, path)
+        if time.strftime(form) == found["time"]:
+            return HistoryFile(time.timestamp(), time.timestamp() + span, place, size, found["writer"] or "")
     return None
 
 
-def listed(folder: Path) -> list[HistoryFile]:
+def listed(folder: Location, *, recursive: bool = False) -> list[HistoryFile]:
     """The history's files in `folder`, oldest first; other files are skipped, a missing folder has none."""
-    found = (parsed(path) for path in folder.iterdir()) if folder.is_dir() else iter(())
-    return sorted(file for file in found if file)
-
-
-def pinned(columns: pa.Schema, version: str) -> pa.Schema:
-    """The schema of a history's files: `AT`, then `columns`, marked with `version`."""
-    return pa.schema([AT, *columns], {VERSION_KEY: version.encode()})
+    found = (parsed(place, size) for place, size in folder.files(recursive=recursive).items())
+    return sorted((file for file in found if file), key=lambda file: file.order)
 
 
 def stamped(rows: pa.Table, at: float, schema: pa.Schema) -> pa.Table:
@@ -106,10 +144,71 @@ def stamped(rows: pa.Table, at: float, schema: pa.Schema) -> pa.Table:
     return rows.select(schema.names[1:]).add_column(0, AT, time).cast(schema)
 
 
-def opened(path: Path, schema: pa.Schema) -> pq.ParquetFile:
+Sources = Callable[[], Sequence[float] | Sequence[str]]
+
+
+def put(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None = None) -> None:
+    """Write a file with a row group for each of `groups`: it is complete, or it is not there.
+
+    sources: called at the end; what an hour's file says of its origin. Such a file is also forced to the disk, since
+    the files that it replaces are then removed. Raises `OSError`, which leaves `place` unchanged and no temporary file.
+    """
+    if place.local:
+        _put_local(place, table, groups, sources)
+    else:
+        sink = pa.BufferOutputStream()  # an object store would keep half a file
+        _write(sink, table, groups, sources)
+        with place.filesystem.open_output_stream(place.path) as stream:
+            stream.write(sink.getvalue())
+
+
+def _put_local(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
+    """See `put`. The name of an hour's temporary file is its own: an operator and a person may merge the same hour."""
+    mark = "" if sources is None else f".{secrets.token_hex(4)}"
+    aside = place.parent / f"_{place.name}{mark}.tmp"  # other tools skip such names
+    place.parent.make()
+    try:
+        _write(aside.path, table, groups, sources)
+        if sources is not None:
+            _force(aside.path)
+        aside.move(place)
+        if sources is not None:
+            _force(place.parent.path)
+    except BaseException:
+        with suppress(OSError):
+            aside.remove()  # half a file takes space on a full disk
+        raise
+
+
+def _write(sink: Any, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
+    plain = dict(table.plain or {})
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression=table.codec,
+        use_dictionary=[name for name in table.schema.names if name not in plain],
+        column_encoding=plain or None,
+        dictionary_pagesize_limit=_DICTIONARY_PAGE,
+    ) as writer:
+        for rows in groups:
+            writer.write_table(rows, row_group_size=max(1, len(rows)))
+        if sources is not None:
+            key = CYCLES_KEY if table.by_cycle else FILES_KEY
+            writer.add_key_value_metadata({key: json.dumps(list(sources()))})
+
+
+def _force(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
     """The file, if it can be read and is of `schema`. Raises `ForeignFileError`; `FileNotFoundError` if it is gone."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(place.path, filesystem=place.filesystem)
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -123,87 +222,72 @@ def opened(path: Path, schema: pa.Schema) -> pq.ParquetFile:
     return file
 
 
-def cycles_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
-    """Evaluation times (epoch s) of the row groups of `file`. Raises `ForeignFileError` when it lacks them."""
+def cycle_times(of: HistoryFile, table: HistoryTable) -> list[float]:
+    """Times (epoch s) of the cycles in a file of a table by cycle. Raises `ForeignFileError`, `FileNotFoundError`."""
+    with opened(of.place, table.schema) as file:
+        return _times_in(file, of)
+
+
+def merged_from(of: HistoryFile, table: HistoryTable) -> list[str]:
+    """Names of the files that an hour's file was merged from. Raises `ForeignFileError`, `FileNotFoundError`."""
+    with opened(of.place, table.schema) as file:
+        return [str(name) for name in _origin(file, FILES_KEY)]
+
+
+def _times_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
     if not of.merged:
         return [of.begin]
-    try:
-        times = [float(time) for time in json_of(file.metadata.metadata[CYCLES_KEY])]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ForeignFileError("it does not say which cycles it holds") from error
+    times = _origin(file, CYCLES_KEY)
     if len(times) != file.num_row_groups:
         raise ForeignFileError(f"it names {len(times)} cycles and holds {file.num_row_groups}")
-    return times
+    return [float(time) for time in times]
 
 
-def put(path: Path, schema: pa.Schema, cycles: Iterable[pa.Table], times: Callable[[], Sequence[float]] | None) -> None:
-    """Write a file with a row group per cycle under a temporary name, then rename it.
+def _origin(file: pq.ParquetFile, key: bytes) -> list[Any]:
+    kind = float if key == CYCLES_KEY else str
+    try:
+        return [kind(item) for item in json_of(file.metadata.metadata[key])]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ForeignFileError("it does not say which cycles it holds") from error
 
-    times: called at the end; the times that an hour's file records. Such a file is also forced to the disk, since the
-    files that it replaces are then removed. Raises `OSError`, which leaves `path` unchanged and no temporary file.
+
+def read_cycles(of: HistoryFile, table: HistoryTable) -> Iterator[tuple[float, pa.Table]]:
+    """(evaluation time, rows) of each cycle of a table with a row group for each, one in memory at once.
+
+    Raises `ForeignFileError`, `FileNotFoundError`.
     """
-    aside = path.with_name(f"_{path.name}.tmp")  # other tools skip such names
-    repeating = [name for name in schema.names if name in _REPEATING]
-    try:
-        with pq.ParquetWriter(aside, schema, compression="zstd", use_dictionary=repeating) as writer:
-            for table in cycles:
-                writer.write_table(table, row_group_size=max(1, len(table)))
-            if times is not None:
-                writer.add_key_value_metadata({CYCLES_KEY: json.dumps(list(times()))})
-        if times is not None:
-            _force(aside)
-        aside.replace(path)
-        if times is not None:
-            _force(path.parent)
-    except BaseException:
-        aside.unlink(missing_ok=True)  # half a file takes space on a full disk
-        raise
+    with opened(of.place, table.schema) as file:
+        for group, time in enumerate(_times_in(file, of)):
+            yield time, _group(file, group, table.schema)
 
 
-def in_memory(schema: pa.Schema, rows: pa.Table) -> bytes:
-    """The content of the file of a cycle with these rows."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows.cast(schema), sink, compression="zstd")
-    return bytes(sink.getvalue())
-
-
-def read_state(state: State, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a state. Raises `OSError` or `pyarrow.ArrowException` when its file can't be read."""
-    source = pa.BufferReader(state) if isinstance(state, bytes) else state
-    return pq.read_table(source, columns=None if columns is None else list(columns), use_threads=False)
-
-
-def _force(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read_cycles(of: HistoryFile, schema: pa.Schema) -> Iterator[tuple[float, pa.Table]]:
-    """(evaluation time, rows) of each cycle, one in memory at once. Raises `ForeignFileError`, `FileNotFoundError`."""
-    with opened(of.path, schema) as file:
-        for group, time in enumerate(cycles_in(file, of)):
-            yield time, _group(file, group, schema)
-
-
-def cycle_times(of: HistoryFile, schema: pa.Schema) -> list[float]:
-    """Evaluation times (epoch s) of a file's cycles. Raises `ForeignFileError`, `FileNotFoundError`."""
-    with opened(of.path, schema) as file:
-        return cycles_in(file, of)
-
-
-def read_cycle(of: HistoryFile, at: float, schema: pa.Schema) -> pa.Table:
+def read_cycle(of: HistoryFile, at: float, table: HistoryTable) -> pa.Table:
     """Rows of the cycle at `at`, one of `cycle_times`. Raises `ForeignFileError`, `FileNotFoundError`."""
-    with opened(of.path, schema) as file:
-        return _group(file, cycles_in(file, of).index(at), schema)
+    with opened(of.place, table.schema) as file:
+        return _group(file, _times_in(file, of).index(at), table.schema)
+
+
+def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
+    """All rows of a file. Raises `ForeignFileError`, `FileNotFoundError`."""
+    with opened(of.place, table.schema) as file:
+        groups = [_group(file, group, table.schema) for group in range(file.num_row_groups)]
+    return pa.concat_tables([table.schema.empty_table(), *groups])
 
 
 def _group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
     if not file.num_row_groups:
         return schema.empty_table()
     try:
-        return file.read_row_group(group).cast(schema)
+        return file.read_row_group(group, use_threads=False).cast(schema)
     except (pa.ArrowException, OSError) as error:
         raise ForeignFileError(f"it can't be read ({error})") from error
+
+
+def read_state(state: State, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a state. Raises `OSError` or `pyarrow.ArrowException` when its file can't be read."""
+    wanted = None if columns is None else list(columns)
+    if isinstance(state, pa.Table):
+        return state if wanted is None else state.select(wanted)
+    place = Location.of(state)
+    with pq.ParquetFile(place.path, filesystem=place.filesystem) as file:
+        return file.read(columns=wanted, use_threads=False)

@@ -1,29 +1,38 @@
-"""Housekeeping of a policy's history: merge cycles into hours, and remove what is too old or too large.
+"""Housekeeping of a policy's history: merge the files of an hour, and remove what is too old or too large.
 
 It runs beside the cycles, in its own thread, and touches no file that they read: an hour is merged some time after its
-end, and the newest cycle is never removed. It may be killed at any point: an hour's file is complete before its cycles'
-files are removed, and if those still exist afterwards, the next run merges them again.
+end. It may be killed at any point: an hour's file is complete before the files that it replaces are removed, and if
+those still exist afterwards, the next run merges them again. Two processes may merge the same hour: one that misses a
+file leaves the hour to the other.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
 from trimtab_pipeline.api import Retention
+from trimtab_pipeline.history.dataset import BASE, TABLES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.files import (
+    HOUR,
     ForeignFileError,
     HistoryFile,
+    HistoryTable,
     cycle_times,
-    hour_file,
-    listed,
+    hour_of,
+    merged_from,
     put,
+    read_all,
     read_cycle,
 )
-from trimtab_pipeline.history.store import History
+from trimtab_pipeline.history.location import Location, Place
+from trimtab_pipeline.history.state import set_aside
 
+T = TypeVar("T")
 Stopping = Callable[[], bool]
 
 
@@ -37,11 +46,11 @@ def never() -> bool:
 
 
 class Housekeeping:
-    """Merges and removes the files of a policy's `histories` by `retention`."""
+    """Merges and removes the files of a policy's history by `retention`."""
 
-    def __init__(self, histories: Sequence[History], retention: Retention) -> None:
-        self._histories = histories
-        self._retention = retention
+    def __init__(self, history: PolicyDataset, retention: Retention) -> None:
+        self._history, self._retention = history, retention
+        self._cleaned = False
 
     def tidy(self, at: float, stopping: Stopping = never) -> None:
         """Do the work due at `at` (epoch s, of the newest cycle); drop an unfinished hour once `stopping` is true.
@@ -50,8 +59,7 @@ class Housekeeping:
         removed even then: a full volume has no space for an hour's file.
         """
         try:
-            for history in self._histories:
-                self._merge_hours(history, at, stopping)
+            self.compact(at, stopping)
         except _Stopped:
             return
         except OSError:
@@ -59,83 +67,138 @@ class Housekeeping:
             raise
         self._retire(at)
 
-    def _merge_hours(self, history: History, at: float, stopping: Stopping) -> None:
-        """Merge each hour that ended `merge_after` seconds ago."""
-        done = _past(history.cycles(), at)[:-1]
-        due = [file for file in done if _end(file) <= at - self._retention.merge_after]
-        for _, files in itertools.groupby(due, key=_end):
-            _merge(history, list(files), stopping)
+    def compact(self, at: float, stopping: Stopping = never) -> int:
+        """Merge each hour that ended `merge_after` seconds before `at`. Returns the number of files written.
+
+        Raises `OSError`.
+        """
+        if not self._cleaned:
+            self._remove_halves(at)
+            self._cleaned = True
+        written = 0
+        for table in TABLES.values():
+            due = [file for file in self._history.files(table) if file.hour + HOUR <= at - self._retention.merge_after]
+            for hour, found in itertools.groupby(due, key=lambda file: file.hour):
+                files = list(found)
+                if any(not file.merged for file in files):
+                    written += _merge(self._history, table, hour, files, stopping)
+        return written
+
+    def _remove_halves(self, at: float) -> None:
+        """Remove what a crash left half written in hours that are over; a cycle may be writing in the current one."""
+        for table in TABLES.values():
+            current = self._history.hour(table, at)
+            for place in self._history.folder(table).files(recursive=True):
+                if place.name.endswith(".tmp") and place.parent != current:
+                    place.remove()
 
     def _retire(self, at: float) -> None:
         """Remove what is too old; then, while the history is too large, files from the future (a clock was ahead), then
-        the oldest. Never a table's state.
+        the oldest. The facts that an hour starts from go after the rest of that hour.
         """
-        states = {file.path for history in self._histories for file in _past(history.cycles(), at)[-1:]}
-        files = sorted(file for history in self._histories for file in listed(history.folder))
-        removable = [file for file in files if file.path not in states]
-        old = [file for file in removable if file.end < at - self._retention.seconds]
-        future = [file for file in reversed(removable) if file.begin > at]
-        rest = [file for file in removable if file not in old and file not in future]
+        files = [(table.name in BASE, file) for table, file in self._history.all_files()]
+        old = [file for _, file in files if file.hour + HOUR < at - self._retention.seconds]
+        future = sorted(
+            ((base, file) for base, file in files if file.begin > at), key=lambda one: (-one[1].hour, one[0])
+        )
+        rest = sorted(
+            ((base, file) for base, file in files if file.begin <= at and file not in old),
+            key=lambda one: (one[1].hour, one[0], one[1].order),
+        )
         for file in old:
-            file.path.unlink(missing_ok=True)
-        total = sum(_size(file) for file in files)
-        for file in [*future, *rest]:
+            file.place.remove()
+        total = sum(file.bytes for _, file in files) - sum(file.bytes for file in old)
+        for base, file in [*future, *rest]:
             if total <= self._retention.bytes:
                 break
-            total -= _size(file)
-            file.path.unlink(missing_ok=True)
+            if base and file.hour == hour_of(at):
+                continue
+            total -= file.bytes
+            file.place.remove()
+        for hour in {file.place.parent for file in old}:
+            _clear(hour)
 
 
-def _past(files: Sequence[HistoryFile], at: float) -> list[HistoryFile]:
-    """The cycles up to `at`, the last of which is the state."""
-    return [file for file in files if file.begin <= at]
+def compact(root: Place, policy: str, at: float) -> int:
+    """Merge the hours of `policy` (``namespace/name``) below `root` that are over at `at` (epoch s).
+
+    Returns the number of files written. An operator may be running. Raises `OSError`, `ValueError`.
+    """
+    return Housekeeping(HistoryDataset(root).of(policy), Retention(merge_after=0.0)).compact(at)
 
 
-def _end(file: HistoryFile) -> float:
-    return hour_file(file.path.parent, file.begin).end
+def _clear(hour: Location) -> None:
+    """Remove what is left in the folder of an hour, then the folder, and its day's when that was the last."""
+    for place in hour.files():
+        place.remove()
+    for folder in (hour, hour.parent):
+        if not folder.files() and not folder.folders():
+            folder.filesystem.delete_dir(folder.path)
 
 
-def _size(file: HistoryFile) -> int:
+def _merge(
+    history: PolicyDataset, table: HistoryTable, hour: float, files: Sequence[HistoryFile], stopping: Stopping
+) -> int:
+    """Write the hour's `files` into one, then remove them. Returns 0 when another process merged it meanwhile."""
+    target = history.hour_file(table, hour)
+    cycles: list[float] = []
+    names: list[str] = []
     try:
-        return file.path.stat().st_size
-    except FileNotFoundError:  # it was removed in the meantime
+        if table.by_cycle:
+            put(target, table, _by_cycle(table, files, cycles, stopping), lambda: cycles)
+        else:
+            put(target, table, _in_one(table, files, names, stopping), lambda: names)
+    except FileNotFoundError:
         return 0
-
-
-def _merge(history: History, files: Sequence[HistoryFile], stopping: Stopping) -> None:
-    """Write the hour of `files` (cycles) together with its present content, then remove them."""
-    hour = hour_file(history.folder, files[0].begin)
-    written: list[float] = []
-    put(hour.path, history.schema, _cycles(history, _sources(history, hour, files), written, stopping), lambda: written)
     for file in files:
-        file.path.unlink(missing_ok=True)
+        if not file.merged:
+            file.place.remove()
+    return 1
 
 
-def _sources(history: History, hour: HistoryFile, files: Sequence[HistoryFile]) -> dict[float, HistoryFile]:
-    """The file to read each cycle of the hour from. A cycle's own file is newer than its copy in the hour."""
-    held: list[float] = []
-    if hour.path.exists():
-        try:
-            held = cycle_times(hour, history.schema)
-        except ForeignFileError as error:
-            history.set_aside(hour.path, str(error))
-    return {**dict.fromkeys(held, hour), **{file.begin: file for file in files}}
-
-
-def _cycles(
-    history: History, sources: Mapping[float, HistoryFile], written: list[float], stopping: Stopping
+def _by_cycle(
+    table: HistoryTable, files: Sequence[HistoryFile], written: list[float], stopping: Stopping
 ) -> Iterator[pa.Table]:
-    """Rows of each cycle, oldest first. Adds its time to `written`; renames an unreadable file."""
-    for time, file in sorted(sources.items()):
+    """Rows of each cycle, oldest first. Adds its time to `written`; sets an unreadable file aside."""
+    for time, file in sorted(_sources(table, files).items(), key=lambda source: source[0]):
         if stopping():
             raise _Stopped
-        try:
-            rows = read_cycle(file, time, history.schema)
-        except ForeignFileError as error:
-            if file.path.exists():  # an hour comes once for each of its cycles
-                history.set_aside(file.path, str(error))
-            continue
-        except FileNotFoundError:  # it was just renamed
-            continue
-        written.append(time)
-        yield rows
+        rows = _read(file, partial(read_cycle, file, time, table))
+        if rows is not None:
+            written.append(time)
+            yield rows
+
+
+def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float, HistoryFile]:
+    """The file to read each cycle from. A cycle's own file is newer than its copy in the hour."""
+    sources: dict[float, HistoryFile] = {}
+    for file in sorted(files, key=lambda file: not file.merged):
+        sources |= dict.fromkeys(_read(file, partial(cycle_times, file, table)) or (), file)
+    return sources
+
+
+def _in_one(
+    table: HistoryTable, files: Sequence[HistoryFile], written: list[str], stopping: Stopping
+) -> Iterator[pa.Table]:
+    """All rows in one group, by time. Adds the names of the files to `written`; sets an unreadable file aside."""
+    parts = [table.schema.empty_table()]
+    for file in sorted(files, key=lambda file: (not file.merged, file.order)):
+        if stopping():
+            raise _Stopped
+        if file.place.name in written:
+            continue  # the hour holds it, and its removal was interrupted
+        rows = _read(file, partial(read_all, file, table))
+        if rows is not None:
+            written += merged_from(file, table) if file.merged else [file.place.name]
+            parts.append(rows)
+    yield pa.concat_tables(parts).sort_by("at")
+
+
+def _read(file: HistoryFile, read: Callable[[], T]) -> T | None:
+    """What `read` gives; None of a file that can't be read, which is set aside. Raises `FileNotFoundError`."""
+    try:
+        return read()
+    except ForeignFileError as error:
+        if file.place.exists():  # an hour comes once for each of its cycles
+            set_aside(file.place, str(error))
+        return None

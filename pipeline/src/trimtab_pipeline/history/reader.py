@@ -5,26 +5,41 @@ It may run while an operator writes them. Unreadable files are skipped and repor
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.history.files import ForeignFileError, HistoryFile, cycle_times, listed, pinned, read_cycle
+from trimtab_pipeline.api import DecisionEntry
+from trimtab_pipeline.history.averages import HORIZON, averages_at
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FINDINGS, TABLES, HistoryDataset
+from trimtab_pipeline.history.decisions import decisions
+from trimtab_pipeline.history.files import (
+    AT,
+    HOUR,
+    ForeignFileError,
+    HistoryFile,
+    HistoryTable,
+    cycle_times,
+    listed,
+    merged_from,
+    parsed,
+    read_all,
+    read_cycle,
+)
+from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.snapshot_tables import load_of
-from trimtab_pipeline.history.writer import TABLES
+from trimtab_pipeline.history.state import BUNDLES
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
-SCHEMAS = {name: pinned(*table) for name, table in TABLES.items()}
-"""Schema of each table's files."""
 DamagedError = ForeignFileError
 """A file of the history that can't be read; the message says why."""
 DAY = 86_400.0
@@ -66,7 +81,7 @@ class HistorySummary:
     """The content of a history.
 
     begin, end: epoch s of the oldest and the newest cycle. interval: usual seconds between two; NaN for a single one.
-    bytes:      of all tables, in `files` files. damaged: (file, cause) of unreadable or renamed files.
+    tables:     bytes of each table by name. files: their number. damaged: (file, cause) of unreadable or renamed files.
     """
 
     policy: str
@@ -75,21 +90,31 @@ class HistorySummary:
     cycles: int
     interval: float
     gaps: tuple[Gap, ...]
-    bytes: int
+    tables: Mapping[str, int]
     files: int
     damaged: tuple[tuple[str, str], ...]
 
     @property
+    def bytes(self) -> int:
+        """Size of all tables."""
+        return sum(self.tables.values())
+
+    def a_day(self, size: float) -> float:
+        """Bytes that `size` bytes of these cycles come to in a day at the usual interval; NaN for a single cycle."""
+        return size / self.cycles * DAY / self.interval
+
+    @property
     def bytes_per_day(self) -> float:
         """Size of a day of cycles at the usual interval; NaN for a single cycle."""
-        return self.bytes / self.cycles * DAY / self.interval
+        return self.a_day(self.bytes)
 
 
-def policies(root: Path) -> tuple[str, ...]:
+def policies(root: Place) -> tuple[str, ...]:
     """Names (``namespace/name``) of the policies with a history below `root`. Raises `NoHistoryError` without any."""
-    if not root.is_dir():
+    dataset = HistoryDataset(root)
+    if not dataset.root.exists():
         raise NoHistoryError(f"{root} is not a folder; give the one that `trimtab run --history` writes to")
-    found = sorted(str(path.parent.relative_to(root)) for path in root.glob("[!.]*/[!.]*/bundles") if path.is_dir())
+    found = dataset.policies()
     if not found:
         raise NoHistoryError(f"no history below {root}; give the folder that `trimtab run --history` writes to")
     return tuple(found)
@@ -98,25 +123,26 @@ def policies(root: Path) -> tuple[str, ...]:
 class HistoryReader:
     """The history of one policy. Raises `NoHistoryError` when there is none."""
 
-    def __init__(self, root: Path, policy: str) -> None:
+    def __init__(self, root: Place, policy: str) -> None:
         known = policies(root)
         named = [name for name in known if policy in (name, name.partition("/")[2])]
         if len(named) != 1:
             problem = "is in several namespaces" if named else "has no history"
             raise NoHistoryError(f"policy {policy!r} {problem} below {root}; there are: {', '.join(named or known)}")
         self.policy = named[0]
-        self.folder = root / self.policy
+        dataset = HistoryDataset(root)
+        self._history, self._state = dataset.of(self.policy), dataset.state(self.policy)
 
     @cached_property
     def _found(self) -> tuple[dict[float, HistoryFile], list[tuple[str, str]]]:
-        """The file of the bundles of each cycle, oldest first; and the unreadable files."""
+        """The file of the demand of each cycle, oldest first; and the unreadable files."""
         held: dict[float, HistoryFile] = {}
-        damaged = [(str(path), "it was set aside") for path in sorted(self.folder.glob("*/*.bad"))]
-        for file in sorted(listed(self.folder / "bundles"), key=lambda file: not file.merged):  # a cycle's own is newer
+        damaged = [(str(place), "it was set aside") for place in self._history.set_aside()]
+        for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):  # a cycle's own is newer
             try:
-                held |= dict.fromkeys(cycle_times(file, SCHEMAS["bundles"]), file)
+                held |= dict.fromkeys(cycle_times(file, DEMAND), file)
             except ForeignFileError as error:
-                damaged.append((str(file.path), str(error)))
+                damaged.append((str(file.place), str(error)))
             except FileNotFoundError:  # it was merged in the meantime
                 continue
         return dict(sorted(held.items())), damaged
@@ -129,13 +155,16 @@ class HistoryReader:
         """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
         times = self.times()
         if not times:
-            raise NoHistoryError(f"policy {self.policy} has no cycle that can be read below {self.folder}")
+            raise NoHistoryError(f"policy {self.policy} has no cycle that can be read below {self._history.root}")
         steps = [after - before for before, after in pairwise(times)]
         usual = statistics.median(steps) if steps else float("nan")
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
-        sizes = [size for path in self.folder.glob("*/*.parquet") if (size := _size(path)) is not None]
+        files = list(self._history.all_files())
+        sizes = dict.fromkeys(TABLES, 0)
+        for table, file in files:
+            sizes[table.name] += file.bytes
         return HistorySummary(
-            self.policy, times[0], times[-1], len(times), usual, gaps, sum(sizes), len(sizes), tuple(self._found[1])
+            self.policy, times[0], times[-1], len(times), usual, gaps, sizes, len(files), tuple(self._found[1])
         )
 
     def cycle(self, table: str, at: float) -> pa.Table:
@@ -150,21 +179,65 @@ class HistoryReader:
                 continue
         return self._rows(table, at)
 
-    def _rows(self, table: str, at: float) -> pa.Table:
+    def _rows(self, name: str, at: float) -> pa.Table:
         """The result of `cycle`. Raises `FileNotFoundError` when a file disappeared during the search."""
-        schema, folder = SCHEMAS[table], self.folder / table
-        for file in reversed([file for file in listed(folder) if file.begin <= at <= file.end]):
+        table = TABLES[name]
+        files = [file for place in self._history.hour(table, at).files() if (file := parsed(place))]
+        for file in sorted(files, key=lambda file: file.merged):  # a cycle's own is newer
+            if not file.merged and (file.begin != at or file.writer):
+                continue
             try:
-                if at in cycle_times(file, schema):
-                    return read_cycle(file, at, schema)
+                if table.by_cycle and at not in cycle_times(file, table):
+                    continue
+                rows = read_cycle(file, at, table) if table.by_cycle else _of_cycle(read_all(file, table), at)
             except ForeignFileError as error:
-                raise ForeignFileError(f"{file.path}: {error}") from error
-        return schema.empty_table()
+                raise ForeignFileError(f"{file.place}: {error}") from error
+            if table.by_cycle or len(rows):
+                return rows
+        return table.schema.empty_table()
 
     def cycles(self, table: str, begin: float, end: float) -> Iterator[tuple[float, pa.Table]]:
         """(evaluation time, rows) of each cycle from `begin` to `end` (epoch s), one in memory at a time."""
         for time in self.times(begin, end):
             yield time, self.cycle(table, time)
+
+    def rows(self, table: str, begin: float, end: float) -> Iterator[pa.Table]:
+        """Rows of `table` from `begin` to `end` (epoch s) in the order of time: a cycle or a file at a time.
+
+        Raises `ForeignFileError` for a file that can't be read.
+        """
+        found = TABLES[table]
+        if found.by_cycle:
+            yield from (rows for _, rows in self.cycles(table, begin, end))
+            return
+        hours = sorted(
+            {file.hour for file in self._history.files(found) if begin - HOUR < file.end and file.begin <= end}
+        )
+        for hour in hours:
+            yield from self._hour(found, hour, begin, end)
+
+    def _hour(self, table: HistoryTable, hour: float, begin: float, end: float) -> list[pa.Table]:
+        for attempt in range(_MERGES):
+            try:
+                files = listed(self._history.hour(table, hour))
+                merged = {name for file in files if file.merged for name in merged_from(file, table)}
+                parts = [read_all(file, table) for file in files if file.place.name not in merged]
+            except FileNotFoundError:  # merged meanwhile
+                if attempt == _MERGES - 1:
+                    raise
+                continue
+            first, last = (
+                pa.scalar(round(max(time, 0) * 1000), AT.type) if math.isfinite(time) else None for time in (begin, end)
+            )
+            held = pa.concat_tables(parts).sort_by("at")
+            held = held if first is None else held.filter(pc.greater_equal(held["at"], first))
+            held = held if last is None else held.filter(pc.less_equal(held["at"], last))
+            return [held] if len(held) else []
+        return []
+
+    def decisions(self, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
+        """The last `count` decisions up to `at` (epoch s), oldest first, each in its latest version."""
+        return decisions(self._history, at, count)
 
     def course(self, begin: float, end: float, points: int) -> Course:
         """Load from `begin` to `end` (epoch s), of at most `points` cycles at equal distances.
@@ -178,7 +251,7 @@ class HistoryReader:
         damaged: list[str] = []
         for time in times[:: -(-len(times) // points)]:
             try:
-                read[time] = self.cycle("picture", time)
+                read[time] = self.cycle(BROKERS.name, time)
             except ForeignFileError as error:
                 damaged.append(str(error))
         if not read:
@@ -190,22 +263,47 @@ class HistoryReader:
         return Course(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
-        """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none."""
+        """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none.
+
+        The averages are those that the cycle had while its state is kept; older ones are computed from the demand.
+        """
+        time = self._newest(at)
+        brokers, quality = (self.cycle(table.name, time) for table in (BROKERS, FINDINGS))
+        return load_of(time, self._bundles(time), brokers, quality)
+
+    def owners(self, at: float = float("inf")) -> dict[str, str]:
+        """Broker of each bundle that was measured in the newest cycle not after `at`, empty for none.
+
+        Raises `NoHistoryError` if there is no such cycle.
+        """
+        time = self._newest(at)
+        brokers, demand = self.cycle(BROKERS.name, time), self.cycle(DEMAND.name, time)
+        serving = dict(zip(brokers["pod"].to_pylist(), brokers["broker"].to_pylist(), strict=True))
+        pods = demand["pod"].to_pylist()
+        return dict(zip(demand["bundle"].to_pylist(), (serving.get(pod, "") for pod in pods), strict=True))
+
+    def _newest(self, at: float) -> float:
         times = self.times(end=at)
         if not times:
             first = [datetime.fromtimestamp(time, UTC).isoformat() for time in self.times()[:1]]
             there = f"the oldest is of {first[0]}" if first else "there is none at all"
             raise NoHistoryError(f"policy {self.policy} has no cycle up to then: {there}")
-        tables = (self.cycle(name, times[-1]) for name in ("bundles", "picture", "quality"))
-        return load_of(times[-1], *tables)
+        return times[-1]
+
+    def _bundles(self, at: float) -> pa.Table:
+        """`BUNDLE_STATE` of the cycle at `at`."""
+        for file in listed(self._state / BUNDLES.name):
+            if file.begin == at:
+                try:
+                    return read_all(file, BUNDLES)
+                except (ForeignFileError, FileNotFoundError):
+                    break
+        before = self.times(at - HORIZON, at)
+        return averages_at((time, self.cycle(DEMAND.name, time), self.cycle(BROKERS.name, time)) for time in before)
 
 
-def _size(path: Path) -> int | None:
-    """Bytes of a file, None when it no longer exists."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+def _of_cycle(rows: pa.Table, at: float) -> pa.Table:
+    return rows.filter(pc.equal(rows["at"], pa.scalar(round(at * 1000), AT.type)))
 
 
 def _cpu(snapshot: pa.Table, brokers: tuple[str, ...]) -> FloatArray:

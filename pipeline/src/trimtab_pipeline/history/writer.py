@@ -1,4 +1,4 @@
-"""The history that a cycle writes: four tables, two of which are the next cycle's state.
+"""Writer of a policy's history and state.
 
 If the disk can't be written, the cycle's history is lost, but neither the cycle nor the averages: the next cycle's
 state stays in memory, and old files are still removed. The problem is logged once, and its end is logged once.
@@ -7,34 +7,46 @@ state stays in memory, and old files are still removed. The problem is logged on
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 
 import pyarrow as pa
 
 from trimtab_pipeline.api import Retention, Topology
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.history.decisions import decision_history
-from trimtab_pipeline.history.housekeeping import Housekeeping
-from trimtab_pipeline.history.snapshot_tables import BROKER_SNAPSHOT, QUALITY, broker_table, quality_table
-from trimtab_pipeline.history.store import History
-from trimtab_pipeline.transform.snapshot import Measurement
+from trimtab_pipeline.columns import INSIDE
+from trimtab_pipeline.history.dataset import (
+    BROKERS,
+    DEMAND,
+    FACTS,
+    FINDINGS,
+    SKETCHES,
+    TABLES,
+    TOPICS,
+    HistoryDataset,
+)
+from trimtab_pipeline.history.facts import FactLog
+from trimtab_pipeline.history.files import hour_of, put, stamped
+from trimtab_pipeline.history.housekeeping import Housekeeping, Stopping
+from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.sketch import sketched
+from trimtab_pipeline.history.snapshot_tables import (
+    Bounds,
+    broker_table,
+    demand_table,
+    quality_table,
+    rounded_traffic,
+    rounded_usage,
+)
+from trimtab_pipeline.history.state import LastState, StateStore, clean
 from trimtab_strategies.model import ClusterLoad
 
 _LOGGER = logging.getLogger(__name__)
 _UNWRITTEN = ("can't be written, averages continue in memory", "is written again")
 _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
-
-TABLES = {
-    "bundles": (BUNDLE_STATE, "bundles/4"),
-    "brokers": (BROKER_STATE, "brokers/4"),
-    "picture": (BROKER_SNAPSHOT, "picture/2"),
-    "quality": (QUALITY, "quality/2"),
-}
-"""Folder of each table in a policy's history -> its columns and their version."""
+_WAITING = 120.0  # seconds that refreshes wait for a cycle to be written with
+_NO_BOUNDS = Bounds()
+_NO_TOPICS = pa.schema(list(INSIDE)).empty_table()
 
 
 class HistoryTidier:
@@ -44,10 +56,10 @@ class HistoryTidier:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
         self._closing = Event()
 
-    def tidy(self, housekeeping: Housekeeping, at: float) -> Future[None]:
+    def tidy(self, housekeeping: Callable[[float, Stopping], None], at: float) -> Future[None]:
         """Run the housekeeping as of `at`; the future fails with `OSError` when the disk can't be written."""
         try:
-            return self._thread.submit(housekeeping.tidy, at, self._closing.is_set)
+            return self._thread.submit(housekeeping, at, self._closing.is_set)
         except RuntimeError:  # closed in the meantime: the last cycle of a program that ends
             never = Future[None]()
             never.cancel()
@@ -60,59 +72,136 @@ class HistoryTidier:
 
 
 class HistoryWriter:
-    """The history of one policy below `folder`."""
+    """The history and the state of `policy` (``namespace/name``) below `root`, a folder or a URI.
 
-    def __init__(self, folder: Path, retention: Retention, background: HistoryTidier) -> None:
-        self.folder = folder
-        self._tables = {name: History(folder / name, *columns) for name, columns in TABLES.items()}
-        self.bundles, self.brokers = self._tables["bundles"], self._tables["brokers"]
-        self._housekeeping = Housekeeping([*self._tables.values(), decision_history(folder)], retention)
+    Raises `ValueError` for a policy that would lead outside, or a URI that can't be opened.
+    """
+
+    def __init__(self, root: Place, policy: str, retention: Retention, background: HistoryTidier) -> None:
+        dataset = HistoryDataset(root)
+        self.root = dataset.root
+        self._history = dataset.of(policy)
+        self._state = StateStore(dataset.state(policy), policy)
+        self._housekeeping = Housekeeping(self._history, retention)
         self._background = background
         self._tidied: Future[None] | None = None
         self._troubles: set[tuple[str, str]] = set()
+        self._facts, self._sketched = FactLog(), 0.0
+        self._refreshes: list[tuple[float, pa.Table]] = []
+        self._cleaned = False
+        self._lock = Lock()  # a broker refresh is kept beside a cycle
+
+    def state(self, at: float, horizon: float) -> LastState:
+        """The state of the last cycle before `at` (epoch s), at most `horizon` seconds old; empty without one."""
+        return self._state.last(at, horizon)
 
     def doubt(self) -> None:
-        """Check the states again before their next use, because reading them failed."""
-        self.brokers.doubt()
-        self.bundles.doubt()
+        """Check the state again before its next use, because reading it failed."""
+        self._state.doubt()
 
-    def keep(self, measured: Measurement, load: ClusterLoad, topology: Topology, max_age: float = math.inf) -> str:
-        """Write a cycle, its bundles last, then start housekeeping in the background unless it still runs.
+    def keep(
+        self,
+        brokers: pa.Table,
+        bundles: pa.Table,
+        load: ClusterLoad,
+        topology: Topology,
+        *,
+        inside: pa.Table = _NO_TOPICS,
+        bounds: Bounds = _NO_BOUNDS,
+    ) -> str:
+        """Write a cycle, then start housekeeping in the background unless it still runs.
 
-        max_age: age in seconds up to which samples were trusted. Returns why the cycle could not be written, or "".
+        brokers, bundles: tables with the columns `BROKER_STATE` and `BUNDLE_STATE`, the next cycle's state. load: what
+        the strategies get. inside: topics of hot bundles (`INSIDE`). Returns why it could not be written, or "".
 
         A cycle without a trusted broker removes nothing: a clock that is days ahead would make everything too old.
         """
-        tables = {
-            "quality": quality_table(load.quality),
-            "picture": broker_table(load.brokers, topology.pods, load.quality.doubts, max_age),
-            "brokers": measured.brokers,
-            "bundles": measured.bundles,
-        }
-        error = self._written(tables, load.now)
+        at, error = load.now, None
+        try:
+            self._state.write(brokers, bundles, at, trusted=bool(load.brokers.trusted.any()))
+            asked = {**self._inside(inside, at), DEMAND.name: demand_table(bundles, at, DEMAND.columns)}
+            self._write({**self._known(brokers, load, topology, bounds), **asked}, at)
+        except OSError as failure:
+            self._facts.forget()
+            error = failure
         self._log_once(_UNWRITTEN, error)
         if load.brokers.trusted.any() and (self._tidied is None or self._tidied.done()):
-            self._tidied = self._background.tidy(self._housekeeping, load.now)
+            self._tidied = self._background.tidy(self._housekeeping.tidy, at)
             self._tidied.add_done_callback(self._log_tidied)
-        return "" if error is None else f"the history below {self.folder} can't be written: {error}"
+        return "" if error is None else f"the history below {self.root} can't be written: {error}"
 
-    def _written(self, tables: Mapping[str, pa.Table], at: float) -> OSError | None:
-        """Write the tables. After a failure hold those that the next cycle needs in memory, and return the error."""
+    def keep_refresh(self, load: ClusterLoad, topology: Topology, bounds: Bounds = _NO_BOUNDS) -> None:
+        """Keep the brokers of a refresh. They are written with the next cycle; a late one costs at most two minutes."""
+        with self._lock:
+            self._refreshes.append((load.now, self._broker_rows("refresh", load, topology, bounds, None)))
+            if load.now - self._refreshes[0][0] < _WAITING:
+                return
+            waiting = self._taken()
         try:
-            for name, rows in tables.items():
-                self._tables[name].write(rows, at)
+            put(self._history.cycle_file(BROKERS, load.now, "refresh"), BROKERS, [_joined(waiting)])
         except OSError as error:
-            self.brokers.hold(tables["brokers"], at)
-            self.bundles.hold(tables["bundles"], at)
-            return error
-        return None
+            self._log_once(_UNWRITTEN, error)
+
+    def _taken(self) -> list[pa.Table]:
+        """The rows of the refreshes that no file holds yet."""
+        refreshes, self._refreshes = self._refreshes, []
+        return [rows for _, rows in refreshes]
+
+    def keep_topics(self, topics: pa.Table, at: float) -> None:
+        """Write the hour's sketch of `topics` (columns `INSIDE`, of any bundles) as of `at`, once an hour.
+
+        Raises `OSError`.
+        """
+        if hour_of(at) == self._sketched or not len(topics):
+            return
+        self._write({SKETCHES.name: sketched(topics)}, at)
+        self._sketched = hour_of(at)
+
+    def _known(self, brokers: pa.Table, load: ClusterLoad, topology: Topology, bounds: Bounds) -> dict[str, pa.Table]:
+        """Rows about the brokers and the resources, of each table that has some."""
+        with self._lock:
+            refreshes = self._taken()
+        found = {
+            FINDINGS.name: quality_table(load.quality),
+            BROKERS.name: _joined([self._broker_rows("cycle", load, topology, bounds, brokers), *refreshes]),
+            FACTS.name: self._facts.changes(load.now, topology),
+        }
+        return {name: rows for name, rows in found.items() if len(rows)}
+
+    def _inside(self, topics: pa.Table, at: float) -> dict[str, pa.Table]:
+        """Rows about the topics of hot bundles, and once an hour their sketch."""
+        if not len(topics):
+            return {}
+        rows = {TOPICS.name: rounded_traffic(topics.sort_by([("bundle", "ascending"), ("place", "ascending")]))}
+        if hour_of(at) == self._sketched:
+            return rows
+        self._sketched = hour_of(at)
+        return {**rows, SKETCHES.name: sketched(topics)}
+
+    def _broker_rows(
+        self, kind: str, load: ClusterLoad, topology: Topology, bounds: Bounds, measured: pa.Table | None
+    ) -> pa.Table:
+        rows = broker_table(load.brokers, topology.pods, load.quality.doubts, bounds, measured)
+        rows = (rows if kind == "cycle" else rounded_usage(rows)).add_column(0, "kind", pa.repeat(kind, len(rows)))
+        return stamped(rows, load.now, BROKERS.schema)
+
+    def _write(self, tables: Mapping[str, pa.Table], at: float) -> None:
+        """Write the tables of a cycle. Raises `OSError`."""
+        if not self._cleaned:
+            for table in TABLES.values():
+                clean(self._history.hour(table, at))
+            self._cleaned = True
+        for name, rows in tables.items():
+            table = TABLES[name]
+            ready = rows if "at" in rows.column_names else stamped(rows, at, table.schema)
+            put(self._history.cycle_file(table, at), table, [ready])
 
     def _log_tidied(self, tidied: Future[None]) -> None:
         error = None if tidied.cancelled() else tidied.exception()
         if error is None or isinstance(error, OSError):
             self._log_once(_UNTIDY, error)
         else:
-            _LOGGER.error("the history below %s was not tidied up", self.folder, exc_info=error)
+            _LOGGER.error("the history below %s was not tidied up", self.root, exc_info=error)
 
     def _log_once(self, trouble: tuple[str, str], error: OSError | None) -> None:
         """Log once that a problem began, and once that it is over. trouble: the two texts."""
@@ -121,5 +210,9 @@ class HistoryWriter:
             _LOGGER.warning("the history %s: %s", begun, error)
             self._troubles.add(trouble)
         elif error is None and trouble in self._troubles:
-            _LOGGER.info("the history below %s %s", self.folder, over)
+            _LOGGER.info("the history below %s %s", self.root, over)
             self._troubles.remove(trouble)
+
+
+def _joined(rows: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(rows).sort_by([("at", "ascending"), ("broker", "ascending")])

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from threading import Thread
 from typing import TypeVar
 
 import pyarrow as pa
 
 from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings
+from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.sources.broker_refresh import aside
-from trimtab_pipeline.sources.policy import Ask, PolicySource, policy_folder
+from trimtab_pipeline.sources.policy import Ask, PolicySource
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_pipeline.spark.tasks import ANSWER, ShardTask, answer
 
@@ -27,14 +27,14 @@ T = TypeVar("T")
 class DirectLoadSources:
     """A source per policy, with its history below `history_dir`. deadline: seconds that a measurement may take."""
 
-    def __init__(self, history_dir: Path, *, deadline: float = 60.0) -> None:
+    def __init__(self, history_dir: Place, *, deadline: float = 60.0) -> None:
         self._history_dir, self._deadline = history_dir, deadline
         self._workshop = _Threads()
         self._background = HistoryTidier()
 
     def open(self, policy: str, settings: PrometheusSettings) -> PolicySource:
-        """A source for `policy`. Raises `ValueError` as `policy_folder` does, or for an unknown preset."""
-        keeping = HistoryWriter(policy_folder(self._history_dir, policy), KEEP_A_DAY, self._background)
+        """A source for `policy`. Raises `ValueError` as `HistoryWriter` does, or for an unknown preset."""
+        keeping = HistoryWriter(self._history_dir, policy, KEEP_A_DAY, self._background)
         return PolicySource(self._workshop, settings, self._deadline, keeping)
 
     def warm_up(self) -> Future[None]:

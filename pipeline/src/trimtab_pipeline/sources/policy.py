@@ -6,19 +6,20 @@ The operator does not import this module; `trimtab_pipeline.factory` does.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.history.files import State, read_state
+from trimtab_pipeline.history.files import State
+from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryWriter
 from trimtab_pipeline.prometheus.queries import tables
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
@@ -57,16 +58,8 @@ class Workshop(Protocol):
         """
 
 
-def policy_folder(history_dir: Path, policy: str) -> Path:
-    """Folder of the history of `policy` (``namespace/name``). Raises `ValueError` for a name that leads outside."""
-    folder = history_dir / policy
-    if history_dir.resolve() not in folder.resolve().parents:
-        raise ValueError(f"policy {policy!r} would keep its history outside {history_dir}")
-    return folder
-
-
 class PolicySource:
-    """`LoadSource` of one policy, on Spark or without. Its state is the newest file of each of its histories."""
+    """`LoadSource` of one policy, on Spark or without. Its state is that of its history."""
 
     def __init__(
         self,
@@ -82,6 +75,8 @@ class PolicySource:
         by_time = settings.averages == "time"
         self._averages = ByTime(settings.short_tau, settings.long_tau) if by_time else BySamples()
         self._horizon = horizon(settings.long_tau)
+        taus = (settings.short_tau, settings.long_tau) if by_time else (math.nan, math.nan)
+        self._bounds = Bounds(settings.max_age, *taus)
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe`. `at` counts to the millisecond, as in Prometheus."""
@@ -118,7 +113,7 @@ class PolicySource:
         shards = self._shards(pods)
         asked = (ShardRequest.of(self._settings, shard, admin) for shard in shards)
         request = ReadRequest.of(self._settings, at, asked, late)
-        state = self._keeping.bundles.state(at, self._horizon)
+        state = self._keeping.state(at, self._horizon).bundles
         answer = self._answer(ask, request, state, ranges)
         reports = reports_in(answer)
         return Measurement(
@@ -144,11 +139,11 @@ class PolicySource:
 
     def _brokers_by(self, ask: Ask, request: ReadRequest) -> pa.Table:
         """The tasks' answers about the brokers alone."""
-        return self._answer(ask, request, Path()).select(["brokers", "report"])
+        return self._answer(ask, request, BUNDLE_STATE.empty_table()).select(["brokers", "report"])
 
     def _brokers(self, now: pa.Table, at: float) -> pa.Table:
         """The brokers measured `now`, with the times of their newest samples from the history."""
-        last = read_state(self._keeping.brokers.state(at, self._horizon))
+        last = self._keeping.state(at, self._horizon).brokers
         return with_last_times(now, last, at - self._horizon)
 
     def _observe_brokers(
@@ -168,6 +163,7 @@ class PolicySource:
             nothing, brokers=self._brokers(flattened(answer["brokers"]), at), reports=reports, shards=shards
         )
         load = align(measured, topology, self._settings, at)
+        self._keeping.keep_refresh(load, topology, self._bounds)
         in_tasks = _in_tasks(measured)
         seconds = {"prometheus": in_tasks, "align": time.perf_counter() - begin - in_tasks}
         return Observation(load, seconds, shown(measured, topology))
@@ -189,7 +185,8 @@ class PolicySource:
         measured = one_row_each(measured, topology)
         load = align(measured, topology, self._settings, at)
         clock.append(time.perf_counter())
-        unwritten = self._keeping.keep(measured, load, topology, self._settings.max_age)
+        tables = measured.brokers, measured.bundles
+        unwritten = self._keeping.keep(*tables, load, topology, inside=measured.inside, bounds=self._bounds)
         clock.append(time.perf_counter())
         in_tasks = _in_tasks(measured)
         spark_seconds, aligning, write = (after - before for before, after in itertools.pairwise(clock))

@@ -6,15 +6,15 @@ The operator does not import this module; `trimtab_pipeline.factory.spark_source
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, PrometheusSettings, Retention
+from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, Fact, PrometheusSettings, Retention
 from trimtab_pipeline.history.decisions import DecisionHistories
+from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.sources.policy import Ask, PolicySource, policy_folder
+from trimtab_pipeline.sources.policy import Ask, PolicySource
 from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_pipeline.spark.tasks import DRY_URL, spread
@@ -34,7 +34,7 @@ class SparkLoadSources:
 
     def __init__(
         self,
-        history_dir: Path,
+        history_dir: Place,
         *,
         master: str = "local[*]",
         memory: str = "700m",
@@ -54,8 +54,8 @@ class SparkLoadSources:
 
         Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
         """
-        folder = policy_folder(self.history_dir, policy)
-        return PolicySource(self._workshop, settings, deadline or self._deadline, self._keeping(folder))
+        writer = HistoryWriter(self.history_dir, policy, self._retention, self._background)
+        return PolicySource(self._workshop, settings, deadline or self._deadline, writer)
 
     def warm_up(self) -> Future[None]:
         """Run two cycles on made-up samples; otherwise the first real cycle would take some seconds longer."""
@@ -65,26 +65,27 @@ class SparkLoadSources:
         """See `KeepsDecisions`."""
         self._decisions.keep_decisions(policy, at, entries)
 
+    def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
+        """See `KeepsFacts`."""
+        self._decisions.write_facts(policy, at, facts, complete)
+
+    def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
+        """See `KeepsFacts`."""
+        self._decisions.keep_policy(policy, at, spec, memory)
+
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""
         self._background.close()
         self._engine.close()
 
-    def _keeping(self, folder: Path) -> HistoryWriter:
-        return HistoryWriter(folder, self._retention, self._background)
-
     def _dry_cycles(self, ask: Ask) -> None:
         settings = PrometheusSettings(url=DRY_URL, namespace="dry")
-        with tempfile.TemporaryDirectory(prefix="dry-", dir=_made(self.history_dir)) as folder:
-            source = PolicySource(self._workshop, settings, self._deadline, self._keeping(Path(folder)))
+        with tempfile.TemporaryDirectory(prefix="dry-") as folder:
+            writer = HistoryWriter(folder, "dry/dry", self._retention, self._background)
+            source = PolicySource(self._workshop, settings, self._deadline, writer)
             pods = [f"dry/{n}" for n in range(self._workshop.cores)]
             for cycle in range(_DRY_CYCLES):
                 source.measure(ask, pods, at=1.0 + cycle)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 class _OnSpark:

@@ -1,10 +1,11 @@
-"""`trimtab history`: show the history of load; export and import windows of it."""
+"""`trimtab history`: show and compact the history of load; export and import windows of it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,9 @@ from rich.text import Text
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.history.anonymizer import Renaming, kept_key
-from trimtab_pipeline.history.exchange import ExchangeError, ExportedWindow, export, import_window
-from trimtab_pipeline.history.reader import DamagedError, HistoryReader, HistorySummary, NoHistoryError, policies
+from trimtab_pipeline.history.exchange import ExportedWindow, export, import_window
+from trimtab_pipeline.history.housekeeping import compact
+from trimtab_pipeline.history.reader import HistoryReader, HistorySummary, policies
 
 _KEY = "names.key"
 _SHOWN = 10
@@ -27,15 +29,15 @@ _SPARE = ("Age", "Cycles", "A day")
 """Columns that a narrow terminal leaves out, in this order."""
 
 _USAGE = """\
-trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check]
+trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check] [--compact]
        trimtab history export --dir DIR [--from TIME] [--to TIME] [--hash-names] FILE [POLICY]
        trimtab history import --dir DIR FILE.tar"""
 
 _DESCRIPTION = """\
-Show the history of load: its time span, its size on disk and per day, and its gaps (pauses of more than twice the usual
-interval). The command only reads; the operator may be running.
+Show the history of load: its time span, its size and that of a day, by table, and its gaps (pauses of more than twice
+the usual interval). The command only reads, unless --compact is given; the operator may be running.
 
-The files can also be read without Trimtab: pandas.read_parquet("DIR/NAMESPACE/POLICY/bundles").
+The history is a dataset: Spark, DuckDB and pandas read each table by its folder, such as DIR/history/demand.
 """
 
 _EPILOG = """\
@@ -44,17 +46,18 @@ exit codes: 0: fine; 1: gaps or damaged files, with --check; 2: wrong usage or i
 examples:
   trimtab history --dir trimtab-history
   trimtab history --dir trimtab-history messaging/cluster-a --check
+  trimtab history --dir s3a://telemetry/trimtab --compact
   trimtab history export --dir trimtab-history --from 2h --hash-names report.tar
   trimtab history import --dir somewhere-else report.tar
 """
 
 _EXPORT = """\
-Write a window of the history to a file: FILE.tar holds everything and can be imported; FILE.parquet holds the bundles
-of one policy, for a notebook.
+Write a window of the history to a file: FILE.tar holds everything and can be imported; FILE.parquet holds the demand
+of the bundles of one policy, for a notebook.
 
 --hash-names replaces names of brokers, tenants, namespaces, topics and policies by hashes, and leaves out error texts,
-so that the file can go into a bug report. The key of the hashes is in DIR/names.key, so equal names get equal hashes
-in later exports; keep it secret. Bundle ranges stay.
+decisions and policies, so that the file can go into a bug report. The key of the hashes is in DIR/names.key, so equal
+names get equal hashes in later exports; keep it secret. Bundle ranges stay.
 """
 
 _IMPORT = """\
@@ -89,12 +92,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
     parser.add_argument("--check", action="store_true", help="exit with 1 if there are gaps or damaged files")
+    parser.add_argument(
+        "--compact", action="store_true", help="first merge the files of each hour that is over into one per table"
+    )
     parser.set_defaults(run=run, carry_out=_show)
     subparsers.choices["history"] = parser  # add_parser() can't make this class
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dir", type=Path, required=True, help="history folder of `trimtab run --history`")
+    parser.add_argument(
+        "--dir",
+        required=True,
+        help="history of `trimtab run --history`: a folder, or a URI such as s3a://bucket/folder",
+    )
 
 
 def _exporting() -> argparse.ArgumentParser:
@@ -131,7 +141,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     try:
         return int(arguments.carry_out(arguments))
-    except (DamagedError, ExchangeError, NoHistoryError) as error:
+    except CommandError:
+        raise
+    except ValueError as error:  # the history's own, and a URI that can't be opened
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
@@ -143,8 +155,10 @@ def _chosen(arguments: argparse.Namespace) -> list[HistoryReader]:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    summaries = [past.summary() for past in _chosen(arguments)]
     now = time.time()
+    if arguments.compact:
+        _compact(arguments, now)
+    summaries = [past.summary() for past in _chosen(arguments)]
     data = [as_data(summary, now) for summary in summaries]
     if arguments.output == "json":
         print(json.dumps(data, indent=2))
@@ -154,6 +168,15 @@ def _show(arguments: argparse.Namespace) -> int:
         print_summaries(console(), summaries, now)
     found = any(summary.gaps or summary.damaged for summary in summaries)
     return FINDING if arguments.check and found else FINE
+
+
+def _compact(arguments: argparse.Namespace, now: float) -> None:
+    """Merge hours that are over, and say on stderr how many files came of it; the output stays data."""
+    for past in _chosen(arguments):
+        count = compact(arguments.dir, past.policy, now)
+        print(
+            f"{past.policy}: {count} hour{'' if count == 1 else 's'} of a table merged into one file", file=sys.stderr
+        )
 
 
 def as_data(summary: HistorySummary, now: float) -> dict[str, Any]:
@@ -168,6 +191,9 @@ def as_data(summary: HistorySummary, now: float) -> dict[str, Any]:
         "files": summary.files,
         "bytes": summary.bytes,
         "bytesPerDay": _known(summary.bytes_per_day),
+        "tables": {
+            name: {"bytes": held, "bytesPerDay": _known(summary.a_day(held))} for name, held in summary.tables.items()
+        },
         "gaps": [{"from": iso(gap.begin), "to": iso(gap.end), "seconds": gap.end - gap.begin} for gap in summary.gaps],
         "damaged": [{"file": file, "why": why} for file, why in summary.damaged],
     }
@@ -182,6 +208,7 @@ def print_summaries(screen: Console, summaries: Sequence[HistorySummary], now: f
     rows = [_cells(summary, now) for summary in summaries]
     print_grid(screen, Grid("", ("Policy", *_COLUMNS), rows, _COLUMNS, _SPARE))
     for summary in summaries:
+        _print_tables(screen, summary)
         _print_findings(screen, summary)
 
 
@@ -197,6 +224,15 @@ def _cells(summary: HistorySummary, now: float) -> tuple[str, ...]:
         size(summary.bytes_per_day),
         str(len(summary.gaps)),
     )
+
+
+def _print_tables(screen: Console, summary: HistorySummary) -> None:
+    """What a day of each table takes, the largest first."""
+    if not math.isfinite(summary.interval):
+        return
+    tables = sorted(summary.tables.items(), key=lambda table: -table[1])
+    days = ", ".join(f"{name} {size(summary.a_day(held))}" for name, held in tables if held)
+    screen.print(Text(f"{summary.policy}: a day is {size(summary.bytes_per_day)}: {days}"), soft_wrap=True)
 
 
 def _print_findings(screen: Console, summary: HistorySummary) -> None:
@@ -227,9 +263,15 @@ def _renaming(arguments: argparse.Namespace) -> Renaming | None:
             raise CommandError("--key needs --hash-names")
         return None
     try:
-        return Renaming(kept_key(arguments.key or arguments.dir / _KEY))
+        return Renaming(kept_key(arguments.key or _own_key(arguments.dir)))
     except ValueError as error:
         raise CommandError(str(error)) from error
+
+
+def _own_key(folder: str) -> Path:
+    if "://" in folder:
+        raise CommandError(f"{folder} can't hold the key of the hashes; name a file for it with --key")
+    return Path(folder, _KEY)
 
 
 def _import(arguments: argparse.Namespace) -> int:

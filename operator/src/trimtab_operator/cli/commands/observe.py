@@ -84,7 +84,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--policy", help="name of the BalancingPolicy; with --history, the policy whose history to read"
     )
     parser.add_argument("--url", help="base URL of a Prometheus")
-    parser.add_argument("--history", type=Path, metavar="DIR", help="history folder of `trimtab run --history`")
+    parser.add_argument("--history", metavar="DIR", help="history folder of `trimtab run --history`")
     _add_output_options(parser)
     live = parser.add_argument_group("live")
     add_cluster_flags(
@@ -268,7 +268,7 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 async def _engine(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
     """Sources with a temporary history."""
     with tempfile.TemporaryDirectory(prefix="trimtab-observe-") as folder:
-        sources = load_sources(Path(folder), arguments.spark)
+        sources = load_sources(folder, arguments.spark)
         try:
             await asyncio.wrap_future(sources.warm_up())  # measure after Spark has started, not before
             yield sources

@@ -11,7 +11,6 @@ import asyncio
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from trimtab_operator.app import following, new_cluster
@@ -160,9 +159,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if something would be moved or split")
     add_cluster_flags(parser)
-    parser.add_argument(
-        "--history", type=Path, metavar="DIR", help="copy of the operator's history folder (default: none)"
-    )
+    parser.add_argument("--history", metavar="DIR", help="copy of the operator's history folder (default: none)")
     parser.add_argument(
         "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
     )
@@ -196,7 +193,7 @@ async def _foresee(arguments: argparse.Namespace) -> tuple[Stand, Preview]:
     async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
         stand = await _stand(api, arguments, given)
         with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
-            sources = load_sources(arguments.history or Path(folder), arguments.spark)
+            sources = load_sources(arguments.history or folder, arguments.spark)
             try:
                 await asyncio.wrap_future(sources.warm_up())  # the deadline of a cycle must not run while Spark starts
                 return stand, await foresee_with(sources, api, arguments.namespace, stand, urls)

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import logging
 import re
-from pathlib import Path
 
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import Where, run_operator
@@ -31,7 +30,7 @@ from trimtab_pipeline.factory import direct_sources, spark_sources
 
 log = logging.getLogger(__name__)
 
-_HISTORY = Path("trimtab-history")
+_HISTORY = "trimtab-history"
 
 LAST_PORT = 65535
 """The largest TCP port."""
@@ -57,7 +56,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_cluster_flags(parser, required=True)
     parser.add_argument(
-        "--history", type=Path, default=_HISTORY, metavar="DIR", help="folder of the Parquet history (%(default)s)"
+        "--history",
+        default=_HISTORY,
+        metavar="DIR",
+        help="folder of the Parquet history, or a URI such as s3a://bucket/folder (%(default)s)",
     )
     parser.add_argument(
         "--spark",
@@ -191,7 +193,7 @@ async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
             await asyncio.to_thread(sources.close)
 
 
-def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:
+def start_spark(history: str, master: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:
     """Sources of load with their history below `history`.
 
     Raises `CommandError` without Java, without the client for a Connect server, or for a wrong setting.
@@ -202,7 +204,7 @@ def start_spark(history: Path, master: str, retention: Retention = KEEP_A_DAY, m
         raise CommandError(str(error)) from error
 
 
-def load_sources(history: Path, master: str) -> LoadSources:
+def load_sources(history: str, master: str) -> LoadSources:
     """Sources for single measurements: on Spark if `master` is given. Raises `CommandError` as `start_spark` does."""
     return start_spark(history, master) if master else direct_sources(history)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from trimtab_operator.cli.cluster import add_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_output_option, moment, print_data, spoken
@@ -65,7 +64,7 @@ def explanation_of(found: RecordsFound) -> BundleExplanation | BrokerExplanation
 def add_history_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--history``, ``--at`` and ``--policy``."""
     past = parser.add_argument_group("from history")
-    past.add_argument("--history", type=Path, metavar="DIR", help="history folder of `trimtab run --history`")
+    past.add_argument("--history", metavar="DIR", help="history folder of `trimtab run --history`")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
     past.add_argument("--policy", help="policy whose history to read, if there are several")
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of, near
@@ -27,7 +26,6 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_pipeline.history.decisions import decisions
 from trimtab_pipeline.history.reader import DamagedError, HistoryReader, NoHistoryError, policies
 
 Object = Mapping[str, Any]
@@ -176,7 +174,7 @@ def next_cycle(policy: Object) -> str:
     return f"policy {name} decides every {interval}; the next decision is {when}"
 
 
-def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
+def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
     """What the history below `folder` says about a bundle or broker at `at`, or at the newest decision.
 
     policy: whose history, if there are several. kind: ``bundle``, ``broker``, or empty for either. Raises
@@ -202,7 +200,7 @@ def recalled(folder: Path, policy: str | None, kind: str, name: str, at: Moment 
     return RecordsFound(called, owners[called], facts, records, "", of_bundle=True)
 
 
-def _only(folder: Path) -> str:
+def _only(folder: str) -> str:
     found = policies(folder)
     if len(found) > 1:
         raise CommandError(
@@ -213,11 +211,11 @@ def _only(folder: Path) -> str:
 
 def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, ...]:
     """Oldest first; never empty. Raises `CommandError`, `UnreadableContentError`."""
-    newest = decisions(past.folder, count=1)
+    newest = past.decisions(count=1)
     if not newest:
         raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")
     until = newest[0].of if at is None else at(newest[0].of)
-    found = decisions(past.folder, until)
+    found = past.decisions(until)
     if not found:
         raise CommandError(f"the history of {past.policy} has no decision up to {written(until)} UTC")
     return tuple(DecisionRecord.from_json(entry.record) for entry in found)
@@ -226,12 +224,7 @@ def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, .
 def _owners(past: HistoryReader, at: float) -> Mapping[str, str]:
     """The owner of each bundle (name of the object) in the newest cycle up to `at`, empty for none."""
     try:
-        load = past.load(at)
+        owners = past.owners(at)
     except NoHistoryError:
         return {}  # the decision had no load
-    names = [*load.brokers.names, ""]
-    owners = load.bundles.owner.tolist()
-    return {
-        bundle_name(*parse_pulsar_bundle(full)): names[owner]
-        for full, owner in zip(load.bundles.names, owners, strict=True)
-    }
+    return {bundle_name(*parse_pulsar_bundle(full)): owner for full, owner in owners.items()}

@@ -1,0 +1,119 @@
+"""A folder that both Arrow and Spark reach: a path of this machine, or a URI such as ``s3a://bucket/folder``.
+
+Everything that reads or writes the history goes through `pyarrow.fs`. Only regular files count: a pipe would block its
+reader, and a link that leads nowhere has no content.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+Place = str | Path
+"""What users name a folder by: a path or a URI."""
+_HADOOP = {"s3a": "s3", "s3n": "s3"}
+"""Schemes of Hadoop that Arrow knows under another name."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """A folder or file. path: in `filesystem`. prefix: what stands before it in a URI for Spark; empty for a path."""
+
+    filesystem: fs.FileSystem = field(compare=False, repr=False)
+    path: str
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, place: Place) -> Location:
+        """The location that `place` names. An S3 server of one's own is named by ``AWS_ENDPOINT_URL``.
+
+        Raises `ValueError` for a URI that Arrow can't open, or that has options, which Spark would not understand.
+        """
+        text = str(place)
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme == "file":
+            return cls(fs.LocalFileSystem(), os.path.abspath(urlsplit(text).path if separator else text))  # noqa: PTH100
+        if "?" in rest:
+            raise ValueError(f"{scheme}:// takes no options; name the server in the environment as AWS_ENDPOINT_URL")
+        try:
+            filesystem, path = fs.FileSystem.from_uri(f"{_HADOOP.get(scheme, scheme)}://{rest}")
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{scheme}:// can't be opened ({error}); give a folder, or an s3a:// URI") from error
+        start = f"{scheme}://{urlsplit(text).netloc}"
+        return cls(filesystem, path.rstrip("/"), start if scheme not in _HADOOP and scheme != "s3" else f"{scheme}://")
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(self.filesystem, f"{self.path}/{name}", self.prefix)
+
+    def __str__(self) -> str:
+        """The path or URI, as Spark reads it."""
+        return f"{self.prefix}{self.path}"
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Location:
+        """The folder it is in."""
+        return Location(self.filesystem, self.path.rpartition("/")[0], self.prefix)
+
+    @cached_property
+    def local(self) -> bool:
+        """Whether it is on a file system of this machine, where a file can be renamed at once."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def exists(self) -> bool:
+        """Whether there is a regular file or a folder."""
+        return self._info().type in {fs.FileType.File, fs.FileType.Directory}
+
+    def size(self) -> int:
+        """Bytes of the file; 0 when it does not exist any more."""
+        return self._info().size or 0
+
+    def files(self, *, recursive: bool = False) -> dict[Location, int]:
+        """The regular files in this folder and their sizes in bytes, in the order of their names. A missing folder has
+        none.
+        """
+        found = self._listed(fs.FileType.File, recursive=recursive)
+        return {Location(self.filesystem, info.path, self.prefix): info.size or 0 for info in found}
+
+    def folders(self) -> list[Location]:
+        """The folders in this one, in the order of their names; none in a missing one."""
+        return [
+            Location(self.filesystem, info.path, self.prefix)
+            for info in self._listed(fs.FileType.Directory, recursive=False)
+        ]
+
+    def make(self) -> None:
+        """Create the folder. Raises `OSError`."""
+        self.filesystem.create_dir(self.path, recursive=True)
+
+    def move(self, target: Location) -> None:
+        """Rename the file to `target`, over an earlier one. Raises `OSError`."""
+        self.filesystem.move(self.path, target.path)
+
+    def remove(self) -> None:
+        """Remove the file, if it still exists. Raises `OSError`."""
+        try:
+            self.filesystem.delete_file(self.path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            if self.exists():
+                raise
+
+    def _info(self) -> fs.FileInfo:
+        return self.filesystem.get_file_info(self.path)
+
+    def _listed(self, kind: fs.FileType, *, recursive: bool) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
+        found = [info for info in self.filesystem.get_file_info(selector) if info.type == kind]
+        return sorted(found, key=lambda info: info.path)

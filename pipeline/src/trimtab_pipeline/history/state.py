@@ -1,0 +1,169 @@
+"""The state of a policy: its brokers and bundles after the last cycles, which the next cycle continues from.
+
+The newest cycle whose files of both tables can be read *is* the state, also after a restart. The folder keeps two
+cycles. It is apart from the history: no retention, no full disk and no reader of the history touches it. Where the
+state can't be written it stays in memory, so a full or lost volume costs files, not averages.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import RLock
+
+import pyarrow as pa
+
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, LONG, SHORT, TRAFFIC
+from trimtab_pipeline.history.files import (
+    ForeignFileError,
+    HistoryFile,
+    HistoryTable,
+    State,
+    cycle_name,
+    listed,
+    parsed,
+    put,
+    read_all,
+    stamped,
+)
+from trimtab_pipeline.history.location import Location
+
+_LOGGER = logging.getLogger(__name__)
+_KEPT = 2  # cycles
+_POLICY = pa.field("policy", pa.string())
+
+BROKERS = HistoryTable("brokers", pa.schema([_POLICY, *BROKER_STATE]), codec="snappy")
+BUNDLES = HistoryTable(
+    "bundles",
+    pa.schema([_POLICY, *BUNDLE_STATE]),
+    plain=dict.fromkeys(("bundle", *TRAFFIC, *SHORT, *LONG, "time"), "PLAIN"),
+    codec="snappy",
+)
+STATE_TABLES = (BROKERS, BUNDLES)
+"""Tables of the state, in the order in which a cycle writes them. Column ``policy``: one query reads several."""
+
+
+@dataclass(frozen=True)
+class LastState:
+    """What a cycle continues from.
+
+    bundles: where Spark can read them, or the rows (`BUNDLE_STATE`) in memory. brokers: rows of `BROKER_STATE`.
+    """
+
+    bundles: State
+    brokers: pa.Table
+
+
+NO_STATE = LastState(BUNDLE_STATE.empty_table(), BROKER_STATE.empty_table())
+"""The state before the first cycle."""
+
+
+class StateStore:
+    """The state of `policy` (``namespace/name``) in `folder`, which is created when it is missing."""
+
+    def __init__(self, folder: Location, policy: str) -> None:
+        self.folder, self._policy = folder, policy
+        self._held: tuple[float, LastState] | None = None  # evaluation time and state that could not be written
+        self._checked: Location | None = None  # the last file that was written, or read as a whole
+        self._untrusted: list[float] = []  # evaluation times of the last cycles without a trusted broker
+        self._cleaned = False
+        self._lock = RLock()  # a broker refresh reads the state beside a cycle
+
+    def last(self, at: float, horizon: float) -> LastState:
+        """The newest state before `at` (epoch s), by at most `horizon` seconds; `NO_STATE` when there is none."""
+        with self._lock:
+            if self._held is not None and at - horizon <= self._held[0] < at:
+                return self._held[1]
+            try:
+                self._clean()
+                return self._newest(at, horizon)
+            except OSError:  # `write` reports it
+                return NO_STATE
+
+    def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
+        """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any broker of it is.
+
+        One that is not removes no other: a clock that is days off would make the good ones too old.
+        Raises `OSError` when it can't be written; it is then held in memory until a later one is written.
+        """
+        with self._lock:
+            self._held = at, LastState(bundles.select(BUNDLE_STATE.names), brokers.select(BROKER_STATE.names))
+            self._clean()
+            for table, rows in zip(STATE_TABLES, (brokers, bundles), strict=True):
+                place = self.folder / table.name / cycle_name(at)
+                owned = rows.append_column(_POLICY, pa.repeat(pa.scalar(self._policy), len(rows)))
+                put(place, table, [stamped(owned, at, table.schema)])
+            self._held, self._checked = None, place
+            self._remove_old(at, trusted=trusted)
+
+    def doubt(self) -> None:
+        """Check the files again before the next use: reading them failed."""
+        self._checked = None
+
+    def _newest(self, at: float, horizon: float) -> LastState:
+        brokers = {file.begin: file for file in self._files(BROKERS)}
+        for file in reversed(self._files(BUNDLES)):
+            if file.begin < at - horizon:
+                break
+            if file.begin >= at or file.begin not in brokers:
+                continue
+            rows = _readable(brokers[file.begin], BROKERS)
+            if rows is not None and self._is_readable(file):
+                return LastState(str(file.place), rows.select(BROKER_STATE.names))
+        return NO_STATE
+
+    def _files(self, table: HistoryTable) -> list[HistoryFile]:
+        return [file for file in listed(self.folder / table.name) if not file.merged]
+
+    def _is_readable(self, file: HistoryFile) -> bool:
+        """Whether the whole file can be read; tested once per file, as it costs as much as Spark's reading."""
+        if file.place != self._checked:
+            if _readable(file, BUNDLES) is None:
+                return False
+            self._checked = file.place
+        return True
+
+    def _clean(self) -> None:
+        """Once: remove partly written files, and set files of others aside."""
+        if self._cleaned:
+            return
+        for table in STATE_TABLES:
+            clean(self.folder / table.name)
+        self._cleaned = True
+
+    def _remove_old(self, at: float, *, trusted: bool) -> None:
+        """Keep the newest two cycles up to `at`, or, of cycles that are not trusted, the newest two of those."""
+        self._untrusted = [] if trusted else [*self._untrusted, at]
+        for table in STATE_TABLES:
+            found = [
+                file for file in self._files(table) if file.begin <= at if trusted or file.begin in self._untrusted
+            ]
+            for file in found[:-_KEPT]:
+                file.place.remove()
+
+
+def clean(folder: Location) -> None:
+    """Remove what a crash left half written in `folder`, and set files under other names aside. Raises `OSError`."""
+    for place in folder.files():
+        if place.name.endswith(".tmp"):
+            place.remove()
+        elif place.name.endswith(".parquet") and parsed(place) is None:
+            set_aside(place, "its name is not an evaluation time")
+
+
+def set_aside(place: Location, why: str) -> None:
+    """Rename an unusable file, so it is never read again but stays available for inspection."""
+    bad = place.parent / f"_{place.name.removesuffix('.parquet')}.bad"
+    place.move(bad)
+    _LOGGER.warning("history file %s is set aside as %s: %s", place, bad.name, why)
+
+
+def _readable(file: HistoryFile, table: HistoryTable) -> pa.Table | None:
+    """The rows; None of a file that can't be read, which is set aside, or is gone."""
+    try:
+        return read_all(file, table)
+    except FileNotFoundError:
+        return None
+    except ForeignFileError as error:
+        set_aside(file.place, str(error))
+        return None
