@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.history.files import State
+from trimtab_pipeline.history.files import State, read_state
 from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryWriter
 from trimtab_pipeline.prometheus.queries import tables
@@ -114,6 +114,8 @@ class PolicySource:
         asked = (ShardRequest.of(self._settings, shard, admin) for shard in shards)
         request = ReadRequest.of(self._settings, at, asked, late)
         state = self._keeping.state(at, self._horizon).bundles
+        if self._workshop.remote:
+            state = read_state(state)  # tasks on other machines do not see our files
         answer = self._answer(ask, request, state, ranges)
         reports = reports_in(answer)
         return Measurement(
