@@ -201,6 +201,7 @@ def test_spark_is_where_it_was_asked_for(offline: Runner) -> None:
     assert spark({"spark": {"mode": "sidecar", "sidecar": {"port": 15010}}}) == "sc://127.0.0.1:15010"
     shared = {"volume": "claim", "existingClaim": "shared"}
     remote = {"mode": "remote", "remote": {"url": "sc://spark:15002"}}
+    assert spark({"spark": remote}) == "sc://spark:15002", "no volume is shared with it"
     assert spark({"spark": remote, "history": shared}) == "sc://spark:15002"
     cluster = {"mode": "remote", "remote": {"url": "spark://spark:7077"}}
     assert spark({"spark": cluster, "history": shared}) == "spark://spark:7077"
@@ -264,7 +265,6 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"policies": [{"spec": {}}]}, "name"),
         ({"allowUrls": "*.svc"}, "allowUrls"),
         ({"history": {"volume": "claim"}}, "set replicas to 1, or history.volume to ephemeral or emptyDir"),
-        ({"spark": {"mode": "remote", "remote": {"url": "sc://s:1"}}}, "set history.volume to claim"),
         ({"spark": {"mode": "remote", "remote": {"url": "yarn"}}}, "url"),
         ({"lease": {"renewDeadline": 20}}, "must fall, or two could lead at once"),
         ({"serviceAccount": {"create": False}}, "set serviceAccount.name to one that exists"),

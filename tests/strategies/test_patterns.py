@@ -61,7 +61,7 @@ def test_a_pattern_matches_whole_names_as_pythons_own_engine_does(
         ("(a)?(?(1)b|c)", r"back-reference \(\(\?\(1\)\)"),
         ("a++b", r"is possessive or atomic \(\+\+\): write the plain repetition"),
         ("(?>a)b", r"is possessive or atomic \(\(\?>\)"),
-        ("[a-z&&[^b]]", r"has a class within a class .*: write one class"),
+        ("[a-z&&[^b]]", r"has a class in a class .*: write one class"),
         ("(?x) a b", r"has the flag x \(\(\?x\)\): write it without blanks"),
         ("(?x: a )", "has the flag x"),
         ("(", "is not a regular expression .*: correct it"),

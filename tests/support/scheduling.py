@@ -17,7 +17,7 @@ SHARED: Mapping[str, frozenset[str]] = {
     "tests/endtoend": frozenset({"approval", "faults", "hot_bundle", "killed_split", "plan", "why", "desired_owners"}),
     "tests/pipeline": frozenset(
         {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_source"}
-        | {"statistics", "topic_cycle"}
+        | {"history_tools", "statistics", "topic_cycle"}
     ),
     "tests/security": frozenset({"canaries", "shipped_role"}),
 }

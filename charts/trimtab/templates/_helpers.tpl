@@ -94,9 +94,6 @@ app.kubernetes.io/part-of: trimtab
 {{- if and (eq .history.volume "claim") (gt (int .replicas) 1) (not (and (eq .spark.mode "remote") .history.existingClaim)) }}
 {{- fail (printf "history.volume is claim and replicas is %d: each replica needs a history of its own; set replicas to 1, or history.volume to ephemeral or emptyDir" (int .replicas)) }}
 {{- end }}
-{{- if and (eq .spark.mode "remote") (not (and (eq .history.volume "claim") .history.existingClaim)) }}
-{{- fail "spark.mode is remote: the server reads the history under the same path, so set history.volume to claim and history.existingClaim to one that both can mount" }}
-{{- end }}
 {{- $values := dict "--lease-name" "lease.name" "--allow-url" "allowUrls" }}
 {{- range $word := .extraArgs }}
 {{- with get $values (splitList "=" $word | first) }}

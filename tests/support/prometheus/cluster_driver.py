@@ -20,11 +20,17 @@ from typing import Self
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pipeline_clusters import topology
+from trimtab_pipeline.api import LoadSources, PrometheusSettings
+from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
+from trimtab_strategies.model import ClusterLoad
 
 DEADLINE = 240.0
 """Seconds for a job, the start of Spark included."""
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+"""The bundles of `cycles`, on brokers a and b."""
 
 _engines: list[Engine] = []
 
@@ -127,3 +133,21 @@ def _facts() -> Facts:
 
 def _stop() -> None:
     _engines.pop().close()
+
+
+def cycles(sources: LoadSources, url: str) -> list[ClusterLoad]:
+    """Three cycles of two brokers, a minute apart: from the second one on, averages continue from the state."""
+    world = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
+    source = sources.open("tests/cluster", PrometheusSettings(url, "pulsar"))
+    return [source.observe(world, 1_750_000_000.0 + 60 * minute).result(DEADLINE).load for minute in range(3)]
+
+
+def cycles_on_cluster(master: str, url: str, folder: Path) -> list[ClusterLoad]:
+    """The `cycles` on the cluster `master`; all files of this process, which drives them, are in `folder`."""
+    tempfile.tempdir = str(folder)
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # on a cluster, the Python of the executors' machines
+    sources = spark_sources(folder / "history", master=master, memory="480m", deadline=DEADLINE)
+    try:
+        return cycles(sources, url)
+    finally:
+        sources.close()
