@@ -84,7 +84,7 @@ class PolicySource:
         return self._workshop.run(lambda ask: self._observe(ask, topology, round(at, 3), asked), self._deadline)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`. It runs without Spark, except on Connect, where the server reads."""
+        """See `LoadSource.observe_brokers`. It runs without Spark, unless that is remote: then its workers read."""
         read = partial(self._observe_brokers, topology, round(at, 3), time.monotonic())
         if self._workshop.remote:
             return self._workshop.run(lambda ask: read(partial(self._brokers_by, ask)), self._deadline)
@@ -113,13 +113,14 @@ class PolicySource:
         shards = self._shards(pods)
         asked = (ShardRequest.of(self._settings, shard, admin) for shard in shards)
         request = ReadRequest.of(self._settings, at, asked, late)
-        state = self._keeping.state(at, self._horizon).bundles
+        last = self._keeping.state(at, self._horizon)
+        state = last.bundles
         if self._workshop.remote:
             state = read_state(state)  # tasks on other machines do not see our files
         answer = self._answer(ask, request, state, ranges)
         reports = reports_in(answer)
         return Measurement(
-            brokers=self._brokers(flattened(answer["brokers"]), at),
+            brokers=with_last_times(flattened(answer["brokers"]), last.brokers, at - self._horizon),
             bundles=remembered(
                 answer.filter(answer["bundle"].is_valid()).select(BUNDLE_STATE.names), state, at - self._horizon
             ),
@@ -143,11 +144,6 @@ class PolicySource:
         """The tasks' answers about the brokers alone."""
         return self._answer(ask, request, BUNDLE_STATE.empty_table()).select(["brokers", "report"])
 
-    def _brokers(self, now: pa.Table, at: float) -> pa.Table:
-        """The brokers measured `now`, with the times of their newest samples from the history."""
-        last = self._keeping.state(at, self._horizon).brokers
-        return with_last_times(now, last, at - self._horizon)
-
     def _observe_brokers(
         self, topology: Topology, at: float, begun: float, ask: Callable[[ReadRequest], pa.Table]
     ) -> Observation:
@@ -161,9 +157,9 @@ class PolicySource:
         asked = (ShardRequest.of(self._settings, shard).brokers_alone for shard in shards)
         answer = ask(ReadRequest.of(self._settings, at, asked, time.monotonic() - begun))
         reports = reports_in(answer)
-        measured = replace(
-            nothing, brokers=self._brokers(flattened(answer["brokers"]), at), reports=reports, shards=shards
-        )
+        last = self._keeping.state(at, self._horizon).brokers
+        brokers = with_last_times(flattened(answer["brokers"]), last, at - self._horizon)
+        measured = replace(nothing, brokers=brokers, reports=reports, shards=shards)
         load = align(measured, topology, self._settings, at)
         self._keeping.keep_refresh(load, topology, self._bounds)
         in_tasks = _in_tasks(measured)
