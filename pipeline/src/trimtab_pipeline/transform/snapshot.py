@@ -119,8 +119,8 @@ def _topics(measured: Measurement, topology: Topology, count: int, at: float) ->
         return NO_TOPICS
     bundles = measured.bundles.filter(pc.equal(measured.bundles["seen"], at))
     hot = bundles.take(pa.array(hottest({name: _column(bundles, name) for name in TRAFFIC}, count)))
-    keep = _rows(_named(measured.inside), _named(hot)) >= 0
-    row = _rows(measured.inside["bundle"].combine_chunks(), pa.array(topology.bundles, pa.string()))
+    keep = positions(_named(measured.inside), _named(hot)) >= 0
+    row = positions(measured.inside["bundle"].combine_chunks(), pa.array(topology.bundles, pa.string()))
     inside, row = measured.inside.filter(pa.array(keep & (row >= 0))), row[keep & (row >= 0)]
     place = _column(inside, "place").astype(np.int64)
     traffic = np.stack([_column(inside, name) for name in TRAFFIC], axis=1)
@@ -134,7 +134,7 @@ def _named(table: pa.Table) -> pa.Array:
 
 def shown(measured: Measurement, topology: Topology) -> dict[str, FloatArray]:
     """Signals of the brokers outside the snapshot: see `Observation.shown`."""
-    row = _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
+    row = positions(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     return {name: _values(measured.brokers, (name,), row)[:, 0] for name in _SHOWN}
 
 
@@ -176,11 +176,11 @@ def _owner_pods(names: pa.Array, topology: Topology) -> npt.NDArray[np.object_]:
     """Pod that owns each named bundle according to the resources; None without an owner."""
     pods = np.array([*topology.pods, None], object)  # row -1: no owner
     owner = np.append(topology.owner, -1)
-    owners: npt.NDArray[np.object_] = pods[owner[_rows(names, pa.array(topology.bundles, pa.string()))]]
+    owners: npt.NDArray[np.object_] = pods[owner[positions(names, pa.array(topology.bundles, pa.string()))]]
     return owners
 
 
-def _rows(wanted: pa.Array, names: pa.Array | pa.ChunkedArray) -> IntArray:
+def positions(wanted: pa.Array, names: pa.Array | pa.ChunkedArray) -> IntArray:
     """Position of each wanted name in `names`, -1 where it is missing."""
     found = pc.index_in(wanted, value_set=names)
     return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
@@ -211,7 +211,7 @@ def _brokers(
 
     A resource that is measured nowhere does not count.
     """
-    table, row = measured.brokers, _rows(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
+    table, row = measured.brokers, positions(pa.array(topology.pods, pa.string()), measured.brokers["pod"])
     times = _values(table, TIMES, row)
     newest = np.where(np.isnan(times).any(axis=1), -np.inf, times.min(axis=1))
     sampled = _values(table, SAMPLED_TIME, row)
@@ -254,7 +254,7 @@ def _bundles(
     table: pa.Table, topology: Topology, settings: PrometheusSettings, at: float, dropped: Counter[str]
 ) -> tuple[Bundles, int]:
     """The bundles, and how many were expected and not measured. Values that are too old become unknown."""
-    row = _rows(pa.array(topology.bundles, pa.string()), table["bundle"])
+    row = positions(pa.array(topology.bundles, pa.string()), table["bundle"])
     seen, time = _values(table, ("seen", "time"), row).T
     counts = _values(table, ("topics", "sessions"), row)
     measured_now = int((_column(table, "seen") == at).sum())
