@@ -27,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -41,6 +40,7 @@ from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import spark_sources
+from trimtab_testbed.servers.processes import children, descendants
 from trimtab_testbed.servers.spark import ConnectServer
 
 _MEGA = 1024  # kB in a MB, as /proc counts
@@ -51,9 +51,9 @@ def memory(jvm: int | None = None) -> dict[str, int]:
 
     jvm: process id; None for the first child of this process that is one.
     """
-    children = _children()
-    jvm = jvm or _own_jvm(children)
-    below = _below(jvm, children)
+    tree = children()
+    jvm = jvm or _own_jvm(tree)
+    below = descendants(jvm, tree)
     workers = [_size(pid, "smaps_rollup", "Pss") for pid in below]
     return {
         "driver": _size(os.getpid(), "status", "VmRSS") // _MEGA,
@@ -64,13 +64,13 @@ def memory(jvm: int | None = None) -> dict[str, int]:
 
 def processor_time(jvm: int | None = None) -> float:
     """Processor seconds of the same processes; an ended child counts with the process that waited for it."""
-    children = _children()
-    jvm = jvm or _own_jvm(children)
-    return time.process_time() + sum(map(_used, (jvm, *_below(jvm, children))))
+    tree = children()
+    jvm = jvm or _own_jvm(tree)
+    return time.process_time() + sum(map(_used, (jvm, *descendants(jvm, tree))))
 
 
-def _own_jvm(children: dict[int, list[int]]) -> int:
-    return next(pid for pid in _below(os.getpid(), children) if _is_java(pid))
+def _own_jvm(tree: dict[int, list[int]]) -> int:
+    return next(pid for pid in descendants(os.getpid(), tree) if _is_java(pid))
 
 
 def _used(pid: int) -> float:
@@ -78,19 +78,6 @@ def _used(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return 0.0
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = defaultdict(list)
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            found[parent].append(int(folder.name))
-    return found
-
-
-def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
-    return [one for child in children.get(pid, ()) for one in (child, *_below(child, children))]
 
 
 def _is_java(pid: int) -> bool:

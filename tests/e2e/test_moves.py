@@ -78,4 +78,4 @@ def test_bundles_that_no_client_asks_for_land_on_their_desired_owner(
     wanted = dict.fromkeys(bundles, second)
     until(f"{load_manager}: all are with their desired owners", lambda: stage.truth(namespace) == wanted, within=60)
     until("the objects say so", lambda: {stage.owners()[object_name(bundle)] for bundle in bundles} == {second})
-    assert stage.settled()
+    until("every bundle of the cluster is with its desired owner", stage.settled, within=30)

@@ -17,7 +17,7 @@ import pytest
 from kept_histories import AT, FOREVER, HOUR, dataset
 from trimtab_pipeline.api import Retention
 from trimtab_pipeline.history.dataset import DEMAND, FACTS, FINDINGS, HistoryTable, PolicyDataset
-from trimtab_pipeline.history.files import put, read_all, read_cycles, stamped
+from trimtab_pipeline.history.files import cycle_times, put, read_all, read_cycle, stamped
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.location import Location
 
@@ -54,9 +54,9 @@ def cycles(history: PolicyDataset, table: HistoryTable = DEMAND) -> dict[float, 
     found: dict[float, list[int]] = {}
     for file in history.files(table):
         if table.by_cycle:
-            for time, told in read_cycles(file, table):
+            for time in cycle_times(file, table):
                 assert time not in found
-                found[(time - AT) / 60] = told["topics"].to_pylist()
+                found[(time - AT) / 60] = read_cycle(file, time, table)["topics"].to_pylist()
         else:
             told = read_all(file, table)
             for at, count in zip(told["at"].to_pylist(), told["count"].to_pylist(), strict=True):

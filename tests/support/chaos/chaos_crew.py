@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from replicas import Replica
 from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.processes import children, descendants
 
 LEASE = {"--lease-duration": 9, "--renew-deadline": 7, "--retry-period": 0.5}
 AGAIN = 1.0
@@ -131,7 +133,8 @@ class Crew:
     def kill_jvm(self, slot: int) -> None:
         """Kill only Spark's JVM; the operator continues."""
         if (replica := self.slots[slot]) is not None and replica.server.running:
-            for pid in _descendants(replica.server.pid, "java"):
+            jvms = [pid for pid in descendants(replica.server.pid, children()) if _runs(pid, "java")]
+            for pid in jvms:
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
@@ -149,21 +152,7 @@ class Crew:
         return [text for replica in self.all if (text := replica.complaint())]
 
 
-def _descendants(parent: int, program: str) -> list[int]:
-    """Ids of all processes below `parent` that run `program`."""
-    parents = dict[int, tuple[int, str]]()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            head, _, tail = stat.read_text().rpartition(")")
-        except OSError:
-            continue  # it has just ended
-        parents[int(stat.parent.name)] = (int(tail.split()[1]), head.partition("(")[2])
-
-    def below(pid: int) -> bool:
-        while pid in parents:
-            pid = parents[pid][0]
-            if pid == parent:
-                return True
-        return False
-
-    return [pid for pid, (_, name) in parents.items() if name == program and below(pid)]
+def _runs(pid: int, program: str) -> bool:
+    with suppress(OSError):  # it has just ended
+        return Path(f"/proc/{pid}/comm").read_text().strip() == program
+    return False

@@ -17,6 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.history.facts import json_text
+
 _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 _TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
@@ -91,7 +93,7 @@ class Renaming:
             for key, item in json.loads(value).items()
             if key in _BROKERS | _NUMBERS
         }
-        return json.dumps(known, sort_keys=True, separators=(",", ":"))
+        return json_text(known)
 
     def _home(self, namespace: str) -> str:
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{self._hash('namespace', namespace)}"

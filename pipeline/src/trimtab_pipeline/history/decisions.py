@@ -7,7 +7,6 @@ decision follows the writing of its load, so it has its own file; a disk that ca
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import DecisionEntry, Fact
 from trimtab_pipeline.history.dataset import DECISIONS, FACTS, POLICIES, HistoryDataset, PolicyDataset
-from trimtab_pipeline.history.facts import FactLog
+from trimtab_pipeline.history.facts import FactLog, json_text
 from trimtab_pipeline.history.files import ForeignFileError, hour_of, put, read_all, stamped
 from trimtab_pipeline.history.location import Place
 
@@ -70,7 +69,7 @@ class DecisionHistories:
                 self._policies[policy, row["kind"]] = hour_of(at), row["hash"]
 
     def _new(self, policy: str, at: float, kind: str, value: Any) -> dict[str, str] | None:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+        text = json_text(value)
         mark = hashlib.sha256(text.encode()).hexdigest()
         known = self._policies.get((policy, kind)) == (hour_of(at), mark)
         return None if known else {"kind": kind, "hash": mark, "value": text}

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trimtab_pipeline.api import Fact, Topology
 from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.history.dataset import FACTS
 from trimtab_pipeline.history.files import hour_of
+from trimtab_pipeline.transform.arrays import positions
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
 
@@ -61,7 +61,7 @@ class FactLog:
     def _changed(self, facts: Iterable[Fact]) -> Iterator[tuple[str, str, str | None]]:
         """Rows of the facts that differ from the last ones of their names."""
         for fact in facts:
-            key, value = (fact.kind, fact.name), None if fact.value is None else _text(fact.value)
+            key, value = (fact.kind, fact.name), None if fact.value is None else json_text(fact.value)
             if self._values.get(key) == value:
                 continue
             if value is None:
@@ -125,17 +125,16 @@ def _rows(wanted: tuple[str, ...], names: tuple[str, ...]) -> IntArray:
     """Position of each wanted name in `names`, -1 where it is missing."""
     if wanted == names:
         return np.arange(len(names))
-    found = pc.index_in(pa.array(wanted, pa.string()), value_set=pa.array(names, pa.string()))
-    return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+    return positions(pa.array(wanted, pa.string()), pa.array(names, pa.string()))
 
 
 def _bundle_values(topology: Topology, rows: IntArray) -> list[str]:
     """JSON of each of the bundles in `rows`. Most are only owned, and a broker's bundles then share one text."""
     brokers = [*topology.brokers, None]
-    owned = [_text({"owner": name}) for name in brokers]
+    owned = [json_text({"owner": name}) for name in brokers]
     busy = topology.pinned | topology.in_flight | np.isfinite(topology.last_unload) | (topology.moving_from >= 0)
     return [
-        _text(_bundle_value(topology, row, brokers)) if special else owned[owner]
+        json_text(_bundle_value(topology, row, brokers)) if special else owned[owner]
         for row, special, owner in zip(rows.tolist(), busy[rows].tolist(), topology.owner[rows].tolist(), strict=True)
     ]
 
@@ -151,5 +150,6 @@ def _bundle_value(topology: Topology, row: int, brokers: list[str | None]) -> Ma
     return value
 
 
-def _text(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """`value` as JSON. Equal values give equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

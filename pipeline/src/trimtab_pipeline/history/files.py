@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -249,16 +249,6 @@ def _origin(file: pq.ParquetFile, key: bytes) -> list[Any]:
         return [kind(item) for item in json_of(file.metadata.metadata[key])]
     except (KeyError, TypeError, ValueError) as error:
         raise ForeignFileError("it does not say which cycles it holds") from error
-
-
-def read_cycles(of: HistoryFile, table: HistoryTable) -> Iterator[tuple[float, pa.Table]]:
-    """(evaluation time, rows) of each cycle of a table with a row group for each, one in memory at once.
-
-    Raises `ForeignFileError`, `FileNotFoundError`.
-    """
-    with opened(of.place, table.schema) as file:
-        for group, time in enumerate(_times_in(file, of)):
-            yield time, _group(file, group, table.schema)
 
 
 def read_cycle(of: HistoryFile, at: float, table: HistoryTable) -> pa.Table:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,7 +18,6 @@ from trimtab_pipeline.api import Retention
 from trimtab_pipeline.history.dataset import BASE, TABLES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.files import (
     HOUR,
-    ForeignFileError,
     HistoryFile,
     HistoryTable,
     cycle_times,
@@ -30,9 +28,8 @@ from trimtab_pipeline.history.files import (
     read_cycle,
 )
 from trimtab_pipeline.history.location import Location, Place
-from trimtab_pipeline.history.state import set_aside
+from trimtab_pipeline.history.state import usable
 
-T = TypeVar("T")
 Stopping = Callable[[], bool]
 
 
@@ -163,7 +160,7 @@ def _by_cycle(
     for time, file in sorted(_sources(table, files).items(), key=lambda source: source[0]):
         if stopping():
             raise _Stopped
-        rows = _read(file, partial(read_cycle, file, time, table))
+        rows = usable(file, partial(read_cycle, file, time, table))
         if rows is not None:
             written.append(time)
             yield rows
@@ -173,7 +170,7 @@ def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float
     """The file to read each cycle from. A cycle's own file is newer than its copy in the hour."""
     sources: dict[float, HistoryFile] = {}
     for file in sorted(files, key=lambda file: not file.merged):
-        sources |= dict.fromkeys(_read(file, partial(cycle_times, file, table)) or (), file)
+        sources |= dict.fromkeys(usable(file, partial(cycle_times, file, table)) or (), file)
     return sources
 
 
@@ -187,18 +184,8 @@ def _in_one(
             raise _Stopped
         if file.place.name in written:
             continue  # the hour holds it, and its removal was interrupted
-        rows = _read(file, partial(read_all, file, table))
+        rows = usable(file, partial(read_all, file, table))
         if rows is not None:
             written += merged_from(file, table) if file.merged else [file.place.name]
             parts.append(rows)
     yield pa.concat_tables(parts).sort_by("at")
-
-
-def _read(file: HistoryFile, read: Callable[[], T]) -> T | None:
-    """What `read` gives; None of a file that can't be read, which is set aside. Raises `FileNotFoundError`."""
-    try:
-        return read()
-    except ForeignFileError as error:
-        if file.place.exists():  # an hour comes once for each of its cycles
-            set_aside(file.place, str(error))
-        return None

@@ -8,8 +8,11 @@ state can't be written it stays in memory, so a full or lost volume costs files,
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import RLock
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +32,7 @@ from trimtab_pipeline.history.files import (
 from trimtab_pipeline.history.location import Location
 
 _LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
 _KEPT = 2  # cycles
 _POLICY = pa.field("policy", pa.string())
 
@@ -158,12 +162,19 @@ def set_aside(place: Location, why: str) -> None:
     _LOGGER.warning("history file %s is set aside as %s: %s", place, bad.name, why)
 
 
-def _readable(file: HistoryFile, table: HistoryTable) -> pa.Table | None:
-    """The rows; None of a file that can't be read, which is set aside, or is gone."""
+def usable(file: HistoryFile, read: Callable[[], T]) -> T | None:
+    """What `read` gives; None of a file that can't be read, which is set aside. Raises `FileNotFoundError`."""
     try:
-        return read_all(file, table)
-    except FileNotFoundError:
-        return None
+        return read()
     except ForeignFileError as error:
-        set_aside(file.place, str(error))
+        if file.place.exists():  # an hour comes once for each of its cycles
+            set_aside(file.place, str(error))
+        return None
+
+
+def _readable(file: HistoryFile, table: HistoryTable) -> pa.Table | None:
+    """The rows; None of a file that can't be read, or is gone."""
+    try:
+        return usable(file, partial(read_all, file, table))
+    except FileNotFoundError:
         return None

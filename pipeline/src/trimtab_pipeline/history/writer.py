@@ -147,16 +147,6 @@ class HistoryWriter:
         refreshes, self._refreshes = self._refreshes, []
         return [rows for _, rows in refreshes]
 
-    def keep_topics(self, topics: pa.Table, at: float) -> None:
-        """Write the hour's sketch of `topics` (columns `INSIDE`, of any bundles) as of `at`, once an hour.
-
-        Raises `OSError`.
-        """
-        if hour_of(at) == self._sketched or not len(topics):
-            return
-        self._write({SKETCHES.name: sketched(topics)}, at)
-        self._sketched = hour_of(at)
-
     def _known(self, brokers: pa.Table, load: ClusterLoad, topology: Topology, bounds: Bounds) -> dict[str, pa.Table]:
         """Rows about the brokers and the resources, of each table that has some."""
         with self._lock:

@@ -13,8 +13,9 @@ import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
@@ -37,6 +38,21 @@ class ServerFailedError(RuntimeError):
 
 class PortTakenError(ServerFailedError):
     """Another process took the port before the server could listen on it; try again with another port."""
+
+
+def children() -> dict[int, list[int]]:
+    """Ids of the child processes of each process that runs now and has some."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found[parent].append(int(folder.name))
+    return found
+
+
+def descendants(pid: int, of: Mapping[int, list[int]]) -> list[int]:
+    """Ids of all processes below `pid`. of: the `children` of each process."""
+    return [one for child in of.get(pid, ()) for one in (child, *descendants(child, of))]
 
 
 def free_ports(count: int) -> list[int]:

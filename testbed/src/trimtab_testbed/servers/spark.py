@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports
+from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, children, free_ports
 
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -84,7 +84,7 @@ class SparkCluster(Startable):
 
     def executors(self, worker: int) -> list[int]:
         """Process ids of the executors of a worker. An executor's folder is ``work/APPLICATION/NUMBER`` below its."""
-        return [pid for pid in _children(self.workers[worker].pid) if _EXECUTOR in _command(pid)]
+        return [pid for pid in children().get(self.workers[worker].pid, []) if _EXECUTOR in _command(pid)]
 
     def folder(self, worker: int) -> Path:
         """Where a worker and its executors keep their files."""
@@ -213,17 +213,6 @@ def _listens(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _children(parent: int) -> list[int]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(stat.parent.name))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found
 
 
 def _command(pid: int) -> str:
