@@ -143,13 +143,14 @@ def _series(rng: Rng, signal: str, kind: str, part: str, times: Any, series: str
 
 
 def _targets(rng: Rng, now: Cycle) -> pa.Table:
-    rows = []
-    for number, pod in enumerate([*PODS, "gone", "", str(rng.choice(["", "a"]))]):
+    known: dict[str, Row] = {}
+    for number, pod in enumerate([*PODS, "gone", ""]):
         declared = {name: float(rng.choice([2.0, 3.0])) for name in DECLARED if rng.random() < 0.2}
         names = ("last_resource_time", "last_traffic_time")
         last = {name: now.at - float(rng.integers(30, 200)) for name in names if rng.random() < 0.8}
-        shard = None if not pod else number % 2
-        rows.append({"policy": now.policy, "shard": shard, "broker": f"broker{number}", "pod": pod} | declared | last)
+        known[pod] = {"policy": now.policy, "shard": number % 2 if pod else None, "pod": pod} | declared | last
+    pods = [*known, str(rng.choice(["", "a"]))]
+    rows = [{"broker": f"broker{number}", **known[pod]} for number, pod in enumerate(pods)]
     return pa.Table.from_pylist(rows, TARGETS)
 
 

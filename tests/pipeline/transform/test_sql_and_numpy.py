@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +16,7 @@ import drawn_relations as drawn
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
 from trimtab_pipeline.transform import frames
 from trimtab_pipeline.transform.averages import averaged
-from trimtab_pipeline.transform.brokers import broker_loads
+from trimtab_pipeline.transform.brokers import broker_loads, expected_samples, joined
 from trimtab_pipeline.transform.cycle import Cycle, table
 from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_pipeline.transform.relations import BROKER_LOAD, BUNDLE_LOAD
@@ -77,8 +78,10 @@ def cycles(session: SparkSession, drawn_policies: Sequence[drawn.Brokers | drawn
 def test_brokers_are_judged_alike(session: SparkSession, seeds: list[int]) -> None:
     policies = [drawn.brokers(seed, f"p{seed}") for seed in seeds]
     samples = framed(session, BROKER_SAMPLES, (one.samples for one in policies))
-    targets = session.createDataFrame(pa.concat_tables(one.targets for one in policies))
-    found = frames.broker_load(samples, cycles(session, policies), targets).toArrow()
+    expected = session.createDataFrame(expected_samples(pa.concat_tables(one.targets for one in policies)))
+    loads = frames.broker_load(samples.unionAll(expected), cycles(session, policies)).toArrow()
+    ours = (loads.filter(pc.equal(loads["policy"], one.cycle.policy)) for one in policies)
+    found = pa.concat_tables(joined(rows, one.targets) for rows, one in zip(ours, policies, strict=True))
     assert_same(found, pa.concat_tables([BROKER_LOAD.empty_table(), *map(numpy_brokers, policies)]))
 
 
@@ -97,7 +100,7 @@ def test_bundles_are_averaged_alike(session: SparkSession, seeds: list[int]) -> 
 
 
 def test_every_doubt_is_drawn() -> None:
-    policies = [drawn.brokers(seed, "p") for seed in range(400)]
+    policies = [drawn.brokers(seed, "p") for seed in range(1000)]
     found = {code for one in policies for code in numpy_brokers(one)["doubt"].to_pylist()}
     usual = {"partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "resets", "few_samples"}
     assert found >= {None, *usual, "stopped_cpu", "cover_cpu", "no_limit_memory", "unknown_cpu", "above_memory"}

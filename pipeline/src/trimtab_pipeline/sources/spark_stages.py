@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from trimtab_pipeline.prometheus.data_source import samples
 from trimtab_pipeline.prometheus.read_request import ReadRequest
 from trimtab_pipeline.sources.batch import Batch
+from trimtab_pipeline.transform.brokers import expected_samples, joined
 from trimtab_pipeline.transform.cycle import table
 from trimtab_pipeline.transform.frames import broker_load, bundle_load
 from trimtab_pipeline.transform.relations import STATE
@@ -30,9 +32,14 @@ class SparkStages:
 
     def brokers(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
         """See `Stages.brokers`."""
-        targets = pa.concat_tables([one.targets(shards) for one, shards in zip(batch.due, batch.shards, strict=True)])
+        targets = [one.targets(shards) for one, shards in zip(batch.due, batch.shards, strict=True)]
+        expected = self._frame(expected_samples(pa.concat_tables(targets)))
         read = samples(self._session, "brokers", reads, batch.secrets)
-        return broker_load(read, self._cycles(batch), self._frame(targets)).toArrow()
+        loads = broker_load(read.unionAll(expected), self._cycles(batch)).toArrow()
+        return pa.concat_tables(
+            joined(loads.filter(pc.equal(loads["policy"], one.name)), rows)
+            for one, rows in zip(batch.due, targets, strict=True)
+        )
 
     def bundles(self, batch: Batch, reads: Sequence[ReadRequest], times: pa.Table) -> pa.Table:
         """See `Stages.bundles`."""

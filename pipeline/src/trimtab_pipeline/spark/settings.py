@@ -88,6 +88,7 @@ class SparkSettings:
                 "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log_config.as_uri()} "
                 f"-Dtrimtab.log={folder / 'spark.log'}",
                 "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would go to the disk
+                "spark.buffer.pageSize": "1m",  # each sort and each hash table takes one at once: 16 MB by default
                 "spark.local.dir": str(folder),
                 "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
                 "spark.python.unix.domain.socket.enabled": "true",

@@ -25,7 +25,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.transform.arrays import filled, floats, masked, nullable, texts
 from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.relations import SIGNALS
@@ -192,18 +191,11 @@ def _counted_parts(series: Columns, keys: _Keys) -> Columns:
 
 
 def _shown(parts: Columns, keys: _Keys) -> Columns:
-    """The newest parts. A server shows the series of a pod that is gone as long as their samples are readable."""
+    """The newest parts: a server shows those that are gone as long as their samples are readable."""
     each = _Groups(keys.upto("kind", parts["code"]))
     newest = each.high(parts["time"])[each.group]
-    signal, raw = keys.texts("signal", parts["code"]), np.isin(keys.texts("kind", parts["code"]), _RAW)
-    pod, traffic = keys.upto("pod", parts["code"]), np.isin(signal, TRAFFIC)
-    there = {
-        name: np.isin(pod, pod[(signal == name) & ~np.isnan(parts["value"])])
-        for name in ("resource_time", "traffic_time")
-    }
-    gone = raw & ~np.where(traffic, there["traffic_time"], there["resource_time"])
     current = np.isnan(parts["time"]) | (parts["time"] == newest)
-    return _taken(parts | {"value": masked(parts["value"], ~gone)}, np.flatnonzero(current))
+    return _taken(parts, np.flatnonzero(current))
 
 
 def _signals(parts: Columns, keys: _Keys, policy: str) -> pa.Table:

@@ -52,6 +52,19 @@ SIGNALS = pa.schema(
 between samples if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number in
 the window. ``resets``: number in the window, null unless it is a counter. ``copies``: series of the same part."""
 
+SIGNAL_LOADS = pa.schema(
+    [
+        *SIGNALS.remove(SIGNALS.get_field_index("report")),
+        *_fields(pa.float64(), "limit", "age"),
+        *_fields(pa.bool_(), "answered", "present"),
+        *_fields(pa.string(), "doubt", "report"),
+    ]
+)
+"""``loads``: the signals of the pods of a topology, and the reports of the shards.
+
+``limit``: of a resource in `USAGE`, the value that counts as 100 %, null unknown. ``age`` to ``doubt``: of the pod, as
+in `BROKER_LOAD`."""
+
 BROKER_LOAD = pa.schema(
     [
         ("policy", pa.string()),
@@ -63,7 +76,7 @@ BROKER_LOAD = pa.schema(
         *_fields(pa.string(), "doubt", "report"),
     ]
 )
-"""``loads``: a row per broker of a topology, and the reports of the shards.
+"""A row per broker of a topology, and the reports of the shards.
 
 ``age``: seconds since the oldest of its newest samples, null if it was never measured. ``answered``: whether its shard
 did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`, null if the broker is trusted."""

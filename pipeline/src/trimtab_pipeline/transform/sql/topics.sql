@@ -6,83 +6,62 @@
 -- A topic belongs to the bundle whose range holds the CRC-32 of its full name; the last hash belongs to the last range.
 -- A namespace's ring has equal cells, so that a topic is compared only with the few bundles of its cell.
 
-with rows as (              -- topics with their namespace, null unless the name is domain://tenant/namespace/topic
-    select policy, shard, bundle, topic, pod, report, topics, producers, consumers,
-           rate_in, rate_out, throughput_in, throughput_out,
-           least(crc32(binary(topic)), 4294967294L) as place,
-           case when octet_length(topic) - octet_length(replace(topic, '/', '')) = 4
-                 and instr(topic, '://') = instr(topic, '/') - 1 and instr(topic, '://') > 0
-                then substring_index(substring(topic, instr(topic, '://') + 3), '/', 2)
-           end as namespace
-    from bundle_samples
-),
+-- Topics with their namespace, null unless the name is domain://tenant/namespace/topic.
+from {bundle_samples}
+|> extend least(crc32(binary(topic)), 4294967294L) as place,
+       case when octet_length(topic) - octet_length(replace(topic, '/', '')) = 4
+             and instr(topic, '://') = instr(topic, '/') - 1 and instr(topic, '://') > 0
+            then substring_index(substring(topic, instr(topic, '://') + 3), '/', 2)
+       end as namespace
 
-rings as (
-    select policy, namespace, first(cells) as cells
-    from ranges
-    group by policy, namespace
-),
+|> as s
+|> left join (from {ranges} |> aggregate first(cells) as cells group by policy, namespace) as ring
+       on s.policy = ring.policy and s.namespace = ring.namespace
+|> left join {ranges} as r
+       on s.policy = r.policy and s.namespace = r.namespace
+       and int(shiftright(s.place * ring.cells, 32)) = r.cell and s.place >= r.lower and s.place < r.upper
+|> select /*+ broadcast(ring), broadcast(r) */
+       s.policy, s.shard, coalesce(s.bundle, r.bundle) as bundle,
+       case when coalesce(s.bundle, r.bundle) is not null then s.pod end as pod,
+       s.report, s.topic is not null as summed, string(null) as owner, boolean(null) as young,
+       if(s.topic is null, s.topics, 1D) as topics,
+       if(s.topic is null, producers, coalesce(producers, 0D)) as producers,
+       if(s.topic is null, consumers, coalesce(consumers, 0D)) as consumers,
+       if(s.topic is null, rate_in, coalesce(rate_in, 0D)) as rate_in,
+       if(s.topic is null, rate_out, coalesce(rate_out, 0D)) as rate_out,
+       if(s.topic is null, throughput_in, coalesce(throughput_in, 0D)) as throughput_in,
+       if(s.topic is null, throughput_out, coalesce(throughput_out, 0D)) as throughput_out
 
-placed as (
-    select /*+ broadcast(n), broadcast(r) */
-           s.policy, s.shard, s.pod, s.report, s.topic is not null as summed,
-           coalesce(s.bundle, r.bundle) as bundle,
-           s.topics, s.producers, s.consumers, s.rate_in, s.rate_out, s.throughput_in, s.throughput_out
-    from rows s
-    left join rings n on s.policy = n.policy and s.namespace = n.namespace
-    left join ranges r on s.policy = r.policy and s.namespace = r.namespace
-        and int(shiftright(s.place * n.cells, 32)) = r.cell and s.place >= r.lower and s.place < r.upper
-),
-
-idle as (                   -- every bundle whose owner is known, as if it had no topic
-    select /*+ broadcast(t) */ r.policy, t.shard, r.bundle, r.owner, t.young
-    from ranges r
-    join times t on r.policy = t.policy and r.owner = t.pod
-    where r.cell = shiftright(r.lower * r.cells, 32)    -- a bundle's first cell
-),
-
-all_rows as (
-    select policy, shard, bundle, case when bundle is not null then pod end as pod, report, summed,
-           string(null) as owner, boolean(null) as young,
-           case when summed then 1D else topics end as topics,
-           case when summed then coalesce(producers, 0D) else producers end as producers,
-           case when summed then coalesce(consumers, 0D) else consumers end as consumers,
-           case when summed then coalesce(rate_in, 0D) else rate_in end as rate_in,
-           case when summed then coalesce(rate_out, 0D) else rate_out end as rate_out,
-           case when summed then coalesce(throughput_in, 0D) else throughput_in end as throughput_in,
-           case when summed then coalesce(throughput_out, 0D) else throughput_out end as throughput_out
-    from placed
-    union all
-    select policy, shard, bundle, '' as pod, null as report, false as summed, owner, young, 0D, 0D, 0D, 0D, 0D, 0D, 0D
-    from idle
-),
-
-sums as (                   -- a row per bundle and pod that reports topics of it
-    select policy, shard, bundle, pod, report, summed, owner, young,
-           sum(topics) as topics, sum(producers) as producers, sum(consumers) as consumers,
-           sum(rate_in) as rate_in, sum(rate_out) as rate_out,
-           sum(throughput_in) as throughput_in, sum(throughput_out) as throughput_out
-    from all_rows
-    group by policy, shard, bundle, pod, report, summed, owner, young
-),
-
-judged as (
-    select *,
-           count_if(owner is null) over (partition by policy, bundle) > 0 as reported,
-           -- a shard without any topic tells nothing: its brokers may not export them
-           count_if(summed) over shard > 0 as has_topics,
-           -- the pods whose own statistics were read, where they are the source
-           max(get_json_object(report, '$.answered')) over shard as answered
-    from sums
-    window shard as (partition by policy, shard)
+-- Every bundle whose owner is known, as if it had no topic; once, in the first cell that it touches.
+|> union all (
+    from {ranges} as r
+    |> join {times} as t on r.policy = t.policy and r.owner = t.pod
+    |> where r.cell = shiftright(r.lower * r.cells, 32)
+    |> select /*+ broadcast(t) */
+           r.policy, t.shard, r.bundle, '' as pod, string(null) as report, false as summed, r.owner, t.young,
+           0D as topics, 0D as producers, 0D as consumers,
+           0D as rate_in, 0D as rate_out, 0D as throughput_in, 0D as throughput_out
 )
 
-select policy, shard, bundle, string(null) as topic, pod, rate_in, rate_out, throughput_in, throughput_out,
+-- A row per bundle and pod that reports topics of it.
+|> aggregate
+       sum(topics) as topics, sum(producers) as producers, sum(consumers) as consumers,
+       sum(rate_in) as rate_in, sum(rate_out) as rate_out,
+       sum(throughput_in) as throughput_in, sum(throughput_out) as throughput_out
+   group by policy, shard, bundle, pod, report, summed, owner, young
+
+-- A shard without any topic tells nothing: its brokers may not export them. Where the brokers' own statistics are the
+-- source, it tells which pods answered.
+|> select *,
+       count_if(owner is null) over (partition by policy, bundle) > 0 as reported,
+       count_if(summed) over this_shard > 0 as has_topics,
+       max(get_json_object(report, '$.answered')) over this_shard as answered
+   window this_shard as (partition by policy, shard)
+|> where owner is null
+       or not reported
+           and case
+               when answered is not null then array_contains(from_json(answered, 'array<string>'), owner)
+               else young and has_topics
+           end
+|> select policy, shard, bundle, string(null) as topic, pod, rate_in, rate_out, throughput_in, throughput_out,
        topics, producers, consumers, report
-from judged
-where owner is null
-    or not reported
-        and case
-            when answered is not null then array_contains(from_json(answered, 'array<string>'), owner)
-            else young and has_topics
-        end
