@@ -5,6 +5,7 @@ The operator does not import this module; `trimtab_pipeline.factory.spark_source
 
 from __future__ import annotations
 
+import gc
 import itertools
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
@@ -38,7 +39,8 @@ from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.session import Engine, interrupt_until
 from trimtab_pipeline.spark.settings import SparkSettings
 
-_DRY_CYCLES = 2
+_COLLECT_EVERY = 10
+"""Batches."""
 _NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
 
 
@@ -77,8 +79,8 @@ class SparkLoadSources:
         return self._opened(policy, settings, writer, deadline or self._deadline)
 
     def warm_up(self) -> Future[None]:
-        """Run two cycles without samples; otherwise the first real cycle would take some seconds longer."""
-        return self._engine.run(self._dry_cycles, deadline=max(self._deadline, 120.0))
+        """Run a cycle without samples; otherwise the first real cycle would take some seconds longer."""
+        return self._engine.run(self._dry_cycle, deadline=max(self._deadline, 120.0))
 
     def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
@@ -102,13 +104,12 @@ class SparkLoadSources:
     ) -> PolicySource:
         return PolicySource(policy, settings, deadline, writer, cycles=self._cycles, refreshes=self._refreshes)
 
-    def _dry_cycles(self, session: SparkSession) -> None:
+    def _dry_cycle(self, session: SparkSession) -> None:
         with tempfile.TemporaryDirectory(prefix="trimtab-dry-") as folder:
             writer = HistoryWriter(folder, "dry/dry", self._retention, self._background)
             source = self._opened("dry/dry", PrometheusSettings(url=DRY_URL, namespace="dry"), writer, self._deadline)
-            for cycle in range(_DRY_CYCLES):
-                wanted = source.wanted(_dry_topology(self._engine.parallelism), 1.0 + cycle, bundles=True)
-                self._cycles.measured(session, [wanted.prepared()], bundles=True)
+            wanted = source.wanted(_dry_topology(self._engine.parallelism), 1.0, bundles=True)
+            self._cycles.measured(session, [wanted.prepared()], bundles=True)
 
 
 class SparkRunner:
