@@ -112,10 +112,21 @@ def read_shard(
         if table == "brokers":
             yield from read_brokers(request, shard, fetch, clock)
         elif table == "topics":
-            yield from read_topics(request, shard, fetch, clock)
+            yield from read_topics(request, shard, fetch, clock, _listen_for_topics(request, secrets))
         else:
             told = StatisticsSettings(secrets.brokers, request.statistics_timeout)
             yield from read_bundles(request, shard, fetch, clock, listen=partial(ask_brokers, settings=told))
+
+
+def _listen_for_topics(request: ReadRequest, secrets: Secrets) -> Listen:
+    """Reads the topics of the request's namespaces within its budget, as a cycle can do without them."""
+    half = request.budget / 2  # no request starts in the second half, and none takes longer
+    told = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
+    return partial(ask_brokers, settings=told, namespaces=request.namespaces, within=half)
+
+
+def _ask_no_broker(_: Mapping[str, str]) -> Told:
+    return ask_brokers({}, StatisticsSettings())
 
 
 def read_brokers(
@@ -131,7 +142,7 @@ def read_bundles(
     shard: int,
     fetch: Fetch,
     clock: Clock = lambda: None,
-    listen: Listen = lambda _: ask_brokers({}, StatisticsSettings()),
+    listen: Listen = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
     """The bundles in `BUNDLE_SAMPLES`, or their topics where none has metrics of its own, and the report.
 
@@ -142,11 +153,15 @@ def read_bundles(
 
 
 def read_topics(
-    request: ReadRequest, shard: int, fetch: Fetch, clock: Clock = lambda: None
+    request: ReadRequest,
+    shard: int,
+    fetch: Fetch,
+    clock: Clock = lambda: None,
+    listen: Listen = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report."""
+    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report. listen: as in `read_bundles`."""
     read = _ShardRead("topics", request, shard, fetch)
-    return read.reported(BUNDLE_SAMPLES, lambda: _topic_batches(read, request.namespaces), clock)
+    return read.reported(BUNDLE_SAMPLES, lambda: _inside_batches(read, listen), clock)
 
 
 class _ShardRead:
@@ -299,6 +314,13 @@ def _bundle_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch
     yield read.batch(BUNDLE_SAMPLES, columns)
     if not read.bundles and read.wanted.summing:
         yield from _topic_batches(read, None)
+
+
+def _inside_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
+    if read.wanted.statistics:
+        yield _told(read, listen)
+    else:
+        yield from _topic_batches(read, read.request.namespaces)
 
 
 def _topic_batches(read: _ShardRead, namespaces: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
