@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from admin_server import AdminServer, topic_statistics
-from fake_prometheus import FakePrometheus
+from fake_prometheus import FakePrometheus, Faults
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
@@ -139,6 +140,20 @@ def test_a_broker_that_does_not_tell_the_topics_of_its_hot_bundle_costs_nothing_
     assert load.bundles.short[:2, RATE_IN].sum() == sum(RATES.values())
     assert not load.quality.partial
     assert not load.topics.names
+    (note,) = load.quality.notes
+    assert re.fullmatch(r"topics of (a|b) are not measured: http://\S+ answered 503", note)
+
+
+def test_topics_of_hot_bundles_that_the_server_does_not_answer_cost_a_note(
+    fake: FakePrometheus, direct: DirectLoadSources
+) -> None:
+    fake.faults = Faults(where=lambda promql: "pulsar_consumers_count" in promql, status=503, text="too busy")
+    load = look(direct.open("tests/told", PrometheusSettings(fake.url, "pulsar", hot_bundles=1)), WORLD)
+    assert load.brokers.trusted.all()
+    assert not load.quality.partial
+    (note,) = load.quality.notes
+    assert note.startswith("topics of hot bundles are not measured: ")
+    assert "503" in note
 
 
 def test_what_a_broker_reported_before_is_remembered_until_it_is_too_old(

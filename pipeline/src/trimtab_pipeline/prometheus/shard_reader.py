@@ -169,7 +169,7 @@ class _ShardRead:
 
     def __init__(self, table: TableName, request: ReadRequest, shard: int, fetch: Fetch) -> None:
         self.request, self.wanted = request, request.shards[shard]
-        self._table, self._shard, self._fetch = table, shard, fetch
+        self.table, self._shard, self._fetch = table, shard, fetch
         self._begun = time.monotonic()
         self.dropped, self.notes, self._warnings = Counter[str](), set[str](), set[str]()
         self.bundles = 0
@@ -190,7 +190,7 @@ class _ShardRead:
         counts = {"dropped": self.dropped, "bundles": self.bundles}
         pods = {"answered": self.answered, "repeated": self.repeated}
         took = {"seconds": time.monotonic() - self._begun}
-        place: dict[str, Any] = {"shard": self._shard, "table": self._table}
+        place: dict[str, Any] = {"shard": self._shard, "table": self.table}
         yield self.batch(schema, {"report": pa.array([json.dumps(place | report | answers | counts | pods | took)])})
 
     def batch(self, schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -340,7 +340,7 @@ def _told(read: _ShardRead, listen: Listen) -> pa.RecordBatch:
     answers = listen(read.wanted.statistics)
     for why in sorted(set(answers.failed.values())):
         silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
-        read.notes.add(f"bundles of {silent} are not measured: {why}")
+        read.notes.add(f"{read.table} of {silent} are not measured: {why}")
     read.answered = list(answers.pods)
     return read.batch(BUNDLE_SAMPLES, _named_topics(dict(answers.topics)))
 

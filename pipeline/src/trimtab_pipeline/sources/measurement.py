@@ -120,7 +120,8 @@ def _topics(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str,
         before, rows = found[one.name], _of(topics, one)
         later = ShardReports.read((), rows)
         inside = topics_inside(rows, HashRanges.of(hot[one.name]["bundle"].to_pylist()))
-        outcomes[one.name] = replace(before, inside=inside, reading=before.reading + later.seconds)
+        reports, reading = before.reports.with_topics(later), before.reading + later.seconds
+        outcomes[one.name] = replace(before, inside=inside, reports=reports, reading=reading)
     return outcomes
 
 
