@@ -112,7 +112,7 @@ class SparkLoadSources:
 
 
 class SparkRunner:
-    """`CycleRunner` on a Spark session. The cycles that wait when the session is free are one batch."""
+    """`MeasurementRunner` on a Spark session. The cycles that wait when the session is free are one batch."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -121,7 +121,7 @@ class SparkRunner:
         self._tags = (f"batch-{n}" for n in itertools.count(1))
 
     def run(self, wanted: WantedCycle) -> Future[Observation]:
-        """See `CycleRunner.run`."""
+        """See `MeasurementRunner.run`."""
         outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
         with self._lock:
             self._waiting.append((wanted, outcome))
