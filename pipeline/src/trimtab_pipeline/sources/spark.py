@@ -35,7 +35,7 @@ from trimtab_pipeline.sources.measurement import Outcome, measure
 from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
 from trimtab_pipeline.sources.spark_stages import SparkStages
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
-from trimtab_pipeline.spark.session import Engine, interrupt_until
+from trimtab_pipeline.spark.session import Engine, closed, interrupt_until
 from trimtab_pipeline.spark.settings import SparkSettings
 
 _DRY_CYCLES = 2
@@ -177,7 +177,7 @@ class SparkRunner:
         except Exception as error:  # noqa: BLE001  (the futures carry it)
             for _, wanted, outcome in ready.values():
                 wanted.source.doubt()
-                settle(outcome.set_exception, as_source_error(error))
+                settle(outcome.set_exception, closed() if self._engine.closed else as_source_error(error))
             return
         for name, (_, wanted, outcome) in ready.items():
             _settle(wanted, found[name], outcome)
