@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,14 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from trimtab_pipeline.api import PrometheusSettings
+from admin_server import AdminServer, topic_statistics
+from trimtab_pipeline.api import PrometheusSettings, StatisticsSettings
 from trimtab_pipeline.columns import BUNDLE_SAMPLES
-from trimtab_pipeline.prometheus.broker_statistics import Told
+from trimtab_pipeline.prometheus.broker_statistics import Told, ask_brokers
 from trimtab_pipeline.prometheus.queries import TOPICS, topics_in
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.sample_batches import full_names
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.prometheus.shard_reader import read_bundles, read_topics
+from trimtab_pipeline.prometheus.shard_reader import read_bundles, read_shard, read_topics
 
 BUNDLE = "t/a/0x00000000_0x40000000"
 QUERIES = {name: f'max by (topic, partition, pod) ({name}{{topic=~"$topics"}})' for name in TOPICS.columns}
@@ -155,3 +157,32 @@ def test_topics_that_brokers_tell_themselves_are_rows_and_the_report_says_who_an
     assert report["answered"] == ["p", "q"]
     assert report["notes"] == ["bundles of r, s are not measured: gone"]
     assert not world.asked
+
+
+def test_where_brokers_tell_their_topics_those_of_hot_bundles_come_from_them_too() -> None:
+    topics = {"topic": pa.array([topic(1)]), "partition": pa.array([""]), "pod": pa.array(["p"])}
+    told = Told({**topics, **{name: pa.array([1.0]) for name in TOPICS.columns}}, ("p",))
+    world = World({}, statistics={"p": "http://p"})
+    wanted = replace(world.request, namespaces=("t/a",))
+    rows, report = taken(read_topics(wanted, 0, world.fetch, listen=lambda _: told))
+    assert [(row["topic"], row["pod"], row["rate_in"]) for row in rows] == [(topic(1), "p", 1.0)]
+    assert (report["ok"], report["table"]) == (True, "topics")
+    assert not world.asked
+
+
+def test_a_broker_is_read_for_the_topics_of_the_wanted_namespaces() -> None:
+    told = {name: topic_statistics(1.0) for name in (topic(1), "persistent://t/b/1", "persistent://u/a/1")}
+    with AdminServer(told) as admin:
+        answers = ask_brokers({"p": admin.url}, StatisticsSettings(), ("t/a", "t/c"))
+    assert answers.topics["topic"].to_pylist() == [topic(1)]
+
+
+def test_topics_of_hot_bundles_that_brokers_tell_too_late_are_left_out() -> None:
+    with AdminServer({topic(1): topic_statistics(1.0)}) as admin:
+        admin.delay = 3.0
+        wanted = ShardRequest(("p",), statistics={"p": admin.url})
+        request = ReadRequest("http://x", 100.0, 5.0, (wanted,), budget=0.6, namespaces=("t/a",))
+        begin = time.monotonic()
+        rows, report = taken(read_shard("topics", request, 0, Secrets()))
+        assert time.monotonic() - begin < 2
+    assert (rows, report["ok"], report["answered"]) == ([], True, [])

@@ -112,10 +112,21 @@ def read_shard(
         if table == "brokers":
             yield from read_brokers(request, shard, fetch, clock)
         elif table == "topics":
-            yield from read_topics(request, shard, fetch, clock)
+            yield from read_topics(request, shard, fetch, clock, _listen_for_topics(request, secrets))
         else:
             told = StatisticsSettings(secrets.brokers, request.statistics_timeout)
             yield from read_bundles(request, shard, fetch, clock, listen=partial(ask_brokers, settings=told))
+
+
+def _listen_for_topics(request: ReadRequest, secrets: Secrets) -> Listen:
+    """Reads the topics of the request's namespaces within its budget, as a cycle can do without them."""
+    half = request.budget / 2  # no request starts in the second half, and none takes longer
+    told = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
+    return partial(ask_brokers, settings=told, namespaces=request.namespaces, within=half)
+
+
+def _ask_no_broker(_: Mapping[str, str]) -> Told:
+    return ask_brokers({}, StatisticsSettings())
 
 
 def read_brokers(
@@ -131,7 +142,7 @@ def read_bundles(
     shard: int,
     fetch: Fetch,
     clock: Clock = lambda: None,
-    listen: Listen = lambda _: ask_brokers({}, StatisticsSettings()),
+    listen: Listen = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
     """The bundles in `BUNDLE_SAMPLES`, or their topics where none has metrics of its own, and the report.
 
@@ -142,11 +153,15 @@ def read_bundles(
 
 
 def read_topics(
-    request: ReadRequest, shard: int, fetch: Fetch, clock: Clock = lambda: None
+    request: ReadRequest,
+    shard: int,
+    fetch: Fetch,
+    clock: Clock = lambda: None,
+    listen: Listen = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report."""
+    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report. listen: as in `read_bundles`."""
     read = _ShardRead("topics", request, shard, fetch)
-    return read.reported(BUNDLE_SAMPLES, lambda: _topic_batches(read, request.namespaces), clock)
+    return read.reported(BUNDLE_SAMPLES, lambda: _inside_batches(read, listen), clock)
 
 
 class _ShardRead:
@@ -154,7 +169,7 @@ class _ShardRead:
 
     def __init__(self, table: TableName, request: ReadRequest, shard: int, fetch: Fetch) -> None:
         self.request, self.wanted = request, request.shards[shard]
-        self._table, self._shard, self._fetch = table, shard, fetch
+        self.table, self._shard, self._fetch = table, shard, fetch
         self._begun = time.monotonic()
         self.dropped, self.notes, self._warnings = Counter[str](), set[str](), set[str]()
         self.bundles = 0
@@ -175,7 +190,7 @@ class _ShardRead:
         counts = {"dropped": self.dropped, "bundles": self.bundles}
         pods = {"answered": self.answered, "repeated": self.repeated}
         took = {"seconds": time.monotonic() - self._begun}
-        place: dict[str, Any] = {"shard": self._shard, "table": self._table}
+        place: dict[str, Any] = {"shard": self._shard, "table": self.table}
         yield self.batch(schema, {"report": pa.array([json.dumps(place | report | answers | counts | pods | took)])})
 
     def batch(self, schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -301,6 +316,13 @@ def _bundle_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch
         yield from _topic_batches(read, None)
 
 
+def _inside_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
+    if read.wanted.statistics:
+        yield _told(read, listen)
+    else:
+        yield from _topic_batches(read, read.request.namespaces)
+
+
 def _topic_batches(read: _ShardRead, namespaces: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """Topics of these namespaces, or of all."""
     queries = {name: topics_in(promql, namespaces) for name, promql in read.wanted.topics.items()}
@@ -318,7 +340,7 @@ def _told(read: _ShardRead, listen: Listen) -> pa.RecordBatch:
     answers = listen(read.wanted.statistics)
     for why in sorted(set(answers.failed.values())):
         silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
-        read.notes.add(f"bundles of {silent} are not measured: {why}")
+        read.notes.add(f"{read.table} of {silent} are not measured: {why}")
     read.answered = list(answers.pods)
     return read.batch(BUNDLE_SAMPLES, _named_topics(dict(answers.topics)))
 

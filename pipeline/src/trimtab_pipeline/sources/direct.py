@@ -47,7 +47,7 @@ class DirectLoadSources:
 
 
 class DirectRunner:
-    """`CycleRunner` with a thread per measurement, and one more per shard. closed: whether its engine was closed."""
+    """`MeasurementRunner` with a thread per measurement, and one per shard. closed: whether its engine was closed."""
 
     def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
         self._engine_closed, self._closed = closed, False
@@ -58,7 +58,7 @@ class DirectRunner:
         self._closed = True
 
     def run(self, wanted: WantedCycle) -> Future[Observation]:
-        """See `CycleRunner.run`."""
+        """See `MeasurementRunner.run`."""
         outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
         threading.Thread(target=self._measure, args=(wanted, outcome), name="measurement", daemon=True).start()
         return outcome

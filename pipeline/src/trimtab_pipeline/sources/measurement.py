@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.prometheus.read_request import ReadRequest
-from trimtab_pipeline.sources.batch import Batch, PolicyCycle, Stages
+from trimtab_pipeline.sources.batch import Batch, PolicyCycle, Shards, Stages
 from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import (
     NO_BUNDLES,
@@ -113,13 +113,15 @@ def _topics(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str,
     batch = batch.only([name for name, rows in hot.items() if len(rows)])
     if not batch.due:
         return {}
-    topics = stages.topics(batch, [_topic_read(one, hot[one.name]) for one in batch.due])
+    reads = [_topic_read(one, shards, hot[one.name]) for one, shards in zip(batch.due, batch.shards, strict=True)]
+    topics = stages.topics(batch, reads)
     outcomes: dict[str, Outcome] = {}
     for one in batch.due:
         before, rows = found[one.name], _of(topics, one)
         later = ShardReports.read((), rows)
         inside = topics_inside(rows, HashRanges.of(hot[one.name]["bundle"].to_pylist()))
-        outcomes[one.name] = replace(before, inside=inside, reading=before.reading + later.seconds)
+        reports, reading = before.reports.with_topics(later), before.reading + later.seconds
+        outcomes[one.name] = replace(before, inside=inside, reports=reports, reading=reading)
     return outcomes
 
 
@@ -133,10 +135,16 @@ def _names(rows: pa.Table) -> Iterator[tuple[str, str]]:
     return zip(rows["bundle"].to_pylist(), rows["pod"].to_pylist(), strict=True)
 
 
-def _topic_read(one: PolicyCycle, hot: pa.Table) -> ReadRequest:
-    """A read of the topics in the namespaces of `hot` bundles, on their pods."""
+def _topic_read(one: PolicyCycle, shards: Shards, hot: pa.Table) -> ReadRequest:
+    """A read of the topics in the namespaces of `hot` bundles, on their pods.
+
+    One shard asks Prometheus. Brokers tell all of their topics at once, so their `shards` stay apart.
+    """
     namespaces = sorted({name.rpartition("/")[0] for name in hot["bundle"].to_pylist()})
-    return one.read([one.shard(sorted(set(hot["pod"].to_pylist())))], namespaces)
+    pods = sorted(set(hot["pod"].to_pylist()))
+    apart = shards if one.settings.bundle_metrics == "statistics" else (pods,)
+    asked = [theirs for shard in apart if (theirs := [pod for pod in shard if pod in pods])]
+    return one.read([one.shard(theirs) for theirs in asked], namespaces)
 
 
 def _of(rows: pa.Table, one: PolicyCycle) -> pa.Table:

@@ -48,7 +48,7 @@ class WantedCycle:
         return self.source.finish(self, measured)
 
 
-class CycleRunner(Protocol):
+class MeasurementRunner(Protocol):
     """Runs measurements: on Spark, or on threads of this process."""
 
     def run(self, wanted: WantedCycle) -> Future[Observation]:
@@ -68,8 +68,8 @@ class PolicySource:
         deadline: float,
         writer: HistoryWriter,
         *,
-        cycles: CycleRunner,
-        refreshes: CycleRunner,
+        cycles: MeasurementRunner,
+        refreshes: MeasurementRunner,
     ) -> None:
         tables(settings)  # raise errors in the settings now, not in every cycle
         self._name, self._settings, self._deadline, self._writer = name, settings, deadline, writer
@@ -148,7 +148,7 @@ class PolicySource:
         now = time.monotonic()
         return WantedCycle(self, topology, round(at, 3), now, now + self._deadline, bundles)
 
-    def _run(self, runner: CycleRunner, wanted: WantedCycle) -> Future[Observation]:
+    def _run(self, runner: MeasurementRunner, wanted: WantedCycle) -> Future[Observation]:
         if pods_of(wanted.topology):
             return runner.run(wanted)
         outcome: Future[Observation] = Future()

@@ -36,7 +36,7 @@ from trimtab_pipeline.sources.measurement import Outcome, measure
 from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
 from trimtab_pipeline.sources.spark_stages import SparkStages
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
-from trimtab_pipeline.spark.session import Engine, interrupt_until
+from trimtab_pipeline.spark.session import Engine, closed, interrupt_until
 from trimtab_pipeline.spark.settings import SparkSettings
 
 _COLLECT_EVERY = 10
@@ -113,7 +113,7 @@ class SparkLoadSources:
 
 
 class SparkRunner:
-    """`CycleRunner` on a Spark session. The cycles that wait when the session is free are one batch."""
+    """`MeasurementRunner` on a Spark session. The cycles that wait when the session is free are one batch."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -122,7 +122,7 @@ class SparkRunner:
         self._tags = (f"batch-{n}" for n in itertools.count(1))
 
     def run(self, wanted: WantedCycle) -> Future[Observation]:
-        """See `CycleRunner.run`."""
+        """See `MeasurementRunner.run`."""
         outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
         with self._lock:
             self._waiting.append((wanted, outcome))
@@ -178,7 +178,7 @@ class SparkRunner:
         except Exception as error:  # noqa: BLE001  (the futures carry it)
             for _, wanted, outcome in ready.values():
                 wanted.source.doubt()
-                settle(outcome.set_exception, as_source_error(error))
+                settle(outcome.set_exception, closed() if self._engine.closed else as_source_error(error))
             return
         for name, (_, wanted, outcome) in ready.items():
             _settle(wanted, found[name], outcome)

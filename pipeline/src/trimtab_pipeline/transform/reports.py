@@ -13,6 +13,8 @@ import pyarrow as pa
 from trimtab_pipeline.api import SourceMisconfiguredError, SourceUnavailableError
 from trimtab_strategies.model import counted
 
+_TOPICS = "topics of hot bundles are not measured"
+
 
 @dataclass(frozen=True, slots=True)
 class ShardReports:
@@ -36,6 +38,19 @@ class ShardReports:
     def joined(self, later: ShardReports) -> Self:
         """These reports, and those of a later read of the same shards. Raises as `checked` does."""
         return replace(self, reports=(*self.reports, *later.reports)).checked()
+
+    def with_topics(self, later: ShardReports) -> Self:
+        """These reports, and those of a read of hot bundles' topics: a cycle can do without, so errors are notes."""
+        told = [
+            {
+                **report,
+                "ok": True,
+                "dropped": {},  # no load depends on them
+                "notes": [*report["notes"], *([f"{_TOPICS}: {report['error']}"] if report["error"] else [])],
+            }
+            for report in later.reports
+        ]
+        return replace(self, reports=(*self.reports, *told))
 
     def checked(self) -> Self:
         """The reports, if they tell of a measurement.
