@@ -80,18 +80,22 @@ def report(shard: int, *, ok: bool = True, **more: Any) -> str:
 
 
 def _of_pod(rng: Rng, now: Cycle) -> list[Row]:
+    """The samples of a pod. Those of every second pod are in time, or most doubts about usage would never count."""
     rows: list[Row] = []
+    late = bool(rng.random() < 0.5)
     for signal in USAGE:
-        kind = str(rng.choice(["counter", "gauge", "own", ""], p=[0.6, 0.25, 0.1, 0.05]))
+        shares = [0.85, 0.05, 0.05, 0.05] if signal == "cpu" else [0.6, 0.25, 0.1, 0.05]
+        kind = str(rng.choice(["counter", "gauge", "own", ""], p=shares))
         if kind == "own":
             rows += _value(rng, signal, float(rng.uniform(0, 5)))
-            rows += _series(rng, signal, "rated", "", _times(rng, now))
+            rows += _series(rng, signal, "rated", "", _times(rng, now, late=late))
         elif kind:
-            rows += _parts(rng, now, signal, kind)
+            rows += _parts(rng, now, signal, kind, late=late)
     for signal in TRAFFIC:
-        rows += _parts(rng, now, signal, "gauge", most=1)
-    limits = {f"{name}_limit": float(rng.choice([0.0, 2.0, 50.0])) for name in ("cpu", "memory", "network")}
-    times = {name: now.at - float(rng.choice([0, 5, 100, 130, -40])) for name in ("resource_time", "traffic_time")}
+        rows += _parts(rng, now, signal, "gauge", late=late, most=1)
+    limits = {f"{name}_limit": float(rng.choice([0.0, 0.01, 2.0, 50.0])) for name in ("cpu", "memory", "network")}
+    ages = [0, 5, 100, 130, -40] if late else [0, 5]
+    times = {name: now.at - float(rng.choice(ages)) for name in ("resource_time", "traffic_time")}
     ahead = {"ahead": float(rng.integers(1, 4))} if rng.random() < 0.05 else {}
     for signal, value in (limits | times | ahead | {"throttled": 0.5}).items():
         rows += _value(rng, signal, value)
@@ -107,20 +111,22 @@ def _value(rng: Rng, signal: str, value: float) -> list[Row]:
     return [{"signal": signal, "kind": "value", "part": "", "series": "", "value": one} for one in values]
 
 
-def _parts(rng: Rng, now: Cycle, signal: str, kind: str, most: int = 3) -> list[Row]:
+def _parts(rng: Rng, now: Cycle, signal: str, kind: str, *, late: bool, most: int = 3) -> list[Row]:
     """Parts of a signal, mostly sampled at the same times, each with one series or several."""
     rows: list[Row] = []
-    together = _times(rng, now)
+    together = _times(rng, now, late=late)
     for part in range(int(rng.integers(1, most + 1))):
-        times = together if rng.random() < 0.8 else _times(rng, now)
+        times = together if rng.random() < 0.8 else _times(rng, now, late=late)
         for copy in range(1 + int(rng.random() < 0.15)):
             name = f"part{part}" if most > 1 else ""
-            rows += _series(rng, signal, kind, name, times if copy == 0 else _times(rng, now), str(copy))
+            rows += _series(rng, signal, kind, name, times if copy == 0 else _times(rng, now, late=late), str(copy))
     return rows
 
 
-def _times(rng: Rng, now: Cycle) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Times of samples: at any interval, from any time on, until any time, some missing."""
+def _times(rng: Rng, now: Cycle, *, late: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Times of samples: every few seconds until now, or if `late` at any interval, from any time on, some missing."""
+    if not late:
+        return now.at - np.arange(320.0, 0.0, -float(rng.choice([5, 10, 15]))) + float(rng.integers(0, 5))
     interval = float(rng.choice([5, 10, 15, 30, 45]))
     begin, end = -float(rng.choice([320, 320, 60, 20])), float(rng.choice([0, 0, 0, -20, -100, 35]))
     times = now.at + np.arange(begin + float(rng.integers(0, 5)), end, interval)
@@ -145,7 +151,7 @@ def _series(rng: Rng, signal: str, kind: str, part: str, times: Any, series: str
 def _targets(rng: Rng, now: Cycle) -> pa.Table:
     known: dict[str, Row] = {}
     for number, pod in enumerate([*PODS, "gone", ""]):
-        declared = {name: float(rng.choice([2.0, 3.0])) for name in DECLARED if rng.random() < 0.2}
+        declared = {name: float(rng.choice([0.01, 2.0, 3.0])) for name in DECLARED if rng.random() < 0.4}
         names = ("last_resource_time", "last_traffic_time")
         last = {name: now.at - float(rng.integers(30, 200)) for name in names if rng.random() < 0.8}
         known[pod] = {"policy": now.policy, "shard": number % 2 if pod else None, "pod": pod} | declared | last

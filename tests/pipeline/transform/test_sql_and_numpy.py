@@ -18,6 +18,7 @@ from trimtab_pipeline.transform import frames
 from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.brokers import broker_loads, expected_samples, joined
 from trimtab_pipeline.transform.cycle import Cycle, table
+from trimtab_pipeline.transform.doubts import _KINDS
 from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_pipeline.transform.relations import BROKER_LOAD, BUNDLE_LOAD
 from trimtab_pipeline.transform.topics import summed
@@ -102,8 +103,7 @@ def test_bundles_are_averaged_alike(session: SparkSession, seeds: list[int]) -> 
 def test_every_doubt_is_drawn() -> None:
     policies = [drawn.brokers(seed, "p") for seed in range(1000)]
     found = {code for one in policies for code in numpy_brokers(one)["doubt"].to_pylist()}
-    usual = {"partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "resets", "few_samples"}
-    assert found >= {None, *usual, "stopped_cpu", "cover_cpu", "no_limit_memory", "unknown_cpu", "above_memory"}
+    assert found == {None, *_KINDS}
 
 
 def test_a_cycle_of_a_policy_is_a_row_of_the_relation() -> None:
