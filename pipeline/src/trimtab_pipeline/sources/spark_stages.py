@@ -56,7 +56,7 @@ class SparkStages:
         return self._frame(table(one.cycle for one in batch.due))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        return self._session.createDataFrame(rows)
+        return self._session.createDataFrame(rows, from_arrow_schema(rows.schema))  # Connect infers none from no rows
 
     def _state(self, batch: Batch) -> DataFrame:
         """The bundles after the last cycles: read from files that tasks see, else sent along."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -39,7 +40,8 @@ def bundle_load(
 def applied(name: str, **frames: DataFrame) -> DataFrame:
     """The rule `name` (``rates``, ``brokers``, ``trust``, ``topics`` or ``averages``) on the frames that it reads."""
     (session,) = {frame.sparkSession for frame in frames.values()}
-    result: DataFrame = session.sql(rule(name), **frames)
+    arguments: dict[str, Any] = dict(frames)
+    result: DataFrame = session.sql(rule(name), **arguments)
     return result
 
 
