@@ -143,6 +143,30 @@ def test_a_doubt_in_sql(doubts: dict[tuple[str, str], set[str | None]], case: st
     assert doubts[case, "{}"] == {None}
 
 
+def test_what_counts_depends_on_all_brokers(session: SparkSession) -> None:
+    """A resource that no present broker has does not count, but CPU and memory do; nor do samples if none are known."""
+    without = {name: {f"{name}.value": None, f"{name}.cover": 1.0, f"{name}.time": 0.0} for name in USAGE}
+    policies: dict[str, dict[str, Change]] = {name: {"a": change, "b": change} for name, change in without.items()}
+    policies["another pod has it"] = {"a": without["network_in"], "b": {}}
+    policies["a pod that is gone had it"] = {"a": without["network_in"], "b": DOUBTS["gone"]}
+    policies["no samples"] = {"a": {"cpu.samples": None}, "b": {"cpu.samples": None}}
+    policies["samples of a gauge"] = {"a": {"cpu.resets": None, "cpu.samples": 1.0}, "b": {"cpu.resets": None}}
+    policies["brokers without a pod"] = {"": {"known.brokers": 2.0}, "b": {}}
+    of = found(session, policies)
+    assert {policy: [of[policy, pod] for pod in pods] for policy, pods in policies.items()} == {
+        "cpu": [{"stopped_cpu"}] * 2,
+        "memory": [{"stopped_memory"}] * 2,
+        "direct_memory": [{None}] * 2,
+        "network_in": [{None}] * 2,
+        "network_out": [{None}] * 2,
+        "another pod has it": [{"stopped_network_in"}, {None}],
+        "a pod that is gone had it": [{None}, {"gone"}],
+        "no samples": [{None}] * 2,
+        "samples of a gauge": [{None}] * 2,
+        "brokers without a pod": [{None}] * 2,
+    }
+
+
 # -- the numpy stage --
 
 

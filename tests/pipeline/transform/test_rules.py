@@ -120,7 +120,7 @@ def test_rates_are_those_of_pandas(session: SparkSession) -> None:
 # -- brokers --
 
 
-def signals(pod: str, **values: float | Row) -> list[Row]:
+def signals(pod: str, **values: Any) -> list[Row]:
     """The signals of a pod: a value each, or their columns."""
     columns = {name: value if isinstance(value, dict) else {"value": value} for name, value in values.items()}
     return [{"pod": pod, "signal": name, **row} for name, row in columns.items()]
@@ -132,7 +132,7 @@ def sampled(value: float, **more: float) -> Row:
 
 
 NOTHING: Row = {"value": None}
-EXPECTED = {**dict.fromkeys(USAGE, NOTHING), "brokers": 1.0, "shard": 0.0}
+EXPECTED: Row = {**dict.fromkeys(USAGE, NOTHING), "brokers": 1.0, "shard": 0.0}
 """What is known of any pod of a topology."""
 OF_A_TOPOLOGY: list[Row] = [
     *signals(
@@ -184,14 +184,14 @@ def test_limits(session: SparkSession, facts: Row, percent: bool, limits: list[f
 
 def test_values_of_a_pod_that_is_gone_are_masked(session: SparkSession) -> None:
     """A server shows raw samples for minutes, but no times: those of usage and of traffic each hide their own."""
-    measured = {
+    measured: Row = {
         "cpu": sampled(2.0, cover=60.0, resets=0.0),
         "memory": sampled(3.0),
         "rate_in": sampled(5.0),
         "cpu_limit": 4.0,  # the answer to an instant query, which shows no pods that are gone
     }
     times = {"resource_time": {"resource_time": AT}, "traffic_time": {"traffic_time": AT}}
-    pods = {"gone": {}, "idle": times["resource_time"], "unscraped": times["traffic_time"]}
+    pods: dict[str, Row] = {"gone": {}, "idle": times["resource_time"], "unscraped": times["traffic_time"]}
     pods["there"] = times["resource_time"] | times["traffic_time"]
     found = of_signals(
         session, [row for pod, known in pods.items() for row in signals(pod, **EXPECTED | measured | known)]
@@ -215,7 +215,7 @@ def test_values_of_a_pod_that_is_gone_are_masked(session: SparkSession) -> None:
 
 def test_signals_are_joined_to_brokers(session: SparkSession) -> None:
     """A row per broker, also if several name a pod, and one per report."""
-    brokers = [
+    brokers: list[Row] = [
         {"shard": 0, "broker": "one", "pod": "p", "memory_declared": 6.0},
         {"shard": 0, "broker": "two", "pod": "q", "last_resource_time": AT - 90, "last_traffic_time": AT - 95},
         {"shard": 1, "broker": "three", "pod": "r"},
@@ -238,7 +238,7 @@ def test_signals_are_joined_to_brokers(session: SparkSession) -> None:
 
 def test_a_topology_is_expected_as_samples(session: SparkSession) -> None:
     """The rates of what is expected of a pod are what is known of it before it is measured."""
-    brokers = [
+    brokers: list[Row] = [
         {"shard": 0, "broker": "one", "pod": "p", "memory_declared": 6.0},
         {"shard": 0, "broker": "two", "pod": "p", "memory_declared": 6.0},
         {"shard": 1, "broker": "three", "pod": "q", "last_resource_time": AT - 90},
