@@ -39,7 +39,8 @@ from trimtab_pipeline.spark.session import Engine, closed, interrupt_until
 from trimtab_pipeline.spark.settings import SparkSettings
 
 _COLLECT_EVERY = 10
-"""Batches."""
+"""Batches. Py4J's objects refer to themselves, so only a collection of garbage lets the JVM drop their plans: 5 MB in
+each batch."""
 _NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
 
 
@@ -118,7 +119,7 @@ class SparkRunner:
         self._engine = engine
         self._waiting: list[tuple[WantedCycle, Future[Observation]]] = []
         self._lock = Lock()
-        self._tags = (f"batch-{n}" for n in itertools.count(1))
+        self._numbers = itertools.count(1)
 
     def run(self, wanted: WantedCycle) -> Future[Observation]:
         """See `MeasurementRunner.run`."""
@@ -148,7 +149,8 @@ class SparkRunner:
 
     def _run_batch(self, session: SparkSession, batch: Sequence[tuple[WantedCycle, Future[Observation]]]) -> None:
         """Measure a batch, and settle its outcomes; its jobs are cancelled when no caller waits for any of them."""
-        ended, tag = Future[None](), next(self._tags)
+        ended, number = Future[None](), next(self._numbers)
+        tag = f"batch-{number}"
         outcomes = [outcome for _, outcome in batch]
 
         def interrupt_abandoned(_: Future[Observation]) -> None:
@@ -163,6 +165,8 @@ class SparkRunner:
         finally:
             ended.set_result(None)
             session.removeTag(tag)
+            if number % _COLLECT_EVERY == 0:
+                gc.collect()
 
     def _settle_batch(self, session: SparkSession, batch: Sequence[tuple[WantedCycle, Future[Observation]]]) -> None:
         ready: dict[str, tuple[PolicyCycle, WantedCycle, Future[Observation]]] = {}

@@ -63,7 +63,8 @@ SIGNAL_LOADS = pa.schema(
 """``loads``: the signals of the pods of a topology, and the reports of the shards.
 
 ``limit``: of a resource in `USAGE`, the value that counts as 100 %, null unknown. ``age`` to ``doubt``: of the pod, as
-in `BROKER_LOAD`."""
+in `BROKER_LOAD`. Between ``brokers.sql`` and ``trust.sql`` they also have ``known`` (all values of the pod by signal),
+``is_usage`` (whether the signal is a resource in `USAGE`) and ``all_resets`` (the most resets of CPU or network)."""
 
 BROKER_LOAD = pa.schema(
     [
