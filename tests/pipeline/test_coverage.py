@@ -132,6 +132,12 @@ def test_a_restarted_broker_is_trusted_once_its_samples_cover_the_window(series:
         assert (doubt.reason, doubt.text) == (Reason.UNTRUSTED, told)
 
 
+def test_two_samples_do_not_show_that_the_broker_restarted_between_them() -> None:
+    kept = broker(Life(2, [30.4]), Life(61, every(30, 90, 500)), load=1.0)
+    trusted = [after for after in range(92, 200) if check(kept, after, 1.0)]
+    assert 90 + 45 < trusted[0] <= 90 + 60
+
+
 def test_a_broker_that_is_scraped_again_after_a_gap_is_measured_again() -> None:
     kept = broker(Life(-900, [*every(15, -300, 0), *every(15, 75, 300)]), load=0.48)
     trusted = [after for after in range(200) if check(kept, after, 0.48)]

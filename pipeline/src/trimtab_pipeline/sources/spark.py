@@ -5,6 +5,7 @@ The operator does not import this module; `trimtab_pipeline.factory.spark_source
 
 from __future__ import annotations
 
+import gc
 import itertools
 import tempfile
 from collections.abc import Collection, Iterable, Sequence

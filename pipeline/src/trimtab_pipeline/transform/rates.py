@@ -7,7 +7,8 @@ samples cover, and that time is reported.
 A *pair* is two consecutive samples of a series. It covers the time between them, unless
 
 - the samples are further apart than the window: too little is known of the time between them;
-- the counter was reset between them, or may have been: it is so small that a new process can have counted that far.
+- the counter was reset between them, or may have been: it is so small that a new process can have counted that far;
+- it is the only pair of its series: only another one shows how fast a process counts.
 
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
 samples at any interval up to half the window cover it, even if some are missing.
@@ -135,7 +136,8 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
     joined = step <= cycle.window
     fastest = each.high(np.divide(gained, step, out=np.full(len(step), np.nan), where=joined & (step > 0)))
     whole = (gained >= 0) & (value >= _YOUNG * np.fmax(fastest, 0.0)[each.group] * step)
-    covers = inside & joined & (whole | np.isnan(gained))
+    compared = (each.sum(joined) > 1)[each.group]
+    covers = inside & joined & compared & (whole | np.isnan(gained))
     return {
         "code": code[each.begin],
         "time": newest,

@@ -22,12 +22,13 @@ from {samples} as s
 -- A pair further apart than the window tells too little of the time between its samples.
 |> select *,
        max(time) over this_series as newest,
-       max(case when step <= window then try_divide(gained, step) end) over this_series as fastest
+       max(case when step <= window then try_divide(gained, step) end) over this_series as fastest,
+       count_if(step <= window) over this_series as pairs
    window this_series as (partition by policy, pod, signal, kind, part, series)
 
--- A value this small may be that of a new process, which began to count in this pair.
+-- A value this small may be that of a new process, which began to count in this pair. Only another pair tells.
 |> extend time > newest - window as inside
-|> extend inside and step <= window
+|> extend inside and step <= window and pairs > 1
               and (gained is null or gained >= 0 and value >= 1.2D * greatest(fastest, 0D) * step) as covers
 
 -- A row per series.
