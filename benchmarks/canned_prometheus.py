@@ -8,6 +8,7 @@ Replaying costs next to nothing, so a benchmark measures our own code. The same 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import socket
 import subprocess
@@ -25,7 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, Table, brokers, render, render_series, topics_in
+from trimtab_pipeline.prometheus.broker_presets import Series
+from trimtab_pipeline.prometheus.queries import TOLD_APART, topics_in
+from trimtab_pipeline.prometheus.read_request import ShardRequest
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 
 SHARDS = 2
@@ -33,7 +36,6 @@ START = 1_750_000_000.0
 """Evaluation time of the first cycle, epoch seconds."""
 _EACH = 64  # bundles of a namespace
 _VALUES = {"time": "1750000000", "limit": "4"}
-_CHECKS = {"copies": "1", "ahead": ""}
 _WINDOW, _SAMPLES = 1e6, 20  # seconds, so that what was recorded stays young; raw samples of five windows
 
 
@@ -103,10 +105,6 @@ class Fleet:
             bundle_metrics="topic" if self.size.topics else "bundle",
         )
 
-    def tables(self) -> tuple[Table, ...]:
-        """The tables that a cycle reads."""
-        return brokers("kubernetes"), TOPICS if self.size.topics else BUNDLES
-
     def rows(self, pods: Sequence[str]) -> tuple[list[str], npt.NDArray[np.float64]]:
         """Labels (JSON) and rate of each series about the load of `pods`."""
         ours = np.isin(self.owner, [self.pods.index(pod) for pod in pods])
@@ -129,28 +127,38 @@ class Fleet:
         return sum(self._record_shard(folder, sorted(self.pods)[k::SHARDS]) for k in range(SHARDS))
 
     def _record_shard(self, folder: Path, pods: Sequence[str]) -> int:
-        table, carried = self.tables()
-        size = 0
-        for column, promql in render(table, self.settings(), pods).items():
-            value = _CHECKS.get(column, _VALUES.get(column.rpartition("_")[2], "1.5"))
-            size += _write(
-                folder, promql, (f'{{"pod":"{pod}"}},"value":[{START:.3f},"{value}"' for pod in pods if value)
-            )
-        for series in render_series(table, self.settings(), pods).values():
-            size += _write(folder, series.promql, (_raw(pod, series.counts) for pod in pods), "matrix")
+        asked = ShardRequest.of(self.settings(), pods)
+        size = _write(folder, asked.ahead, iter(()))
+        for raw in asked.raw:
+            series = (_raw(pod, metric, one) for metric, (_, one) in raw.series.items() for pod in pods)
+            size += _write(folder, raw.promql, series, "matrix")
+        (values,) = asked.value_queries(together=True).values()
+        size += _write(folder, values, (_value(pod, signal) for signal in asked.values for pod in pods))
         labels, rates = self.rows(pods)
-        for scale, (_, promql) in enumerate(render(carried, self.settings(), pods).items(), start=1):
+        for scale, promql in enumerate((asked.bundles or asked.topics).values(), start=1):
             values = map(repr, (rates * scale).tolist())
-            series = (f'{{{n}}},"value":[{START:.3f},"{v}"' for n, v in zip(labels, values, strict=True))
-            size += _write(folder, topics_in(promql), series)
+            size += _write(
+                folder,
+                topics_in(promql),
+                (f'{{{n}}},"value":[{START:.3f},"{v}"' for n, v in zip(labels, values, strict=True)),
+            )
         return size
 
 
-def _raw(pod: str, counts: bool) -> str:  # noqa: FBT001  (a kind of series)
+def _value(pod: str, signal: str) -> str:
+    """The single value of a signal."""
+    value = _VALUES.get(signal.rpartition("_")[2], "1.5")
+    return f'{{"pod":"{pod}","{TOLD_APART}":"{signal}"}},"value":[{START:.3f},"{value}"'
+
+
+def _raw(pod: str, metric: str, series: Series) -> str:
     """Raw samples of a counter, or of a gauge."""
     times = [START - _WINDOW / 4 * k for k in reversed(range(_SAMPLES))]
+    counts = series.kind == "counter"
     points = ",".join(f'[{at:.3f},"{1.5 * (at - START + 1e8) if counts else 1.5}"]' for at in times)
-    return f'{{"pod":"{pod}"}},"values":[{points}'
+    labels = {"__name__": metric, "container": "broker", "id": f"/kubepods/{pod}", "pod": pod}
+    labels |= {series.part: {"cpu": "total"}.get(series.part, "eth0")} if series.part else {}
+    return f'{json.dumps(labels, separators=(",", ":"))},"values":[{points}'
 
 
 def _write(folder: Path, promql: str, series: Iterator[str], kind: str = "vector") -> int:

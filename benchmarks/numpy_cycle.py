@@ -10,16 +10,19 @@ import json
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from canned_prometheus import SHARDS, START, Fleet, Size
 from trimtab_pipeline.columns import TRAFFIC
-from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.transform.relations import POD_TIMES
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
+from trimtab_pipeline.transform.topics import summed
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,11 +54,14 @@ class NumpyCycle:
         return time.perf_counter() - begin, time.process_time() - used
 
     def _fetch(self, shard: int, at: float) -> Floats:
-        with PrometheusClient(self._settings.url, self._settings.timeout) as server:
-            asked = read_shard(self._request, shard, lambda promql: server.query(promql, at), self._ranges)
-            _, bundles, report = asked
-        assert json.loads(report["report"][0].as_py())["ok"]
-        return np.stack([bundles.column(name).to_numpy(zero_copy_only=False) for name in TRAFFIC], axis=1)
+        request = replace(self._request, at=at)
+        brokers = list(read_shard("brokers", request, shard, Secrets()))
+        *rows, report = read_shard("bundles", request, shard, Secrets())
+        assert all(json.loads(one["report"][0].as_py())["ok"] for one in (brokers[-1], report))
+        samples = pa.Table.from_batches(rows)
+        if self._ranges is not None:
+            samples = summed(samples, self._ranges, POD_TIMES.empty_table())
+        return np.stack([samples[name].to_numpy(zero_copy_only=False) for name in TRAFFIC], axis=1)
 
 
 _cycle: NumpyCycle

@@ -19,14 +19,17 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.prometheus.queries import TOPICS
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.samples import Samples, parse_vector
-from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.prometheus.shard_reader import read_bundles
+from trimtab_pipeline.transform.relations import POD_TIMES
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
+from trimtab_pipeline.transform.topics import summed
 from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 
 SHARDS, PODS, NAMESPACES, BUNDLES_EACH = 2, 100, 1_000, 60
@@ -73,23 +76,26 @@ def work(shard: int, topics: int, runs: int) -> dict[str, float]:
     ranges = cluster()
     table = shard_of(shard, topics, ranges)
     bodies = {column: body(table, column) for column in TOPICS.columns}
-    request = ReadRequest("http://unused", 1.0, 1.0, (ShardRequest({}, {}, {name: name for name in TOPICS.columns}),))
+    request = ReadRequest(
+        "http://unused", 1.0, 1.0, (ShardRequest((), topics={name: name for name in TOPICS.columns}),)
+    )
     whole, parsing, cpu = [], [], []
     for _ in range(runs + 1):
         begin, used, parsed = time.perf_counter(), time.process_time(), 0.0
 
-        def fetch(column: str) -> Samples:
+        def fetch(column: str, _: float) -> Samples:
             nonlocal parsed
             at = time.perf_counter()
             answer = parse_vector(bodies[column])
             parsed += time.perf_counter() - at
             return answer
 
-        rows = list(read_shard(request, 0, fetch, ranges))[1]
+        *rows, _ = read_bundles(request, 0, fetch)
+        sums = summed(pa.Table.from_batches(rows), ranges, POD_TIMES.empty_table())
         whole.append(time.perf_counter() - begin)
         parsing.append(parsed)
         cpu.append(time.process_time() - used)
-    assert sum(rows["topics"].to_pylist()) == len(table)
+    assert pc.sum(sums["topics"]).as_py() == len(table)
     size = sum(map(len, bodies.values())) / 1e6
     middle: Mapping[str, list[float]] = {"task": whole[1:], "parsing": parsing[1:], "cpu": cpu[1:]}
     return {name: round(statistics.median(v), 2) for name, v in middle.items()} | {"topics": len(table), "MB": size}

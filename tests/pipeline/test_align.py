@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from measured_brokers import Row, judged_brokers, load_of, observed, usual
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.transform.snapshot import Measurement, align, one_row_each, with_last_times
+from trimtab_pipeline.transform.reports import ShardReports
+from trimtab_pipeline.transform.snapshot import broker_state, one_row_each, snapshot
 from trimtab_strategies.model import CPU, DIRECT_MEMORY, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 
 NOW = 1_750_000_000.0
@@ -29,9 +31,9 @@ HEALTHY = {
 }
 
 
-def brokers(**pods: dict[str, float | None]) -> pa.Table:
+def brokers(**pods: Row) -> dict[str, Row]:
     """A healthy row for each pod, changed as told."""
-    return pa.Table.from_pylist([{"pod": pod, **HEALTHY, **change} for pod, change in pods.items()], BROKER_STATE)
+    return {pod: {**HEALTHY, **change} for pod, change in pods.items()}
 
 
 def bundles(*rows: tuple[str, str, float, float]) -> pa.Table:
@@ -43,12 +45,9 @@ def bundles(*rows: tuple[str, str, float, float]) -> pa.Table:
     )
 
 
-def picture(
-    measured_brokers: pa.Table, measured_bundles: pa.Table | None = None, *, settings: PrometheusSettings = SETTINGS
-) -> ClusterLoad:
+def picture(measured_brokers: dict[str, Row], measured_bundles: pa.Table | None = None) -> ClusterLoad:
     world = topology({"a": "a", "b": "b"}, {"t/n/1": "a", "t/n/2": "b"})
-    table = bundles() if measured_bundles is None else measured_bundles
-    return align(Measurement(measured_brokers, table), world, settings, NOW)
+    return observed(measured_brokers, world, SETTINGS, NOW, measured_bundles)
 
 
 def test_a_healthy_broker_is_trusted_with_its_usage_and_limits() -> None:
@@ -96,15 +95,13 @@ def test_without_cpu_or_memory_no_broker_is_trusted(resource: str) -> None:
 
 def test_brokers_that_name_the_same_pod_are_not_trusted_and_counted() -> None:
     world = topology({"a": "a", "alias": "a", "b": "b"}, {})
-    load = align(Measurement(brokers(a={}, b={}), bundles()), world, SETTINGS, NOW)
+    load = observed(brokers(a={}, b={}), world, SETTINGS, NOW)
     assert load.brokers.trusted.tolist() == [False, False, True]
     assert load.quality.dropped == {"Duplicate": 2}
 
 
 def test_several_brokers_of_a_failed_shard_are_reported_as_a_span() -> None:
-    report = {"shard": 0, "ok": False, "error": "503", "dropped": {}, "warnings": []}
-    measured = Measurement(brokers(), bundles(), (report,), (("a", "b"),))
-    assert measured.failed == (("2 brokers, a to b", "503"),)
+    assert ShardReports((usual(ok=False, error="503"),), (("a", "b"),)).failed == (("2 brokers, a to b", "503"),)
 
 
 def test_a_broker_without_a_limit_is_not_trusted_and_counted() -> None:
@@ -115,7 +112,7 @@ def test_a_broker_without_a_limit_is_not_trusted_and_counted() -> None:
 
 def test_a_declared_limit_overrides_the_reported_one() -> None:
     world = topology({"a": "a"}, {}, declared_cpu=2.0)
-    load = align(Measurement(brokers(a={"cpu_limit": None}), bundles()), world, SETTINGS, NOW).brokers
+    load = observed(brokers(a={"cpu_limit": None}), world, SETTINGS, NOW).brokers
     assert load.limit[0, [CPU, MEMORY]].tolist() == [2.0, 8.0]
     assert load.trusted.all()
 
@@ -130,19 +127,16 @@ def test_usage_above_its_limit_is_kept_and_counted_and_beyond_ten_times_not_trus
 def test_the_pulsar_preset_is_in_percent_whatever_is_declared() -> None:
     settings = PrometheusSettings("http://x", "pulsar", resources="pulsar")
     world = topology({"a": "a"}, {}, declared_cpu=2.0)
-    measured = Measurement(brokers(a={"cpu": 42.0, "direct_memory": 7.0, "cpu_limit": None}), bundles())
-    load = align(measured, world, settings, NOW).brokers
+    load = observed(brokers(a={"cpu": 42.0, "direct_memory": 7.0, "cpu_limit": None}), world, settings, NOW).brokers
     assert load.limit[0].tolist() == [100.0] * 5
     assert load.usage[0, [CPU, DIRECT_MEMORY]].tolist() == [42.0, 7.0]
     assert load.trusted.all()
 
 
 def test_brokers_of_a_failed_shard_are_not_trusted_though_remembered() -> None:
-    report = {"shard": 0, "ok": False, "error": "503", "dropped": {}, "warnings": []}
-    other = {"shard": 1, "ok": True, "error": "", "dropped": {"NaN": 2}, "warnings": ["partial"]}
+    reports = usual(ok=False, error="503"), usual(shard=1, dropped={"NaN": 2}, warnings=["partial"])
     world = topology({"a": "a", "b": "b"}, {})
-    measured = Measurement(brokers(a={}, b={}), bundles(), (report, other), (("a",), ("b",)))
-    load = align(measured, world, SETTINGS, NOW)
+    load = observed(brokers(a={}, b={}), world, SETTINGS, NOW, reports=reports)
     assert load.brokers.trusted.tolist() == [False, True]
     assert load.quality.failed == (("broker a", "503"),)
     assert (load.quality.warnings, load.quality.dropped) == (("partial",), {"NaN": 2})
@@ -173,14 +167,30 @@ def test_of_two_pods_that_report_a_bundle_its_owner_counts_else_the_busier() -> 
     rows = bundles(
         ("t/n/1", "b", 90.0, NOW), ("t/n/1", "a", 1.0, NOW), ("t/n/2", "a", 5.0, NOW), ("t/n/2", "b", 7.0, NOW)
     )
-    measured = one_row_each(Measurement(brokers(), rows), world)
-    assert measured.bundles["pod"].to_pylist() == ["a", "b"]
-    assert measured.dropped == {"Duplicate": 2}
+    one_each, duplicates = one_row_each(load_of(rows), world)
+    assert one_each["pod"].to_pylist() == ["a", "b"]
+    assert duplicates == 2
+    load = snapshot(judged_brokers({}, world, SETTINGS, NOW), one_each, world, SETTINGS, NOW, duplicates=duplicates)
+    assert load.quality.dropped == {"Duplicate": 2}
+
+
+def test_topics_outside_all_bundles_are_counted_and_are_no_bundle() -> None:
+    outside = [{"bundle": None, "pod": None, "topics": 3.0}, {"bundle": None, "pod": None, "topics": 4.0}]
+    table = pa.concat_tables([bundles(("t/n/1", "a", 1.0, NOW)), pa.Table.from_pylist(outside, BUNDLE_STATE)])
+    world = topology({"a": "a", "b": "b"}, {"t/n/1": "a"})
+    assert one_row_each(load_of(table), world) == (load_of(table), 0)
+    load = observed(brokers(a={}, b={}), world, SETTINGS, NOW, table)
+    assert load.quality.dropped == {"Unknown": 7}
+    assert load.quality.missing_bundles == 0
 
 
 def test_times_of_newest_samples_are_remembered_until_the_horizon() -> None:
-    last = brokers(a={"traffic_time": NOW - 100}, gone={}, ancient={"resource_time": 1.0, "traffic_time": 2.0})
-    now = with_last_times(brokers(a={"traffic_time": None, "resource_time": NOW}), last, not_before=NOW - 1000)
+    ancient = {"resource_time": NOW - 20_000, "traffic_time": NOW - 20_000}
+    rows = brokers(a={"traffic_time": NOW - 100}, gone={}, ancient=ancient)
+    last = pa.Table.from_pylist([{"pod": pod, **row} for pod, row in rows.items()], BROKER_STATE)
+    world = topology({name: name for name in ("a", "gone", "ancient")}, {})
+    measured = brokers(a={"traffic_time": None, "resource_time": NOW})
+    now = broker_state(judged_brokers(measured, world, SETTINGS, NOW, last=last))
     assert now["pod"].to_pylist() == ["a", "gone"]
     assert now["traffic_time"].to_pylist() == [NOW - 100, NOW - 20]
     assert now["resource_time"].to_pylist() == [NOW, NOW - 10]
@@ -191,9 +201,9 @@ def test_sixty_thousand_bundles_are_aligned_in_milliseconds() -> None:
     names = [f"t/n{i // 64}/{i % 64}" for i in range(60_000)]
     columns = {"bundle": names[::-1], "pod": ["a"] * len(names), "seen": [NOW] * len(names), "time": [NOW] * len(names)}
     table = pa.table({f.name: columns.get(f.name, [1.0] * len(names)) for f in BUNDLE_STATE}, schema=BUNDLE_STATE)
-    world, measured = topology({"a": "a"}, dict.fromkeys(names, "a")), Measurement(brokers(a={}), table)
+    world = topology({"a": "a"}, dict.fromkeys(names, "a"))
     begin = time.process_time()
-    load = align(measured, world, SETTINGS, NOW)
+    load = observed(brokers(a={}), world, SETTINGS, NOW, table)
     seconds = time.process_time() - begin
     assert not np.isnan(load.bundles.short).any()
     assert seconds < 0.5  # of processor time; some 20 ms

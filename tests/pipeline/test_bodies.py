@@ -20,7 +20,7 @@ from trimtab_pipeline.prometheus.client import (
     PrometheusStatusError,
     PrometheusUnreachableError,
 )
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest, TableName
 from trimtab_pipeline.prometheus.samples import MalformedBodyError, parse_vector
 
 DEEP = b"[" * 100_000
@@ -145,17 +145,19 @@ def statistics_of(server: RawServer, told: str, timeout: float = 30.0) -> None:
     assert told in ask_brokers({"a": server.url}, StatisticsSettings(timeout=timeout)).failed["a"]
 
 
-@pytest.mark.parametrize(("alone", "told"), [(True, "larger than 1 MiB"), (False, "larger than 2 MiB")])
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [("brokers", "larger than 1 MiB"), ("bundles", "larger than 2 MiB"), ("topics", "larger than 2 MiB")],
+)
 def test_an_answer_about_brokers_alone_has_a_bound_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
-    alone: bool,  # noqa: FBT001
+    table: TableName,
     told: str,
 ) -> None:
     monkeypatch.setattr(read_request, "LARGEST_OF_BROKERS", 2**20)
     monkeypatch.setattr(read_request, "LARGEST", 2**21)
     with RawServer(endless(OK + b"\r\n")) as server:
         settings = PrometheusSettings(server.url, "pulsar")
-        shard = ShardRequest.of(settings, ("a",))
-        request = ReadRequest.of(settings, 1.0, [shard.brokers_alone if alone else shard])
-        with request.server(NO_CREDENTIALS) as client, pytest.raises(PrometheusFormatError, match=told):
+        request = ReadRequest.of(settings, 1.0, [ShardRequest.of(settings, ("a",))])
+        with request.server(NO_CREDENTIALS, table) as client, pytest.raises(PrometheusFormatError, match=told):
             client.query("up", 1.0)

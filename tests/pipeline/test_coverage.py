@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
 from raw_samples import Kept, believed
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.transform.rates import counter, gauge
+from trimtab_pipeline.columns import BROKER_SAMPLES
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Doubt, Reason
 
 T = 1_750_000_000.0
@@ -129,6 +132,12 @@ def test_a_restarted_broker_is_trusted_once_its_samples_cover_the_window(series:
         assert (doubt.reason, doubt.text) == (Reason.UNTRUSTED, told)
 
 
+def test_two_samples_do_not_show_that_the_broker_restarted_between_them() -> None:
+    kept = broker(Life(2, [30.4]), Life(61, every(30, 90, 500)), load=1.0)
+    trusted = [after for after in range(92, 200) if check(kept, after, 1.0)]
+    assert 90 + 45 < trusted[0] <= 90 + 60
+
+
 def test_a_broker_that_is_scraped_again_after_a_gap_is_measured_again() -> None:
     kept = broker(Life(-900, [*every(15, -300, 0), *every(15, 75, 300)]), load=0.48)
     trusted = [after for after in range(200) if check(kept, after, 0.48)]
@@ -190,11 +199,11 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
         check(kept, after, load)
 
 
-@pytest.mark.parametrize("say", [counter, gauge])
-def test_one_sample_says_nothing_of_intervals(say: Callable[..., object]) -> None:
-    said = say(np.array([[T, 5.0]]), 60.0)
-    assert np.isnan(said.interval)  # type: ignore[attr-defined]
-    assert said.samples == 1  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", ["counter", "gauge"])
+def test_one_sample_says_nothing_of_intervals(kind: str) -> None:
+    row = {"policy": "p", "pod": POD, "signal": "cpu", "kind": kind, "part": "", "series": "0", "time": T, "value": 5.0}
+    (said,) = broker_signals(pa.Table.from_pylist([row], BROKER_SAMPLES), Cycle.of("p", KUBERNETES, T)).to_pylist()
+    assert (said["interval"], said["samples"]) == (None, 1)
 
 
 def pulsar(cpu: Sequence[tuple[float, float]]) -> Kept:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from fake_prometheus import FakePrometheus
@@ -16,11 +18,15 @@ from guarded_server import Asked, GuardedServer
 from page_server import PageServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceMisconfiguredError
-from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.queries import SIGNALS, Series, UnknownSignalError, tables
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.rates import rated
+from trimtab_pipeline.columns import BROKER_SAMPLES
+from trimtab_pipeline.prometheus.client import PrometheusStatusError
+from trimtab_pipeline.prometheus.queries import BUNDLE, SIGNALS, UnknownSignalError, tables
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
+from trimtab_pipeline.prometheus.sample_batches import RawSeries, batch, raw_rows
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_shard
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 PAGE = """\
@@ -45,39 +51,56 @@ def server(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield running.url
 
 
-def read(url: str, **queries: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Brokers, bundles and report of a shard that holds pod a."""
-    settings, at = PrometheusSettings(url, "ns", queries=tuple(queries.items())), time.time()
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, ["a"])])
-    with PrometheusClient(url, 5) as client:
-        batches = list(read_shard(request, 0, lambda promql: client.query(promql, at)))
-    report = json.loads(batches[-1]["report"][0].as_py())
-    rows = [batch.to_pylist() for batch in batches[:-1]] or [[], []]
-    return [row["broker"] for row in rows[0]], rows[1], report
+Figures = dict[str, dict[str, float]]
+"""Single values by pod (or bundle) and signal."""
+
+
+def asked(url: str, **queries: str) -> ReadRequest:
+    """A read of a shard that holds pod a."""
+    settings = PrometheusSettings(url, "ns", queries=tuple(queries.items()))
+    return ReadRequest.of(settings, time.time(), [ShardRequest.of(settings, ["a"])])
+
+
+def read(url: str, **queries: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of brokers, rows of bundles, and the reports."""
+    request = asked(url, **queries)
+    tables = [
+        pa.Table.from_batches(read_shard(name, request, 0, Secrets())).to_pylist() for name in ("brokers", "bundles")
+    ]
+    return tables[0][:-1], tables[1][:-1], [json.loads(rows[-1]["report"]) for rows in tables]
+
+
+def figures(rows: list[dict[str, Any]]) -> Figures:
+    """Single values of pods."""
+    found: Figures = defaultdict(dict)
+    for row in rows:
+        if row["kind"] == "value":
+            found[row["pod"]][row["signal"]] = row["value"]
+    return found
 
 
 @pytest.mark.prometheus
 def test_a_query_of_ones_own_fills_its_column_and_the_words_stand_for_the_brokers(server: str) -> None:
-    brokers, _, report = read(
+    brokers, _, reports = read(
         server,
         cpu="sum by (pod) (my_cpu{$broker})",
         cpu_limit='label_replace(max by (pod) (my_total{$pod}), "pod", "$1", "pod", "(.*)")',
         rate_in="max by (pod) (max_over_time(my_total{$broker}[$window]))",
     )
-    assert report["ok"], report
-    assert [(row["pod"], row["cpu"], row["cpu_limit"], row["rate_in"]) for row in brokers] == [("a", 3.0, 7.0, 7.0)]
+    assert all(report["ok"] for report in reports), reports
+    assert figures(brokers) == {"a": {"cpu": 3.0, "cpu_limit": 7.0, "rate_in": 7.0}}
 
 
 @pytest.mark.prometheus
 def test_a_query_that_names_no_pods_tells_nothing_of_those_in_other_shards(server: str) -> None:
     brokers, _, _ = read(server, cpu="sum by (pod) (my_cpu)")
-    assert [(row["pod"], row["cpu"]) for row in brokers] == [("a", 3.0)]
+    assert figures(brokers) == {"a": {"cpu": 3.0}}
 
 
 @pytest.mark.prometheus
 def test_a_query_of_bundles_carries_bundle_and_pod(server: str) -> None:
-    _, bundles, report = read(server, bundle_rate_in="max by (bundle, pod) (my_bundle_rate{$broker})")
-    assert report["ok"], report
+    _, bundles, reports = read(server, bundle_rate_in="max by (bundle, pod) (my_bundle_rate{$broker})")
+    assert all(report["ok"] for report in reports), reports
     assert [(row["bundle"], row["rate_in"]) for row in bundles] == [("t/n/0x00000000_0xffffffff", 5.0)]
 
 
@@ -112,17 +135,17 @@ def test_a_query_of_bundles_carries_bundle_and_pod(server: str) -> None:
 def test_a_query_that_cant_be_used_is_named_with_what_is_expected_and_found(
     signal: str, promql: str, words: list[str], server: str
 ) -> None:
-    _, _, report = read(server, **{signal: promql})
-    assert not report["ok"]
+    _, _, reports = read(server, **{signal: promql})
+    (report,) = (report for report in reports if not report["ok"])
     assert report["misconfigured"]
     assert all(word in report["error"] for word in words), report["error"]
 
 
 @pytest.mark.prometheus
 def test_a_query_without_an_answer_leaves_its_column_unknown(server: str) -> None:
-    brokers, _, report = read(server, cpu="no_such_metric", cpu_limit="max by (pod) (my_total{$broker})")
-    assert report["ok"], report
-    assert [(row["cpu"], row["cpu_limit"]) for row in brokers] == [(None, 7.0)]
+    brokers, _, reports = read(server, cpu="no_such_metric", cpu_limit="max by (pod) (my_total{$broker})")
+    assert all(report["ok"] for report in reports), reports
+    assert figures(brokers) == {"a": {"cpu_limit": 7.0}}
 
 
 def test_a_query_of_something_that_is_not_measured_is_refused_with_what_is() -> None:
@@ -132,7 +155,9 @@ def test_a_query_of_something_that_is_not_measured_is_refused_with_what_is() -> 
 
 def test_every_signal_fills_a_column() -> None:
     settings = PrometheusSettings("http://x", "ns", queries=tuple((name, f"q_{name}") for name in SIGNALS))
-    assert sorted(SIGNALS) == sorted(signal for table in tables(settings) for signal in table.custom.values())
+    brokers, bundles = tables(settings)
+    assert sorted(SIGNALS) == sorted([*brokers.own, *(BUNDLE + name for name in bundles.own)])
+    assert not set(brokers.own) & {*brokers.values, *brokers.series}
 
 
 OWN = PrometheusSettings(
@@ -147,10 +172,11 @@ OWN = PrometheusSettings(
 
 
 def test_the_counter_that_a_query_takes_the_rate_of_is_read() -> None:
-    asked = ShardRequest.of(OWN, ["a"]).sampled
-    assert asked["cpu"] == Series('my_cpu_seconds_total{namespace="ns",pod=~"a"}[300s]', counts=True, checked=True)
-    assert "memory" not in asked
-    assert {"network_in", "network_out"} <= set(asked)
+    shard = ShardRequest.of(OWN, ["a"])
+    assert shard.rated == {"cpu": 'my_cpu_seconds_total{namespace="ns",pod=~"a"}[300s]'}
+    read = {signal for raw in shard.raw for signal, _ in raw.series.values()}
+    assert not {"cpu", "memory"} & read
+    assert {"network_in", "network_out"} <= read
 
 
 @pytest.mark.parametrize(
@@ -159,18 +185,36 @@ def test_the_counter_that_a_query_takes_the_rate_of_is_read() -> None:
 )
 def test_a_rate_of_ones_own_covers_what_prometheus_stretches_it_to(newest: float, cover: float) -> None:
     points = np.array([[1000 - newest - 15 * k, 1.0] for k in reversed(range(20))])
-    assert rated(points, 60.0, 1000.0).cover == cover
+    rows = batch(BROKER_SAMPLES, raw_rows([RawSeries("cpu", "rated", "a", "", points)]))
+    signals = broker_signals(pa.Table.from_batches([rows]), Cycle.of("", OWN, 1000.0))
+    assert signals["cover"].to_pylist() == [cover]
 
 
 @pytest.mark.prometheus
-def test_a_rate_of_ones_own_tells_how_far_its_samples_reach(server: str) -> None:
-    own = "max by (pod) (rate(my_total{$broker}[$window]))"
-    brokers, _, report = read(server, cpu=own)
-    assert report["ok"], report
-    (row,) = brokers
-    assert row["cpu"] == 0.0
-    assert 0 < row["cpu_cover"] < 45
-    assert row["cpu_interval"] < 5
+def test_the_samples_behind_a_rate_of_ones_own_are_read(server: str) -> None:
+    brokers, _, reports = read(server, cpu="max by (pod) (rate(my_total{$broker}[$window]))")
+    assert all(report["ok"] for report in reports), reports
+    assert figures(brokers) == {"a": {"cpu": 0.0}}
+    rated = [row for row in brokers if row["kind"] == "rated"]
+    assert {(row["pod"], row["signal"], row["value"]) for row in rated} == {("a", "cpu", 7.0)}
+    times = [row["time"] for row in rated]
+    assert len(times) > 2
+    assert times == sorted(times)
+    assert time.time() - times[-1] < 45
+
+
+def test_the_samples_behind_a_rate_that_are_refused_cost_a_note(fake: FakePrometheus) -> None:
+    request = asked(fake.url, cpu="max by (pod) (rate(my_total{$broker}[$window]))")
+
+    def fetch(promql: str, _: float) -> Samples:
+        if promql.startswith("my_total"):
+            raise PrometheusStatusError("it answered 422: no ranges", status=422)
+        return Samples({}, pa.array([], pa.float64()))
+
+    *_, last = read_brokers(request, 0, fetch)
+    report = json.loads(last["report"][0].as_py())
+    assert report["ok"]
+    assert report["notes"] == ["samples of cpu of brokers can't be checked: it answered 422: no ranges"]
 
 
 @pytest.mark.spark

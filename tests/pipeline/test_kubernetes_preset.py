@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from exposition_reader import history, increase, rate
+from observed_load import observed
 from page_server import PageServer, scraped
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.snapshot import Measurement, align, shown
-from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad
+from trimtab_pipeline.transform.snapshot import shown
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
@@ -105,18 +101,6 @@ class Kubelets:
         return self._counters[key]
 
 
-def observed(url: str, at: float) -> tuple[ClusterLoad, dict[str, np.ndarray]]:
-    """What the preset makes of the server as of `at`, without Spark."""
-    settings = PrometheusSettings(url, "ns", window=WINDOW, nic_speed=1e9)
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)])
-    with PrometheusClient(url, 5) as client:
-        rows, *_, report = read_shard(request, 0, lambda promql: client.query(promql, at))
-    assert json.loads(report["report"][0].as_py())["ok"], report["report"]
-    table = pa.Table.from_struct_array(rows["broker"])
-    measured = Measurement(table, BUNDLE_STATE.empty_table())
-    return align(measured, WORLD, settings, at), shown(measured, WORLD)
-
-
 def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: Path, tmp_path: Path) -> None:
     kubelets = Kubelets()
     with (
@@ -134,7 +118,8 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
             naive = client.query(
                 f'max by (pod) (container_memory_working_set_bytes{{pod="{PODS[2]}",container="broker"}})', at
             )
-        load, extra = observed(server.url, at)
+        seen = observed(PrometheusSettings(server.url, "ns", window=WINDOW, nic_speed=1e9), WORLD, at)
+        load, extra = seen.load, shown(seen.brokers, WORLD)
 
     assert naive.values.to_pylist() == [9 * GIB]  # a container that is gone is still shown
     resets = [np.diff(history(pages.served, _CPU, {"pod": pod, "id": NEW})[:, 1]).min() < 0 for pod in PODS]

@@ -6,9 +6,8 @@ import json
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,15 @@ import pyarrow as pa
 import pytest
 
 from exposition_reader import samples_of
+from observed_load import observed
 from page_server import PageServer
+from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, brokers, render, render_series
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.queries import TOPICS
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
+from trimtab_pipeline.transform.topics import topics_inside
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
@@ -98,22 +99,27 @@ def server(
         yield server
 
 
-def read(server: PrometheusServer, recording: Recording, *, own: bool, hot: int = 0) -> tuple[Rows, Any, Any, Any]:
-    """Bundles, the brokers, the report, the topics inside the hottest bundles."""
-    settings, at = PrometheusSettings(server.url, "pulsar", "pulsar", hot_bundles=hot), round(time.time(), 3)
-    tables = [render(table, settings, PODS) for table in (brokers("pulsar"), BUNDLES, TOPICS)]
-    shard = ShardRequest(tables[0], tables[1], tables[2], sampled=render_series(brokers("pulsar"), settings, PODS))
-    if not own:
-        shard = replace(shard, bundles={})
-    request = ReadRequest.of(settings, at, [shard])
-    with PrometheusClient(server.url, 5) as client:
-        found, bundles, report = read_shard(
-            request, 0, lambda promql: client.query(promql, at), HashRanges.of(recording.bundles)
-        )
-    rows = {(row["bundle"], row["pod"]): [row[name] for name in COLUMNS] for row in bundles.to_pylist()}
-    told = json.loads(report["report"][0].as_py())
-    assert told["ok"], told
-    return rows, pa.Table.from_struct_array(found["broker"]).to_pylist(), told, report["inside"][0].as_py() or []
+def read(
+    server: PrometheusServer, recording: Recording, *, own: bool
+) -> tuple[Rows, pa.Table, Mapping[str, Any], float]:
+    """Bundles, the brokers, the report, the number of topics outside all bundles."""
+    metrics, at = "auto" if own else "topic", round(time.time(), 3)
+    settings = PrometheusSettings(server.url, "pulsar", "pulsar", bundle_metrics=metrics)
+    seen = observed(settings, topology({pod: pod for pod in PODS}, dict.fromkeys(recording.bundles, "")), at)
+    told = seen.bundles.filter(seen.bundles["report"].is_null()).to_pylist()
+    rows = {(row["bundle"], row["pod"]): [row[name] for name in COLUMNS] for row in told if row["bundle"] is not None}
+    return rows, seen.brokers, seen.report, sum(row["topics"] for row in told if row["bundle"] is None)
+
+
+def topics_of(server: PrometheusServer, recording: Recording) -> list[dict[str, Any]]:
+    """The topics inside all bundles."""
+    settings, at = PrometheusSettings(server.url, "pulsar", "pulsar"), round(time.time(), 3)
+    ranges = HashRanges.of(recording.bundles)
+    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)], namespaces=ranges.namespaces)
+    rows: list[dict[str, Any]] = topics_inside(
+        pa.Table.from_batches(read_shard("topics", request, 0, Secrets())), ranges
+    ).to_pylist()
+    return rows
 
 
 def same(found: Rows, expected: Rows, rel: float = 1e-9) -> bool:
@@ -121,7 +127,7 @@ def same(found: Rows, expected: Rows, rel: float = 1e-9) -> bool:
 
 
 def test_topics_become_the_bundles_that_numpy_adds_up(server: PrometheusServer, recording: Recording) -> None:
-    rows, _, report, _ = read(server, recording, own=False)
+    rows, _, _, outside = read(server, recording, own=False)
     expected = recording.summed()
     assert same(rows, expected)
     assert len({bundle for bundle, _ in rows}) >= 6
@@ -131,7 +137,7 @@ def test_topics_become_the_bundles_that_numpy_adds_up(server: PrometheusServer, 
         for name, labels, *_ in samples_of(page)
         if name == "pulsar_rate_in" and not recording.bundle_of(labels["topic"])
     }
-    assert report["dropped"].get("Unknown", 0) == len(others)
+    assert outside == len(others)
 
 
 def test_bundles_carry_what_was_sent(server: PrometheusServer, recording: Recording) -> None:
@@ -157,7 +163,7 @@ def test_what_bundles_say_of_themselves_is_taken_where_they_do(server: Prometheu
 def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(
     server: PrometheusServer, recording: Recording
 ) -> None:
-    _, _, _, inside = read(server, recording, own=True, hot=len(recording.bundles))
+    inside = topics_of(server, recording)
     kept = {topic: bundle for bundle, topics in recording.facts["stats"].items() for topic in topics}
     found = {row["topic"]: row["bundle"] for row in inside}
     assert {topic: bundle for topic, bundle in found.items() if topic in recording.facts["sent"]} == {
@@ -170,7 +176,7 @@ def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(
 
 def test_usage_is_what_the_brokers_say_of_themselves(server: PrometheusServer, recording: Recording) -> None:
     _, found, _, _ = read(server, recording, own=True)
-    for row in found:
+    for row in found.filter(found["broker"].is_valid()).to_pylist():
         raw = {name: value for name, _, value, _ in samples_of(recording.pages[row["pod"]])}
         assert raw["pulsar_lb_cpu_usage"] < 0.001  # recorded before the brokers had looked at their hosts twice
         assert row["cpu"] is None
@@ -179,4 +185,4 @@ def test_usage_is_what_the_brokers_say_of_themselves(server: PrometheusServer, r
         assert [row["network_in"], row["network_out"]] == [0.0, 0.0]
         assert row["rate_in"] == raw["pulsar_broker_rate_in"]
         assert np.isfinite(row["resource_time"])
-    assert {row["pod"] for row in found} == set(PODS)
+    assert set(found["pod"].drop_null().to_pylist()) == set(PODS)

@@ -6,7 +6,6 @@ external label ``prometheus_replica``. One of them dies: its last samples are sh
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,19 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from exposition_reader import history, rate
+from observed_load import observed
 from page_server import PageServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.snapshot import Measurement, align
-from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, RATE_IN, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -134,23 +128,13 @@ def replicas(prometheus_binary: Path, tmp_path: Path) -> Iterator[Replicas]:
         yield made
 
 
-Told = Mapping[tuple[str, str], float]
-
-
-def observed(
+def figures(
     url: str, at: float, resources: str = "kubernetes", bundle_metrics: str = "bundle"
-) -> tuple[ClusterLoad, Told]:
-    """The brokers as of `at`, and msg/s in of each bundle on each pod that reports it; without Spark."""
+) -> tuple[ClusterLoad, Mapping[tuple[str, str], float]]:
+    """The brokers as of `at`, and msg/s in of each bundle on each pod that reports it."""
     settings = PrometheusSettings(url, "ns", resources, window=WINDOW, bundle_metrics=bundle_metrics)
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)])
-    ranges = HashRanges.of(WORLD.bundles) if bundle_metrics == "topic" else None
-    with PrometheusClient(url, 5) as client:
-        rows, bundles, report = read_shard(request, 0, lambda promql: client.query(promql, at), ranges)
-    told = json.loads(report["report"][0].as_py())
-    assert told["ok"], told
-    measured = Measurement(pa.Table.from_struct_array(rows["broker"]), BUNDLE_STATE.empty_table())
-    load = align(measured, WORLD, settings, at)
-    return load, {(row["bundle"], row["pod"]): row["rate_in"] for row in bundles.to_pylist() if row["pod"]}
+    seen = observed(settings, WORLD, at)
+    return seen.load, seen.bundle_rates()
 
 
 def check_rates(load: ClusterLoad, pages: Sequence[PageServer], at: float) -> None:
@@ -167,13 +151,13 @@ def test_with_two_replicas_figures_are_those_of_numpy_and_nothing_counts_twice(r
     replicas.brokers.start_over(PODS[1])
     replicas.scraped(6, 0, 1)
     at = round(time.time() - 2 * INTERVAL, 3)
-    load, bundles = observed(replicas.url, at)
+    load, bundles = figures(replicas.url, at)
     check_rates(load, replicas.pages, at)
     assert load.brokers.usage[:, MEMORY].tolist() == [GIB, GIB]
     assert load.brokers.limit[:, CPU].tolist() == [8.0, 8.0]
     assert load.brokers.traffic[:, RATE_IN].tolist() == [100.0, 100.0]
     assert bundles == {(STAYS, PODS[0]): 40.0, (MOVES, PODS[0]): 40.0}
-    assert observed(replicas.url, at, "pulsar")[0].brokers.usage.tolist() == [[10.0] * 5] * 2
+    assert figures(replicas.url, at, "pulsar")[0].brokers.usage.tolist() == [[10.0] * 5] * 2
     assert load.brokers.trusted.all()
     assert load.quality.dropped == {"Duplicate": 2}
     assert "the same series is there more than once" in "\n".join(load.quality.notes)
@@ -199,12 +183,12 @@ def test_a_replica_that_died_is_not_asked_what_the_living_one_knows_better(laggi
     replica = shown.label("prometheus_replica").to_pylist()
     assert dict(zip(replica, shown.values.to_pylist(), strict=True)) == {"a": 10.0, "b": 100.0}  # still beside it
 
-    load, bundles = observed(lagging.url, at)
+    load, bundles = figures(lagging.url, at)
     check_rates(load, lagging.pages, at)
     assert load.brokers.usage[:, MEMORY].tolist() == [GIB, GIB]
     assert load.brokers.traffic[:, RATE_IN].tolist() == [100.0, 100.0]
     assert bundles == {(STAYS, PODS[0]): 40.0, (MOVES, PODS[1]): 40.0}
-    assert observed(lagging.url, at, "pulsar")[0].brokers.usage.tolist() == [[10.0] * 5] * 2
-    assert observed(lagging.url, at, "pulsar", "topic")[1] == {(STAYS, PODS[0]): 30.0, (MOVES, PODS[1]): 30.0}
+    assert figures(lagging.url, at, "pulsar")[0].brokers.usage.tolist() == [[10.0] * 5] * 2
+    assert figures(lagging.url, at, "pulsar", "topic")[1] == {(STAYS, PODS[0]): 30.0, (MOVES, PODS[1]): 30.0}
     assert load.brokers.age.max() < 4 * INTERVAL
     assert load.brokers.trusted.all()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 
 from trimtab_pipeline.prometheus import samples
-from trimtab_pipeline.prometheus.samples import MalformedBodyError, parse_vector
+from trimtab_pipeline.prometheus.samples import MalformedBodyError, VectorParser, parse_vector
 
 
 def body(*series: tuple[dict[str, str], str], **more: object) -> bytes:
@@ -22,8 +23,14 @@ def body(*series: tuple[dict[str, str], str], **more: object) -> bytes:
 TWO = body(({"bundle": "t/n/0x0_0x8", "pod": "a"}, "1.5"), ({"bundle": "t/n/0x8_0xf", "pod": "b"}, "2e3"))
 
 
+def fast_way(text: bytes) -> samples.Samples | None:
+    """What the fast parser reads."""
+    span = samples._regular(text)
+    return None if span is None else samples._tokenize(text, span)
+
+
 def test_regular_bodies_take_the_fast_way_and_agree_with_the_slow_one() -> None:
-    fast, slow = samples._tokenize(TWO), samples._parse_json(TWO)
+    fast, slow = fast_way(TWO), samples._parse_json(TWO)
     assert fast is not None
     assert fast.values.to_pylist() == slow.values.to_pylist() == [1.5, 2000.0]
     assert fast.label("bundle").to_pylist() == slow.label("bundle").to_pylist() == ["t/n/0x0_0x8", "t/n/0x8_0xf"]
@@ -38,7 +45,7 @@ def test_nan_and_infinities_are_read_as_such() -> None:
 
 def test_warnings_are_kept_without_leaving_the_fast_way() -> None:
     partial = body(({"pod": "a"}, "1"), warnings=["store 3 did not answer", 'say "why"'])
-    assert samples._tokenize(partial) is not None
+    assert fast_way(partial) is not None
     assert parse_vector(partial).warnings == ("store 3 did not answer", 'say "why"')
 
 
@@ -141,3 +148,74 @@ def test_raw_samples_are_read_with_their_times_and_series_of_histograms_are_left
     assert [points[:, 0].tolist() for points in read.points] == [[100.5, 115.5, 130.5], [99.0]]
     assert [len(points) for points in read.of_pods(["c"]).points] == [1]
     assert read.warnings == ("partial",)
+
+
+def series_of(*values: str, labels: str = "abc", at: float = 1750000000.123) -> bytes:
+    """A body with a series per value."""
+    result = [{"metric": {"pod": pod}, "value": [at, v]} for pod, v in zip(labels, values, strict=True)]
+    answer = {"status": "success", "data": {"resultType": "vector", "result": result}}
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def test_labels_that_an_earlier_answer_had_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = VectorParser()
+    first = parser.parse(series_of("1", "22.5", "333"))
+    monkeypatch.setattr(samples, "_tokenize", None)
+    again = parser.parse(series_of("12345", "NaN", "0.5"))
+    assert again.labels["pod"] is first.labels["pod"]
+    assert [again.values[0].as_py(), again.values[2].as_py()] == [12345.0, 0.5]
+    assert math.isnan(again.values[1].as_py())
+    assert parser.parse(body(*(({"pod": p}, "7") for p in "abc"), warnings=["late"])).warnings == ("late",)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        series_of("1", "2", "3", labels="abz"),
+        series_of("1", "2", "3", labels="bac"),
+        series_of("1", "2", labels="ab"),
+        series_of("1", "2", "3", "4", labels="abcd"),
+        series_of("1", "2", "3", at=1750000001.123),
+        series_of("1", "2", "3", labels="]bc"),
+        series_of("1", "2", "3").replace(b'"pod"', b'"pid"'),
+        series_of("1", "2", "3").replace(b'"2"', b'"2","3"'),
+        series_of("1", "2", "3").replace(b'"2"', b'"2]"'),
+        series_of(labels=""),
+    ],
+)
+@pytest.mark.parametrize("known", [series_of("1", "22.5", "333"), series_of("1", "2", "3", labels="]b]")])
+def test_other_labels_are_read_as_if_there_had_been_no_earlier_answer(known: bytes, other: bytes) -> None:
+    parser = VectorParser()
+    parser.parse(known)
+
+    def read(parse: Callable[[bytes], samples.Samples]) -> object:
+        try:
+            found = parse(other)
+        except MalformedBodyError as error:
+            return str(error)
+        return {name: column.to_pylist() for name, column in found.labels.items()}, found.values.to_pylist()
+
+    assert read(parser.parse) == read(parse_vector)
+
+
+def test_a_mangled_body_is_read_as_if_there_had_been_no_earlier_answer() -> None:
+    chance = random.Random(2)
+    for _ in range(3000):
+        mangled = bytearray(TWO)
+        at = chance.randrange(len(mangled))
+        mangled[at : at + chance.randint(0, 9)] = chance.choice(
+            [b"", b'"', b"\xff", b"\\", b"]", b'":[', b'"value"', b'"metric"', b"{}", b"7"]
+        )
+        parser = VectorParser()
+        parser.parse(TWO)
+        try:
+            expected = parse_vector(bytes(mangled))
+        except MalformedBodyError:
+            with pytest.raises(MalformedBodyError):
+                parser.parse(bytes(mangled))
+            continue
+        found = parser.parse(bytes(mangled))
+        assert str(found.values) == str(expected.values)
+        assert {n: c.to_pylist() for n, c in found.labels.items()} == {
+            n: c.to_pylist() for n, c in expected.labels.items()
+        }

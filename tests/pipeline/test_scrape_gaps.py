@@ -6,22 +6,16 @@ last ones, and `rate()` over them falls towards nothing.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
+from observed_load import observed
 from page_server import PageServer, scraped
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import BUNDLE_STATE
-from trimtab_pipeline.prometheus.client import PrometheusClient
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -65,12 +59,7 @@ def look(url: str) -> ClusterLoad:
     """The brokers as of now."""
     at = round(time.time(), 3)
     settings = PrometheusSettings(url, "ns", window=WINDOW, nic_speed=NIC)
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS).brokers_alone])
-    with PrometheusClient(url, 5) as client:
-        rows, *_, report = read_shard(request, 0, lambda promql: client.query(promql, at))
-    assert json.loads(report["report"][0].as_py())["ok"]
-    measured = Measurement(pa.Table.from_struct_array(rows["broker"]), BUNDLE_STATE.empty_table())
-    return align(measured, WORLD, settings, at)
+    return observed(settings, WORLD, at).load
 
 
 def watched(url: str, seconds: float) -> set[tuple[str, bool]]:

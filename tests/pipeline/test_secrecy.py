@@ -8,22 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fake_prometheus import FakePrometheus
 from guarded_server import Asked, GuardedServer
 from pipeline_clusters import topology
-from trimtab_pipeline.api import Credentials, LoadSource, SourceUnavailableError
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.prometheus.data_source import samples
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_pipeline.spark.tasks import ShardTask, spread
-from trimtab_pipeline.transform.averages import ByTime
 
 pytestmark = pytest.mark.spark
 
 TOKEN, TENANT = "tok-5f3a9c-bearer", "ten-88af1d-tenant"
 CREDENTIALS = Credentials(bearer_token=TOKEN, headers=(("X-Scope-OrgID", TENANT),))
-_MANY = "ranges " * 500_000
-"""Bundles enough that Spark would put what the tasks are to do into a file."""
 WORLD = topology({"a": "a", "b": "b"}, {"t/n/0x00000000_0x80000000": "a", "t/n/0x80000000_0xffffffff": "b"})
 
 
@@ -60,7 +58,7 @@ def test_credentials_reach_the_tasks_and_are_found_in_no_log_no_error_no_plan_an
             source.observe(WORLD, 1_750_000_060.0).result(timeout=120)
         plan = plan_of(sources, server.url)
 
-    assert "MapInArrow" in plan
+    assert "prometheus" in plan
     told = [str(caught.value), repr(observation), plan, *caplog.messages, *capfd.readouterr()]
     assert not any(secret in text for secret in (TOKEN, TENANT) for text in told)
     assert not shown_below(sources.history_dir)
@@ -70,9 +68,10 @@ def test_credentials_reach_the_tasks_and_are_found_in_no_log_no_error_no_plan_an
 def plan_of(sources: SparkLoadSources, url: str) -> str:
     """All plans of a read with credentials, as Spark shows them."""
 
-    def explain(spark: Any) -> str:
-        request = ReadRequest(url, 1.0, 5.0, (ShardRequest({}, {}),))
-        frame = spread(spark, ShardTask(request, Path(), ByTime(1.0, 1.0), CREDENTIALS, _MANY))
+    def explain(spark: SparkSession) -> str:
+        settings = PrometheusSettings(url, "pulsar", credentials=CREDENTIALS)
+        request = ReadRequest.of(settings, 1.0, [ShardRequest.of(settings, ["a"])])
+        frame: Any = samples(spark, "bundles", [request], [Secrets(CREDENTIALS, CREDENTIALS)])
         return str(frame._jdf.queryExecution().toString())
 
     return sources._engine.run(explain, 60).result(timeout=60)

@@ -231,7 +231,7 @@ def test_a_check_that_the_server_does_not_know_costs_a_note_and_no_load(
     fake: FakePrometheus, observing: Observing
 ) -> None:
     fake.faults = Faults(where=lambda promql: " offset -" in promql, status=400, text="unexpected offset")
-    load = look(observing(fake.url))
+    load = look(observing(fake.url), time.time())
     assert load.brokers.trusted.all()
     assert not load.quality.partial
     assert [note.partition(": ")[0] for note in load.quality.notes] == ["ahead of brokers can't be checked"]
@@ -240,13 +240,13 @@ def test_a_check_that_the_server_does_not_know_costs_a_note_and_no_load(
 def test_a_cycle_that_had_to_wait_takes_nothing_for_the_future_that_was_scraped_meanwhile(
     fake: FakePrometheus, observing: Observing
 ) -> None:
-    fake.faults = Faults(where=lambda promql: promql.startswith("max by (pod) (timestamp(container"), delay=3)
-    source = observing(fake.url)
-    looks = [source.observe(WORLD, AT + second) for second in (0, 1)]
+    fake.faults = Faults(where=lambda promql: promql.startswith("{__name__=~"), delay=3)
+    source, now = observing(fake.url), round(time.time(), 3)
+    looks = [source.observe(WORLD, now + second) for second in (0, 1)]
     assert all(look.result(timeout=60).load.brokers.trusted.all() for look in looks)
     asked = [(query["time"], query["query"]) for query in fake.queries if "] offset -" in query["query"]]
     ahead = {at: int(re.findall(r"\[(\d+)s\] offset", promql)[0]) for at, promql in asked}
-    first, second = (ahead[f"{AT + second:.3f}"] for second in (0, 1))
+    first, second = (ahead[f"{now + second:.3f}"] for second in (0, 1))
     assert first <= 570 - 3  # the answers before it took three seconds
     assert second <= first - 3  # and the other cycle had to wait for that
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from admin_server import AdminServer, topic_statistics
-from fake_prometheus import FakePrometheus
+from fake_prometheus import FakePrometheus, Faults
 from pipeline_clusters import topology
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
 
@@ -66,6 +65,13 @@ def look(source: LoadSource, world: Topology, at: float = AT) -> ClusterLoad:
     return source.observe(world, at).result(timeout=60).load
 
 
+def topics_of(load: ClusterLoad) -> dict[str, tuple[int, int, list[float]]]:
+    """Bundle, place and traffic of each topic of the hot bundles."""
+    topics = load.topics
+    rows = zip(topics.bundle.tolist(), topics.place.tolist(), topics.traffic.tolist(), strict=True)
+    return dict(zip(topics.names, rows, strict=True))
+
+
 def test_bundles_carry_what_their_brokers_tell_of_their_topics(
     fake: FakePrometheus, direct: DirectLoadSources, admins: tuple[AdminServer, AdminServer]
 ) -> None:
@@ -80,6 +86,7 @@ def test_bundles_carry_what_their_brokers_tell_of_their_topics(
     assert not load.quality.notes
     hottest = max((LOW, HIGH), key=lambda bundle: sums[bundle == HIGH])
     assert set(load.topics.names) == {name for name in NAMES if (name in LOWS) == (hottest == LOW)}
+    assert [len(admin.asked) for admin in admins] == [1 + (hottest == LOW), 1 + (hottest == HIGH)]
 
 
 @pytest.mark.spark
@@ -94,6 +101,8 @@ def test_spark_measures_the_same_and_averages_it(
         one, other = (look(source, asking(*admins), AT + 60 * cycle) for source in (here, there))
         for name in ("short", "long", "topics", "sessions"):
             np.testing.assert_array_equal(getattr(one.bundles, name), getattr(other.bundles, name))
+        assert topics_of(one) == topics_of(other)
+        assert len(one.topics.names)
         admins[0].topics["persistent://t/n/x"] = topic_statistics(1000.0)
     assert one.bundles.short[0, RATE_IN] < 1000 + sum(RATES.values())
 
@@ -110,7 +119,7 @@ def test_a_broker_that_does_not_tell_costs_its_own_bundles_their_load_and_nothin
     world = asking(other, broken)
     if fault in {"is unknown", "is gone"}:
         world = replace(world, admin=(other.url, "" if fault == "is unknown" else "http://127.0.0.1:9"))
-    load = look(direct.open("tests/told", settings(fake, timeout=1.0)), world)
+    load = look(direct.open("tests/told", replace(settings(fake, timeout=1.0), hot_bundles=0)), world)
     assert load.bundles.short[0, RATE_IN] == sum(RATES[name] for name in LOWS)
     assert np.isnan(load.bundles.short[1:]).all()
     assert load.brokers.trusted.all()
@@ -119,6 +128,32 @@ def test_a_broker_that_does_not_tell_costs_its_own_bundles_their_load_and_nothin
     (note,) = load.quality.notes
     assert note.startswith("bundles of b are not measured: ")
     assert len(other.asked) == 1
+
+
+def test_a_broker_that_does_not_tell_the_topics_of_its_hot_bundle_costs_nothing_else(
+    fake: FakePrometheus, direct: DirectLoadSources, admins: tuple[AdminServer, AdminServer]
+) -> None:
+    for admin in admins:
+        admin.answers = 1
+    load = look(direct.open("tests/told", settings(fake)), asking(*admins))
+    assert sorted(len(admin.asked) for admin in admins) == [1, 2]
+    assert load.bundles.short[:2, RATE_IN].sum() == sum(RATES.values())
+    assert not load.quality.partial
+    assert not load.topics.names
+    (note,) = load.quality.notes
+    assert re.fullmatch(r"topics of (a|b) are not measured: http://\S+ answered 503", note)
+
+
+def test_topics_of_hot_bundles_that_the_server_does_not_answer_cost_a_note(
+    fake: FakePrometheus, direct: DirectLoadSources
+) -> None:
+    fake.faults = Faults(where=lambda promql: "pulsar_consumers_count" in promql, status=503, text="too busy")
+    load = look(direct.open("tests/told", PrometheusSettings(fake.url, "pulsar", hot_bundles=1)), WORLD)
+    assert load.brokers.trusted.all()
+    assert not load.quality.partial
+    (note,) = load.quality.notes
+    assert note.startswith("topics of hot bundles are not measured: ")
+    assert "503" in note
 
 
 def test_what_a_broker_reported_before_is_remembered_until_it_is_too_old(
@@ -151,8 +186,6 @@ def test_a_broker_refresh_asks_none_of_them(
 def test_brokers_that_are_silent_for_one_reason_are_reported_together(fake: FakePrometheus) -> None:
     asked = settings(fake)
     request = ReadRequest.of(asked, AT, [ShardRequest.of(asked, ("a", "b"))])
-    with request.server(Credentials()) as server:
-        told, ranges = partial(ask_brokers, settings=asked.statistics), HashRanges.of([LOW, HIGH])
-        rows = list(read_shard(request, 0, lambda promql: server.query(promql, AT), ranges, listen=told))
-    (note,) = json.loads(rows[-1]["report"][0].as_py())["notes"]
+    *_, report = read_shard("bundles", request, 0, Secrets())
+    (note,) = json.loads(report["report"][0].as_py())["notes"]
     assert note.startswith("bundles of a, b are not measured: Pulsar does not list it as active")

@@ -7,20 +7,20 @@ import dataclasses
 import numpy as np
 import pytest
 
+from observed_load import observed
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
+from trimtab_pipeline.prometheus.shard_reader import DRY_URL
 from trimtab_pipeline.testing import StaticSource, StaticSources
-from trimtab_pipeline.transform.snapshot import Measurement, align
 from trimtab_strategies.model import CPU, ClusterLoad
 
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 SETTINGS = PrometheusSettings("http://x", "pulsar")
 
 
 def fixed() -> ClusterLoad:
-    """Brokers a and b with 1 and 2 cores in use, of which a has the bundle t/n/1 with 7 msg/s in."""
-    nothing = Measurement(BROKER_STATE.empty_table(), BUNDLE_STATE.empty_table())
-    load = align(nothing, topology({"a": "a", "b": "b"}, {"t/n/1": "a"}), SETTINGS, 0.0)
+    """Brokers a and b with 1 and 2 cores in use, of which a has the first bundle with 7 msg/s in."""
+    load = observed(PrometheusSettings(DRY_URL, "pulsar"), topology({"a": "a", "b": "b"}, {FIRST: "a"}), 0.0).load
     usage, short = np.full((2, 5), 1.0), np.full((1, 4), 7.0)
     usage[1] = 2.0
     brokers = dataclasses.replace(load.brokers, usage=usage, trusted=np.ones(2, bool))
@@ -29,7 +29,7 @@ def fixed() -> ClusterLoad:
 
 def test_a_bundle_that_moved_keeps_its_load_and_strangers_have_none() -> None:
     source: LoadSource = StaticSource(fixed())
-    world = topology({"c": "c", "b": "b", "a": "a"}, {"t/n/2": "", "t/n/1": "b"})
+    world = topology({"c": "c", "b": "b", "a": "a"}, {SECOND: "", FIRST: "b"})
     load = source.observe(world, 5.0).result().load
     assert load.now == 5.0
     assert load.brokers.trusted.tolist() == [False, True, True]

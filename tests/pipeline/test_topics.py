@@ -12,17 +12,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pipeline_clusters import topology
-from trimtab_pipeline.prometheus.queries import TOPICS, topics_in
-from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.columns import BUNDLE_SAMPLES
+from trimtab_pipeline.transform.relations import POD_TIMES
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges, Summing, namespaces_of
-from trimtab_pipeline.transform.topics import full_names, hottest
+from trimtab_pipeline.transform.topics import LOAD, hottest, summed, topics_inside
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
 
 NAMES = (*bundle_names("t/b", default_boundaries(3)), *bundle_names("t/a", default_boundaries(4)))
 RANGES = HashRanges.of(NAMES)
-TEXT = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=20).filter(lambda t: "\n" not in t)
+TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n/"), min_size=1, max_size=20)
 
 
 def place(ranges: HashRanges, *topics: str) -> list[str]:
@@ -44,7 +42,19 @@ def test_a_topic_is_placed_as_the_ring_of_its_namespace_says(topics: list[tuple[
 
 @pytest.mark.parametrize(
     "name",
-    ["persistent://t/c/x", "persistent://t/a", "t/a/x", "", "persistent://t//x", "/////", "persistent://u/a/x"],
+    [
+        "persistent://t/c/x",
+        "persistent://t/a",
+        "t/a/x",
+        "",
+        "persistent://t//x",
+        "/////",
+        "persistent://u/a/x",
+        "persistent://t/a/v1/legacy",
+        "//t/a/x",
+        "a/b/t/a/x",
+        "://t/a",
+    ],
 )
 def test_a_name_outside_the_known_namespaces_belongs_nowhere(name: str) -> None:
     assert place(RANGES, name, "persistent://t/a/x", name)[::2] == ["", ""]
@@ -70,60 +80,58 @@ def test_without_bundles_every_topic_is_outside() -> None:
 
 
 def test_namespaces_are_cut_from_a_slice_of_a_column_too() -> None:
-    column = pa.array(["persistent://x/y/1", "non-persistent://t/a/b/c", "no", "persistent://t/b/2"])
-    assert namespaces_of(column[1:]).to_pylist() == ["t/a", "", "t/b"]
+    column = pa.array(["persistent://x/y/1", "non-persistent://t/a/b", "no", "persistent://t/b/2", "p://t/a/b/c"])
+    assert namespaces_of(column[1:]).to_pylist() == ["t/a", "", "t/b", ""]
 
 
-def test_ranges_survive_their_journey() -> None:
-    owned = RANGES.owned(("p", "q"), np.array([0, 1, -1, 0, 0, 1, 1]))
-    back = HashRanges.from_text(owned.to_text())
-    assert (back.namespaces, back.pods) == (("t/a", "t/b"), ("p", "q"))
-    assert back.owner.tolist() == [0, 0, 1, 1, 0, 1, -1]
-    assert back.names(np.arange(7)) == [*NAMES[3:], *NAMES[:3]]
+# -- ranges as a table --
 
 
-def test_a_partition_in_a_label_of_its_own_belongs_to_the_name() -> None:
-    topics, partitions = pa.array(["a", "b", "c"]), pa.array(["3", "-1", ""])
-    assert full_names(topics, partitions).to_pylist() == ["a-partition-3", "b", "c"]
-    assert full_names(topics, pa.array(["", "", ""])) is topics
+@given(st.lists(st.integers(1, LAST_HASH - 1), unique=True, max_size=30), st.data())
+def test_each_hash_finds_its_bundle_in_its_cell_of_the_table(inner: list[int], data: st.DataObject) -> None:
+    boundaries = np.array([0, *sorted(inner), LAST_HASH])
+    table = HashRanges.of(bundle_names("t/a", boundaries)).table("ns/policy")
+    place = min(data.draw(st.sampled_from([0, *inner, LAST_HASH]) | st.integers(0, LAST_HASH)), LAST_HASH - 1)
+    (cells,) = table["cells"].unique().to_pylist()
+    found = [
+        row["bundle"]
+        for row in table.to_pylist()
+        if row["cell"] == place * cells >> 32 and row["lower"] <= place < row["upper"]
+    ]
+    assert found == [bundle_names("t/a", boundaries)[int(find_bundle(boundaries, place))]]
+    assert len(table) <= 4 * (len(boundaries) - 1)
+
+
+def test_equal_bundles_are_a_row_each_with_their_owner() -> None:
+    names = bundle_names("t/a", default_boundaries(4))
+    table = HashRanges.of(names).owned(("p", "q"), np.array([0, 1, -1, 0])).table("ns/policy")
+    assert table["bundle"].to_pylist() == list(names)
+    assert table["owner"].to_pylist() == ["p", "q", None, "p"]
+    assert table["cell"].to_pylist() == [0, 1, 2, 3]
 
 
 # -- what a shard makes of them --
 
-QUERIES = {name: f'{name}{{topic=~"$topics"}}' for name in TOPICS.columns}
 Loads = Mapping[tuple[str, str], tuple[float, ...]]
 
 
-class World:
-    """A server that knows topics by (topic, pod), bundles by (bundle, pod), and that pod p's own metrics are young."""
-
-    def __init__(self, topics: Loads, bundles: Loads | None = None, hot: int = 0) -> None:
-        self.topics, self.bundles = topics, bundles or {}
-        self.asked: list[str] = []
-        shard = ShardRequest({"traffic_time": "TIME"}, {"rate_in": "BUNDLE 0", "rate_out": "BUNDLE 1"}, QUERIES)
-        self.request = ReadRequest("http://x", 100.0, 5.0, (shard,), hot_bundles=hot, max_age=30)
-
-    def fetch(self, promql: str) -> Samples:
-        self.asked.append(promql)
-        if promql == "TIME":
-            return Samples({"pod": pa.array(["p"])}, pa.array([99.0]))
-        if promql.startswith("BUNDLE"):
-            return self._samples("bundle", self.bundles, int(promql[-1]))
-        return self._samples("topic", self.topics, TOPICS.columns.index(promql.partition("{")[0]))
-
-    @staticmethod
-    def _samples(key: str, rows: Loads, column: int) -> Samples:
-        names, pods = (pa.array([row[k] for row in rows], pa.string()) for k in (0, 1))
-        return Samples({key: names, "pod": pods}, pa.array([load[column] for load in rows.values()], pa.float64()))
-
-    def read(
-        self, ranges: HashRanges | None
-    ) -> tuple[dict[tuple[str, str], list[float]], dict[str, object], list[object]]:
-        """Load of each (bundle, pod); the report; the topics inside the hot bundles."""
-        _, bundles, report = read_shard(self.request, 0, self.fetch, ranges)
-        columns = (*TOPICS.columns, "topics")
-        found = {(r["bundle"], r["pod"]): [r[name] for name in columns] for r in bundles.to_pylist()}
-        return found, json.loads(report["report"][0].as_py()), report["inside"][0].as_py() or []
+def sums(
+    topics: Loads, ranges: HashRanges = RANGES, young: str = "p", **report: object
+) -> dict[tuple[str | None, str | None], list[float]]:
+    """Load and number of topics of each (bundle, pod), from topics by (topic, pod); pod q is in shard 1."""
+    shards = {"p": 0, "q": 1}
+    rows = [
+        {"shard": shards[pod], "topic": name, "pod": pod, **dict(zip(LOAD, load, strict=True))}
+        for (name, pod), load in topics.items()
+    ]
+    reports = [{"shard": k, "report": json.dumps({"shard": k, "ok": True} | report)} for k in range(2)]
+    samples = pa.Table.from_pylist([{"policy": "x", **row} for row in [*rows, *reports]], BUNDLE_SAMPLES)
+    times = [{"policy": "x", "shard": k, "pod": pod, "young": pod in young} for pod, k in shards.items()]
+    table = summed(samples, ranges, pa.Table.from_pylist(times, POD_TIMES)).to_pylist()
+    assert [row["report"] for row in table if row["report"]] == [row["report"] for row in reports]
+    return {
+        (row["bundle"], row["pod"]): [row[name] for name in (*LOAD, "topics")] for row in table if not row["report"]
+    }
 
 
 def topic(k: int) -> str:
@@ -136,82 +144,71 @@ def of(name: str) -> str:
 
 def test_a_bundle_carries_the_sum_of_its_topics() -> None:
     loads = {(topic(k), "p"): (1.0 + k, 2.0, 30.0, 40.0, 5.0, 6.0) for k in range(20)}
-    found, report, _ = World(loads).read(RANGES)
+    found = sums(loads)
+    assert len(found) == 4
     for bundle in NAMES[3:]:
         inside = np.array([load for (name, _), load in loads.items() if of(name) == bundle])
         assert found[bundle, "p"] == [*inside.sum(axis=0).tolist(), len(inside)]
-    assert report["dropped"] == {}
 
 
-def test_topics_outside_are_counted_and_nan_is_dropped() -> None:
-    nothing = (0.0,) * 6
-    world = World(
-        {("persistent://x/y/z", "p"): nothing, ("odd", "p"): nothing, (topic(1), "p"): (np.nan, 1, 1, 1, 1, 1)}
-    )
-    found, report, _ = world.read(RANGES)
-    assert report["dropped"] == {"Unknown": 2, "NaN": 1}
+def test_topics_outside_are_counted_in_a_row_of_their_own() -> None:
+    ones = (1.0,) * 6
+    found = sums({("persistent://x/y/z", "p"): ones, ("odd", "p"): ones, (topic(1), "p"): ones})
+    assert found == {(None, None): [2.0] * 7, (of(topic(1)), "p"): [1.0] * 7}
+
+
+def test_an_unknown_signal_of_a_topic_adds_nothing() -> None:
+    found = sums({(topic(1), "p"): (None, 1, 1, 1, 1, 1)})  # type: ignore[dict-item]
     assert found == {(of(topic(1)), "p"): [0, 1, 1, 1, 1, 1, 1]}
 
 
 def test_an_idle_bundle_of_a_pod_that_answers_carries_nothing_and_one_of_another_pod_is_unknown() -> None:
     owned = RANGES.owned(("p", "q"), np.array([1, 1, 1, 0, 0, 0, 1]))
     busy = of(topic(1))
-    found, _, _ = World({(topic(1), "q"): (1.0,) * 6}).read(owned)
+    found = sums({(topic(1), "q"): (1.0,) * 6, ("odd", "p"): (0.0,) * 6}, owned)
     idle = {bundle for bundle in NAMES[3:6] if bundle != busy}
     assert {bundle for (bundle, pod), load in found.items() if pod == "" and not any(load)} == idle
     assert found[busy, "q"] == [1.0] * 7
 
 
-def test_where_no_topic_is_reported_no_bundle_is_taken_for_idle() -> None:
-    owned = RANGES.owned(("p",), np.zeros(7, np.int64))
-    assert World({}).read(owned)[0] == {}
-    assert len(World({("persistent://x/y/z", "p"): (1.0,) * 6}).read(owned)[0]) == 7
+def test_a_bundle_that_another_pod_reports_is_not_idle_on_its_owner() -> None:
+    owned = RANGES.owned(("p", "q"), np.zeros(7, np.int64))
+    found = sums({(topic(1), "q"): (1.0,) * 6, (topic(1), "p"): (1.0,) * 6}, owned)
+    assert {pod for bundle, pod in found if bundle == of(topic(1))} == {"p", "q"}
+    assert len(found) == 8
+
+
+def test_where_a_shard_reports_no_topic_none_of_its_bundles_is_taken_for_idle() -> None:
+    owned = RANGES.owned(("p", "q"), np.zeros(7, np.int64))
+    assert sums({}, owned) == {}
+    assert sums({(topic(1), "q"): (1.0,) * 6}, owned, young="pq") == {(of(topic(1)), "q"): [1.0] * 7}
+    assert len(sums({("persistent://x/y/z", "p"): (1.0,) * 6}, owned)) == 8
+
+
+def test_bundles_of_brokers_that_told_their_topics_are_idle_even_without_any() -> None:
+    owned = RANGES.owned(("p", "q"), np.array([0, 0, 0, 1, 1, 1, 1]))
+    assert {bundle for bundle, _ in sums({}, owned, young="", answered=["p"])} == set(NAMES[:3])
 
 
 def test_a_bundle_that_two_pods_report_has_a_row_of_each() -> None:
-    found, _, _ = World({(topic(1), "p"): (1.0,) * 6, (topic(1), "q"): (2.0,) * 6}).read(RANGES)
+    found = sums({(topic(1), "p"): (1.0,) * 6, (topic(1), "q"): (2.0,) * 6})
     assert found == {(of(topic(1)), "p"): [1.0] * 7, (of(topic(1)), "q"): [2.0] * 6 + [1.0]}
 
 
-def test_where_bundles_have_metrics_topics_are_not_asked_for() -> None:
-    world = World({(topic(1), "p"): (1.0,) * 6}, bundles={(NAMES[0], "p"): (7.0, 8.0)})
-    found, report, _ = world.read(RANGES)
-    assert list(found) == [(NAMES[0], "p")]
-    assert report["bundles"] == 1
-    assert not any("topics" in promql or "persistent" in promql for promql in world.asked)
+def test_bundles_with_metrics_of_their_own_pass_through() -> None:
+    own = {"policy": "x", "shard": 0, "bundle": NAMES[0], "pod": "p", "rate_in": 7.0, "topics": 3.0}
+    samples = pa.Table.from_pylist([own], BUNDLE_SAMPLES)
+    assert summed(samples, RANGES, POD_TIMES.empty_table()) == samples
 
 
-def test_without_ranges_topics_are_not_summed() -> None:
-    found, report, _ = World({(topic(1), "p"): (1.0,) * 6}).read(None)
-    assert (found, report["bundles"]) == ({}, 0)
-
-
-def test_the_insides_of_the_hottest_bundles_are_reported_with_their_places() -> None:
-    loads = {(topic(k), "p"): (1.0 + k, 0.0, 1.0, 0.0, 0.0, 0.0) for k in range(20)}
-    found, _, inside = World(loads, hot=1).read(RANGES)
-    most = {max(found, key=lambda key: found[key][0])[0], max(found, key=lambda key: found[key][2])[0]}
-    assert {row["topic"] for row in inside} == {name for name, _ in loads if of(name) in most}
-    for row in inside:
-        assert (row["bundle"], row["pod"]) == (of(row["topic"]), "p")
-        assert row["place"] == topic_hash(row["topic"])
-        assert row["rate_in"] == loads[row["topic"], "p"][0]
-
-
-def test_where_bundles_have_metrics_only_the_namespaces_of_the_hottest_are_asked_for_topics() -> None:
-    cold = bundle_names("u/cold", default_boundaries(1))[0]
+def test_the_insides_of_bundles_are_topics_with_their_places() -> None:
+    rows = [{"topic": topic(k), "pod": "p", "rate_in": 1.0 + k} for k in range(20)]
     hot = of(topic(1))
-    loads = {(topic(k), "p"): (1.0,) * 6 for k in range(20)}
-    world = World(loads, bundles={(hot, "p"): (9.0, 9.0), (cold, "p"): (1.0, 1.0), ("no bundle", "p"): (99, 99)}, hot=2)
-    _, _, inside = world.read(None)
-    asked = [promql for promql in world.asked if "persistent" in promql]
-    assert len(asked) == len(TOPICS.columns)
-    assert all('topic=~"(non-)?persistent://(t/a)/.+"' in promql for promql in asked)
-    assert {row["topic"] for row in inside} == {name for name, _ in loads if of(name) == hot}
-
-
-def test_the_topics_of_a_namespace_are_named_literally() -> None:
-    assert topics_in('x{topic=~"$topics"}', ["t/a.b"]) == r'x{topic=~"(non-)?persistent://(t/a\\.b)/.+"}'
-    assert topics_in('x{topic=~"$topics"}') == 'x{topic=~".+"}'
+    inside = topics_inside(pa.Table.from_pylist(rows, BUNDLE_SAMPLES), HashRanges.of([hot])).to_pylist()
+    assert {row["topic"] for row in inside} == {topic(k) for k in range(20) if of(topic(k)) == hot}
+    for row in inside:
+        assert (row["bundle"], row["pod"], row["rate_out"]) == (hot, "p", 0.0)
+        assert row["place"] == topic_hash(row["topic"])
 
 
 def test_the_hottest_have_the_most_messages_or_the_most_bytes() -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from measured_brokers import Row, observed, usual as report
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings, Trust
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, CHECKS
-from trimtab_pipeline.prometheus.queries import tables
-from trimtab_pipeline.transform.snapshot import Measurement, align
+from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_strategies.model import RATE_IN, ClusterLoad, Reason
 
 NOW = 1_750_000_000.0
@@ -23,22 +22,12 @@ TIMES = {"resource_time": NOW - 10, "traffic_time": NOW - 20}
 CHECKED = {"samples": 4.0, "resets": 0.0, "copies": 1.0, "ahead": None}
 GONE = dict.fromkeys(USAGE)
 
-Row = Mapping[str, float | None]
-
 
 def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, object], ...] = ()) -> ClusterLoad:
     """A picture of a healthy broker a, and of broker b that is healthy but for what is told."""
-    rows = [{"pod": "a", **USAGE, **TIMES, **CHECKED}, {"pod": "b", **USAGE, **TIMES, **CHECKED, **b}]
+    rows = {"a": {**USAGE, **TIMES, **CHECKED}, "b": {**USAGE, **TIMES, **CHECKED, **b}}
     settings = SETTINGS if trust is None else PrometheusSettings("http://x", "pulsar", max_age=60, trust=trust)
-    shards = tuple((pod,) for pod, _ in zip("ab", reports, strict=False))
-    measured = Measurement(
-        pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=reports, shards=shards
-    )
-    return align(measured, WORLD, settings, NOW)
-
-
-def report(**told: object) -> Mapping[str, object]:
-    return {"shard": 0, "ok": True, "error": "", "dropped": {}, "warnings": [], **told}
+    return observed(rows, WORLD, settings, NOW, reports=reports)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +150,9 @@ def test_more_samples_may_be_asked_for() -> None:
 
 
 def test_counts_of_less_than_one_sample_are_no_scrape_interval() -> None:
-    rows = [{"pod": pod, **USAGE, **TIMES, **CHECKED, "samples": 0.001} for pod in "ab"]
-    measured = Measurement(pa.Table.from_pylist(rows, BROKER_STATE), BUNDLE_STATE.empty_table(), reports=(), shards=())
+    rows = {pod: {**USAGE, **TIMES, **CHECKED, "samples": 0.001} for pod in "ab"}
 
-    quality = align(measured, WORLD, SETTINGS, NOW).quality
+    quality = observed(rows, WORLD, SETTINGS, NOW).quality
 
     assert {doubt.reason for doubt in quality.doubts.values()} == {Reason.UNTRUSTED}
     assert quality.notes[0].startswith("no broker has a whole sample of CPU in 60 s (the most is 0.001)")
@@ -186,13 +174,6 @@ def test_a_servers_clock_that_is_wrong_is_noted(clock: float, told: str) -> None
     assert not seen({}, reports=(report(clock=20.0), report(shard=1, clock=None))).quality.notes
 
 
-def test_checks_look_at_series_of_the_preset_only() -> None:
-    own = PrometheusSettings("http://x", "pulsar", queries=(("cpu", "max by (pod) (mine)"),))
-    assert not set(CHECKS) & set(tables(own)[0].queries)
-    assert "cpu" not in tables(own)[0].sampled
-    assert {"copies", "ahead"} <= set(tables(SETTINGS)[0].queries)
-
-
 def bundle(name: str, time: float | None, rate: float = 10.0) -> dict[str, object]:
     averages = {f"{term}_{column}": rate for term in ("short", "long") for column in BUNDLE_TRAFFIC}
     return {"bundle": name, "pod": "a", "seen": NOW, "time": time, **averages}
@@ -203,8 +184,8 @@ BUNDLE_TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
 
 def test_a_bundle_whose_newest_sample_is_too_old_is_unknown() -> None:
     rows = [bundle("t/n/1", NOW - 60), bundle("t/n/2", NOW - 61)]
-    brokers = pa.Table.from_pylist([{"pod": pod, **USAGE, **TIMES, **CHECKED} for pod in "ab"], BROKER_STATE)
-    load = align(Measurement(brokers, pa.Table.from_pylist(rows, BUNDLE_STATE)), WORLD, SETTINGS, NOW)
+    brokers = {pod: {**USAGE, **TIMES, **CHECKED} for pod in "ab"}
+    load = observed(brokers, WORLD, SETTINGS, NOW, pa.Table.from_pylist(rows, BUNDLE_STATE))
     assert load.bundles.short[0, RATE_IN] == load.bundles.long[0, RATE_IN] == 10.0
     assert np.isnan(load.bundles.short[1]).all()
     assert np.isnan(load.bundles.long[1]).all()

@@ -8,13 +8,16 @@ import re
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, brokers, of_newest, render, topics_in
+from trimtab_pipeline.prometheus.broker_presets import RESOURCE_PRESETS
+from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, of_newest, render, topics_in
+from trimtab_pipeline.prometheus.read_request import ShardRequest
 from trimtab_testbed.servers.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.prometheus
@@ -58,12 +61,17 @@ def parse(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def queries(namespace: str, container: str, pods: list[str], spaces: list[str]) -> dict[str, str]:
     """Every query there is: presets, topics of some namespaces, and those that count replicas once."""
     settings = PrometheusSettings("http://x", namespace, container=container)
-    tables = {"kubernetes": brokers("kubernetes"), "pulsar": brokers("pulsar"), "bundles": BUNDLES, "topics": TOPICS}
+    instant = {"bundles": BUNDLES.queries, "topics": TOPICS.queries}
+    presets = {name: replace(settings, resources=name) for name in RESOURCE_PRESETS}
+    shards = {name: ShardRequest.of(chosen, pods) for name, chosen in presets.items()}
     found = {
         f"{kind}.{column}": topics_in(promql, spaces)
-        for kind, table in tables.items()
-        for column, promql in render(table, settings, pods).items()
+        for kind, templates in instant.items()
+        for column, promql in render(templates, settings, pods).items()
     }
+    found |= {f"{name}.{k}": raw.promql for name, shard in shards.items() for k, raw in enumerate(shard.raw)}
+    found |= {f"{name}.values": shard.value_queries(together=True)[""] for name, shard in shards.items()}
+    found |= {f"{name}.ahead": shard.ahead for name, shard in shards.items()}
     newest = {f"{name} once": of_newest(found[name]) for name in ("bundles.rate_in", "topics.rate_in")}
     return {**found, **newest}
 
@@ -110,7 +118,7 @@ def assert_literal(
         assert re.fullmatch(value, f"persistent://{space}/t")
         assert not re.fullmatch(value, f"persistent://x{space}/t", re.DOTALL)
     else:
-        assert kind[0] in {"interface", "resource", "node", "device"}, kind
+        assert kind[0] in {"__name__", "interface", "resource", "node", "device"}, kind
 
 
 @pytest.mark.parametrize("label", ["a b", 'x="y",z', "", "1a", "a-b", "a\n"])

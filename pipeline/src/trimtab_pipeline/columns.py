@@ -67,7 +67,8 @@ BROKER_SAMPLES = pa.schema(
 """Raw samples about brokers, a row each.
 
 ``signal``: a name of `RESOURCES`, `TRAFFIC`, `TIMES` or `CHECKS`. ``kind``: ``counter`` and ``gauge`` are raw samples;
-``rated`` are raw samples of a counter whose rate a user's query computes; ``value`` is the answer to an instant query.
+``rated`` are raw samples of a counter whose rate a user's query computes; ``value`` is the answer to an instant query;
+``expected`` has no value: a broker may have this signal.
 ``part``: what the signal adds up over (a network interface, a core), empty for one that is whole. ``series``: tells
 copies of the same part apart (replicas, scrape jobs, a restarted container). ``time``: epoch s, null for ``value``.
 The last row of a shard holds only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""

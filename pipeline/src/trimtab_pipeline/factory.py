@@ -16,7 +16,7 @@ def spark_sources(
 ) -> LoadSources:
     """Sources on a Spark session that starts in the background; the first call in a process loads PySpark.
 
-    history_dir: folder of the policies' histories, which are also their state.
+    history_dir: folder or URI of the histories and states of all policies.
     master:      ``local[N]``, ``local[*]``, ``spark://host:port``, or ``sc://host:port`` of a Connect server.
     memory:      heap of this process's JVM. deadline: seconds one cycle may take.
     retention:   how much of each policy's history is kept.

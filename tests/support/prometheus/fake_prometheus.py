@@ -16,9 +16,12 @@ from urllib.parse import parse_qs
 from local_server import LocalServer
 
 _METRIC = re.compile(r"((?:container|kube|pulsar)_[A-Za-z_]+)\{(.*?)\}")
-_RANGE = re.compile(r"^\w+\{[^{}]*\}\[\w+\]$")
+_RANGE = re.compile(r'^(\w*)\{(?:__name__=~"([^"]*)",)?([^{}]*)\}\[\w+\]$')
+_COMBINED = re.compile(
+    r'(?:^| or )label_replace\((max by .*?), "signal", "(\w+)", "", ""\)(?= or label_replace\(max|$)'
+)
 _COUNTED = 1e5  # seconds since the counters started
-_MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*?)"')
+_MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*?)"')
 
 
 @dataclass
@@ -107,29 +110,42 @@ class FakePrometheus(LocalServer):
 
     def answer(self, promql: str, at: float) -> str:
         """The body of an instant query."""
+        if ranged := _RANGE.match(promql):
+            return self._matrix(ranged[2] or ranged[1], ranged[3], at)
+        if several := _COMBINED.findall(promql):
+            result = [
+                {"metric": {**one["metric"], "signal": signal}, "value": one["value"]}
+                for part, signal in several
+                for one in self._vector(part, at)
+            ]
+            return self._body(promql, "vector", result)
+        return self._body(promql, "vector", self._vector(promql, at))
+
+    def _vector(self, promql: str, at: float) -> list[dict[str, Any]]:
+        """The series of an instant query."""
         found = _METRIC.search(promql)
-        if _RANGE.search(promql) and found:
-            return self._matrix(found[1], found[2], at)
         by = re.search(r"max by \(([^)]*)\)", promql)
         assert by, promql
         assert found, promql
         groups: dict[tuple[tuple[str, str], ...], str] = {}
         for row in self.series.get(found[1], []):
-            if _matches(row.labels, found[2]):
+            if _matches(row.labels, found[2]) and (value := row.answer(promql, at)) is not None:
                 labels = {name: row.labels[name] for name in sorted(by[1].split(", ")) if name in row.labels}
-                key = tuple(labels.items())
-                if "count by (" in promql:
-                    groups[key] = str(int(groups.get(key, 0)) + 1)
-                elif (value := row.answer(promql, at)) is not None:
-                    groups[key] = value
-        result = [{"metric": dict(labels), "value": [at, value]} for labels, value in groups.items()]
-        return self._body(promql, "vector", result)
+                groups[tuple(labels.items())] = value
+        return [{"metric": dict(labels), "value": [at, value]} for labels, value in groups.items()]
 
-    def _matrix(self, metric: str, selector: str, at: float) -> str:
-        """The body of an instant query for raw samples."""
-        chosen = [row for row in self.series.get(metric, []) if _matches(row.labels, selector)]
-        result = [{"metric": {"__name__": metric, **row.labels}, "values": row.points(metric, at)} for row in chosen]
-        return self._body(metric, "matrix", result)
+    def _matrix(self, metrics: str, selector: str, at: float) -> str:
+        """The body of an instant query for raw samples; `metrics` as a regular expression."""
+        chosen = [
+            (metric, row)
+            for metric in metrics.split("|")
+            for row in self.series.get(metric, [])
+            if _matches(row.labels, selector)
+        ]
+        result = [
+            {"metric": {"__name__": metric, **row.labels}, "values": row.points(metric, at)} for metric, row in chosen
+        ]
+        return self._body(metrics, "matrix", result)
 
     def _body(self, promql: str, kind: str, result: list[Any]) -> str:
         body: dict[str, Any] = {"status": "success", "data": {"resultType": kind, "result": result}}
@@ -177,8 +193,8 @@ class FakePrometheus(LocalServer):
 def _matches(labels: Mapping[str, str], selector: str) -> bool:
     for name, operator, pattern in _MATCHER.findall(selector):
         value, text = labels.get(name, ""), pattern.replace("\\\\", "\\")
-        equal = re.fullmatch(text, value) is not None if operator == "=~" else value == text
-        if equal is (operator == "!="):
+        equal = re.fullmatch(text, value) is not None if operator in {"=~", "!~"} else value == text
+        if equal is operator.startswith("!"):
             return False
     return True
 

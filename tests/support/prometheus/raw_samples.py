@@ -15,18 +15,27 @@ import pyarrow as pa
 
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import BUNDLE_STATE
+from trimtab_pipeline.columns import BROKER_STATE
+from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.snapshot import Measurement, align
+from trimtab_pipeline.prometheus.shard_reader import read_brokers
+from trimtab_pipeline.transform.brokers import broker_loads
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.rates import broker_signals
+from trimtab_pipeline.transform.relations import BUNDLE_LOAD
+from trimtab_pipeline.transform.snapshot import snapshot, targets
+from trimtab_pipeline.transform.trust import judged
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
 LOOKBACK = 300.0
 """Seconds for which a server shows the last sample of a series that was not marked as ended."""
 _METRIC = re.compile(r"((?:container|kube|pulsar)_\w+)\{")
-_RANGE = re.compile(r"^(\w+)\{[^{}]*\}\[(\d+)s\]$")
+_RANGE = re.compile(r'^(\w*)\{(?:__name__=~"([^"]*)",)?[^{}]*\}\[(\d+)s\]$')
+_COMBINED = re.compile(
+    r'(?:^| or )label_replace\((max by .*?), "signal", "(\w+)", "", ""\)(?= or label_replace\(max|$)'
+)
 
 
 @dataclass
@@ -51,16 +60,26 @@ class Kept:
     def answer(self, promql: str, at: float) -> Samples:
         """The answer to `promql` at `at` (epoch seconds)."""
         if ranged := _RANGE.match(promql):
-            return _samples(self._past(ranged[1], at, float(ranged[2])))
+            metrics = (ranged[2] or ranged[1]).split("|")
+            return _samples([line for metric in metrics for line in self._past(metric, at, float(ranged[3]))])
+        found = [
+            (pod, signal, value)
+            for part, signal in _COMBINED.findall(promql)
+            for pod, value in self._values(part, at).items()
+        ]
+        pods, signals = (pa.array([row[k] for row in found], pa.string()) for k in (0, 1))
+        return Samples({"pod": pods, TOLD_APART: signals}, pa.array([value for *_, value in found], pa.float64()))
+
+    def _values(self, promql: str, at: float) -> dict[str, float]:
+        """The value of each pod."""
         found = _METRIC.search(promql)
         assert found, promql
-        if "] offset -" in promql or "count by (" in promql or "_cfs_" in promql:
-            return _samples([])
+        if "_cfs_" in promql:
+            return {}
         shown = [line for line in self._past(found[1], at, LOOKBACK) if _resource(promql, line)]
         pods = {one.labels["pod"]: one for one in sorted(shown, key=lambda line: float(line.points[-1, 0]))}
         column = 0 if promql.startswith("max by (pod) (timestamp(") else 1
-        values = [one.points[-1, column] for one in pods.values()]
-        return Samples({"pod": pa.array(pods, pa.string())}, pa.array(values, pa.float64()))
+        return {pod: float(one.points[-1, column]) for pod, one in pods.items()}
 
     def _past(self, metric: str, at: float, seconds: float) -> list[Line]:
         """Series of `metric` with samples in the `seconds` before `at`, cut to those."""
@@ -77,15 +96,18 @@ def _resource(promql: str, line: Line) -> bool:
 
 
 def _samples(lines: Sequence[Line]) -> Samples:
-    pods = pa.array([line.labels["pod"] for line in lines], pa.string())
+    metrics = [{"__name__": line.metric, **line.labels} for line in lines]
+    names = {"__name__", "pod", *(name for metric in metrics for name in metric)}
+    labels = {name: pa.array([metric.get(name, "") for metric in metrics], pa.string()) for name in names}
     newest = pa.array([line.points[-1, 1] for line in lines], pa.float64())
-    return Samples({"pod": pods}, newest, points=tuple(line.points for line in lines))
+    return Samples(labels, newest, points=tuple(line.points for line in lines))
 
 
 def believed(kept: Kept, settings: PrometheusSettings, pods: Sequence[str], at: float) -> ClusterLoad:
     """The observation of the brokers `pods` from `kept`, in a cycle and in a broker refresh."""
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods).brokers_alone])
-    rows, *_ = read_shard(request, 0, lambda promql: kept.answer(promql, at))
-    table = pa.Table.from_struct_array(rows["broker"])
-    world = topology({pod: pod for pod in pods}, {})
-    return align(Measurement(table, BUNDLE_STATE.empty_table()), world, settings, at)
+    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods)], now=at)
+    read = pa.Table.from_batches(read_brokers(request, 0, lambda promql, _: kept.answer(promql, at)))
+    world, cycle = topology({pod: pod for pod in pods}, {}), Cycle.of("", settings, at)
+    asked = targets("", world, [pods], BROKER_STATE.empty_table(), at)
+    loads = judged(broker_loads(broker_signals(read, cycle), asked, cycle), cycle)
+    return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at)

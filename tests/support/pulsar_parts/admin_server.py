@@ -33,12 +33,13 @@ class AdminServer(LocalServer):
     """Serves ``/admin/v2/broker-stats/topics``.
 
     topics: statistics by full name. delay: seconds before each answer. status, location, body: instead of the topics.
-    asked: the headers of each request.
+    answers: number of requests that are answered, None all; later ones fail with 503. asked: headers of each request.
     """
 
     def __init__(self, topics: Mapping[str, Topic] | None = None) -> None:
         self.topics = dict(topics or {})
         self.delay = 0.0
+        self.answers: int | None = None
         self.status, self.location, self.body = 200, "", ""
         self.asked: list[dict[str, str]] = []
 
@@ -64,7 +65,8 @@ class AdminServer(LocalServer):
                 admin.asked.append(dict(self.headers) | {"path": self.path})
                 time.sleep(admin.delay)
                 body = (admin.body or admin.answer()).encode()
-                self.send_response(admin.status)
+                over = admin.answers is not None and len(admin.asked) > admin.answers
+                self.send_response(503 if over else admin.status)
                 if admin.location:
                     self.send_header("Location", admin.location)
                 self.send_header("Content-Length", str(len(body)))

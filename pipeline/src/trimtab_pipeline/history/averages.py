@@ -7,8 +7,11 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
-from trimtab_pipeline.transform.averages import AveragingSettings, BySamples, ByTime, horizon, next_state, remembered
+from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.columns import BUNDLE_SAMPLES, BUNDLE_STATE, TRAFFIC
+from trimtab_pipeline.transform.averages import averaged
+from trimtab_pipeline.transform.cycle import Cycle, horizon
+from trimtab_pipeline.transform.relations import POD_TIMES, STATE
 
 HORIZON = horizon(3600.0)
 """Seconds before a cycle whose demand counts in its averages."""
@@ -16,25 +19,36 @@ HORIZON = horizon(3600.0)
 
 def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
     """`BUNDLE_STATE` after `cycles`: (evaluation time, rows of `DEMAND`, rows of `BROKERS`) of each, oldest first."""
-    state = BUNDLE_STATE.empty_table()
+    state = STATE.empty_table()
     for at, demand, brokers in cycles:
-        measured = next_state(_fresh(at, demand, brokers), state, _rule(brokers))
-        state = remembered(measured, state, at - HORIZON)
-    return state
+        state = averaged(_samples(demand), _times(brokers), state, _cycle(brokers, at)).select(STATE.names)
+    return state.select(BUNDLE_STATE.names)
 
 
-def _rule(brokers: pa.Table) -> AveragingSettings:
+def _cycle(brokers: pa.Table, at: float) -> Cycle:
+    """The cycle at `at`, by the rule that is kept with its brokers: without time constants, Pulsar's."""
     short, long = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau"))
-    return BySamples() if short is None or long is None else ByTime(short, long)
+    rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
+    return Cycle.of("", PrometheusSettings("", "", **rule), at)
 
 
-def _fresh(at: float, demand: pa.Table, brokers: pa.Table) -> pa.Table:
-    """The demand in the columns of a measurement. A sample is as old as its pod's own traffic, from the same scrape."""
-    row = pc.index_in(demand["pod"], value_set=brokers["pod"])
-    time = pc.min_element_wise(pc.coalesce(brokers["traffic_time"].take(row), at), at)
-    columns = {name: demand[name].cast(pa.float64()) for name in (*TRAFFIC, "topics", "sessions")}
-    columns["producers"] = columns.pop("sessions")
-    nothing, now = (pa.repeat(value, len(demand)) for value in (0.0, at))
-    return pa.table(
-        {"bundle": demand["bundle"], "pod": demand["pod"], **columns, "consumers": nothing, "at": now, "time": time}
-    ).combine_chunks()
+def _samples(demand: pa.Table) -> pa.Table:
+    """The demand as a measurement. Its sessions were producers and consumers."""
+    columns = {name: demand[name] for name in ("bundle", "pod", *TRAFFIC, "topics")} | {"producers": demand["sessions"]}
+    columns["consumers"] = pa.repeat(0.0, len(demand))
+    missing = {field.name: pa.nulls(len(demand), field.type) for field in BUNDLE_SAMPLES if field.name not in columns}
+    everything = columns | missing | {"policy": pa.repeat("", len(demand))}
+    return pa.table({name: everything[name] for name in BUNDLE_SAMPLES.names}).cast(BUNDLE_SAMPLES)
+
+
+def _times(brokers: pa.Table) -> pa.Table:
+    """The times of the pods' traffic. A sample of a bundle is as old as its pod's own, from the same scrape."""
+    rows = len(brokers)
+    columns = {
+        "policy": pa.repeat("", rows),
+        "shard": pa.nulls(rows, pa.int32()),
+        "pod": brokers["pod"],
+        "traffic_time": brokers["traffic_time"],
+        "young": pa.nulls(rows, pa.bool_()),
+    }
+    return pa.table(columns).cast(POD_TIMES)

@@ -18,7 +18,7 @@ from trimtab_pipeline.api import Fact, Topology
 from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.history.dataset import FACTS
 from trimtab_pipeline.history.files import hour_of
-from trimtab_pipeline.transform.snapshot import positions
+from trimtab_pipeline.transform.arrays import positions
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
 

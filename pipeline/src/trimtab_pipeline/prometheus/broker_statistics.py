@@ -1,14 +1,15 @@
 """Topics' load from the brokers' admin REST, for clusters whose Prometheus has no metrics of topics.
 
 A broker caches the answer of ``/admin/v2/broker-stats/topics``: it updates it every ``statsUpdateFrequencyInSecs``,
-which is also the window of its rates, so a request costs the broker only the transfer. Several brokers are read in
+which is also the window of its rates, so a request costs the broker only the transfer. Brokers with hot bundles are
+read twice in a cycle: for the load of all bundles, and then for the topics of the hot ones. Several brokers are read in
 parallel. If one does not answer, only its own bundles have no load; the result names the brokers that failed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,11 +54,25 @@ class Told:
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
-def ask_brokers(urls: Mapping[str, str], settings: StatisticsSettings) -> Told:
-    """The topics of the brokers (pod -> base URL, empty unknown)."""
-    end = time.monotonic() + WITHIN
+def ask_brokers(
+    urls: Mapping[str, str],
+    settings: StatisticsSettings,
+    namespaces: Container[str] | None = None,
+    within: float = WITHIN,
+) -> Told:
+    """The topics of the brokers (pod -> base URL, empty unknown).
+
+    namespaces: those whose topics are wanted, None: all. within: seconds after which no further request starts.
+    """
+    end = time.monotonic() + within
+
+    def rows_of(url: str) -> _Rows:
+        if url and time.monotonic() > end:
+            raise StatisticsError(f"there was no time left: others took {within:g} s")
+        return _rows_of(url, settings, namespaces)
+
     with ThreadPoolExecutor(READERS, thread_name_prefix="statistics") as readers:
-        asked = {pod: readers.submit(_rows_of, url, settings, end) for pod, url in urls.items()}
+        asked = {pod: readers.submit(rows_of, url) for pod, url in urls.items()}
     found, failed = dict[str, _Rows](), dict[str, str]()
     for pod, answer in asked.items():
         try:
@@ -75,14 +90,12 @@ class _Rows:
     load: list[tuple[float, ...]] = field(default_factory=list)
 
 
-def _rows_of(url: str, settings: StatisticsSettings, end: float) -> _Rows:
-    """The answer of one broker. end: time after which no request starts. Raises `StatisticsError`."""
+def _rows_of(url: str, settings: StatisticsSettings, namespaces: Container[str] | None) -> _Rows:
+    """The answer of one broker. Raises `StatisticsError`."""
     if not url:
         raise StatisticsError("Pulsar does not list it as active, or its address is not allowed (--allow-url)")
-    if time.monotonic() > end:
-        raise StatisticsError(f"there was no time left: others took {WITHIN:g} s")
     try:
-        return rows_in(json_of(_body(url, settings)))
+        return rows_in(json_of(_body(url, settings)), namespaces)
     except requests.RequestException as error:
         cause = cause_of(error, settings.timeout, settings.credentials, "spec.pulsar.timeout")
         raise StatisticsError(f"{url} {cause}") from None
@@ -105,13 +118,16 @@ def _body(url: str, settings: StatisticsSettings) -> bytes:
             return joined(response.iter_content(_PIECE), LARGEST)
 
 
-def rows_in(answer: Mapping[str, Any]) -> _Rows:
-    """The topics in a broker's answer: ``{namespace: {bundle: {domain: {topic: statistics}}}}``.
+def rows_in(answer: Mapping[str, Any], namespaces: Container[str] | None = None) -> _Rows:
+    """The topics of `namespaces` (None: all) in a broker's answer.
 
-    The named bundle is ignored: the hash of a topic's name gives its bundle among those that *we* know.
+    It is ``{namespace: {bundle: {domain: {topic: statistics}}}}``. The named bundle is ignored: the hash of a topic's
+    name gives its bundle among those that *we* know.
     """
     rows = _Rows()
-    for bundles in answer.values():
+    for namespace, bundles in answer.items():
+        if namespaces is not None and namespace not in namespaces:
+            continue
         for domains in bundles.values():
             for topics in domains.values():
                 for name, stats in topics.items():

@@ -3,7 +3,7 @@
 The session adds to the client: parameters travel in the body of the POST (a shard's list of pods is long), a timeout is
 always set, retries are few and short, ``warnings`` of partial answers are kept, and every failure is a
 `PrometheusError` that names the URL. It requests uncompressed bodies: compression takes a Prometheus server longer than
-a cluster's network takes to transfer them. It reads them in pieces, up to a bound, and within the time-out.
+a cluster's network takes to transfer them. It reads them up to a bound, and within the time-out.
 
 Thanos and Mimir have the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
 ``partial_response`` is false; Mimir answers below a prefix (``/prometheus``), which belongs in the URL, and needs a
@@ -13,12 +13,12 @@ reach only the configured server.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import requests
 from prometheus_api_client import PrometheusConnect
@@ -26,13 +26,12 @@ from prometheus_api_client import PrometheusConnect
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_pipeline.prometheus.bodies import TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.connections import CORRECT_URL, LONG, StrictSession, cause_of, no_url
-from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, head, parse_vector
+from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, VectorParser, head
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _RETRIED = (429, 502, 503, 504)
 _PAUSES = (0.0, 0.2)  # seconds before each further try
-_PIECE = 2**20
 _COMPLAINT = 2**16  # bytes that are read of an error's body
 
 LARGEST = 256 * 2**20
@@ -66,10 +65,11 @@ class ArrowResponse(requests.Response):
     """A response whose ``json()`` holds `Samples` instead of Prometheus' list of series. body: the whole body."""
 
     body: bytes
+    parser: VectorParser
 
     def json(self, **_: Any) -> dict[str, dict[str, Samples]]:
         """The answer as `prometheus-api-client` unwraps it. Raises `MalformedBodyError`."""
-        return {"data": {"result": parse_vector(self.body)}}
+        return {"data": {"result": self.parser.parse(self.body)}}
 
 
 class ArrowSession(StrictSession):
@@ -80,7 +80,7 @@ class ArrowSession(StrictSession):
 
     def __init__(self, credentials: Credentials = NO_CREDENTIALS, largest: int = LARGEST) -> None:
         super().__init__(credentials)
-        self._credentials, self._largest = credentials, largest
+        self._credentials, self._largest, self._parser = credentials, largest, VectorParser()
         self.clock_ahead: float | None = None
         self.headers["Accept-Encoding"] = "identity"
 
@@ -95,8 +95,10 @@ class ArrowSession(StrictSession):
                 raise PrometheusStatusError(
                     f"{_text(url)} answered {response.status_code}: {text}", status=response.status_code
                 )
-            response.__class__ = ArrowResponse
-            response.body = joined(response.iter_content(_PIECE), self._largest)  # type: ignore[attr-defined]
+            answer = cast("ArrowResponse", response)
+            answer.__class__, answer.parser = ArrowResponse, self._parser
+            # one piece: a body that is joined from many takes as long again
+            answer.body = joined(response.iter_content(self._largest + 1), self._largest)
             return response
 
     def _answer(self, method: str | bytes, url: str | bytes, *, timeout: float, **kwargs: Any) -> requests.Response:
@@ -112,7 +114,7 @@ class ArrowSession(StrictSession):
 
 
 class PrometheusClient:
-    """Instant queries against one server. A context manager; not thread safe.
+    """Instant queries against one server. A context manager; threads may share it.
 
     url:     base URL, with or without a slash at its end.
     timeout: seconds to connect, and seconds for the whole answer. largest: bytes of one.
@@ -135,14 +137,18 @@ class PrometheusClient:
         self._method = method
         self._dialect = {} if partial_response is None else {"partial_response": str(partial_response).lower()}
         self._session = ArrowSession(credentials, largest)
+        self._connected: PrometheusConnect | None = None
+        self._connecting = threading.Lock()
 
-    @cached_property
     def _client(self) -> PrometheusConnect:
         """The client. Raises `ValueError` for a URL that is none, `CredentialsError`."""
-        # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
-        client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
-        self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
-        return client
+        with self._connecting:
+            if self._connected is None:
+                # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
+                client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
+                self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
+                self._connected = client
+            return self._connected
 
     @property
     def clock_ahead(self) -> float | None:
@@ -152,11 +158,15 @@ class PrometheusClient:
         """
         return self._session.clock_ahead
 
-    def query(self, promql: str, at: float) -> Samples:
-        """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`."""
-        params = {"time": f"{at:.3f}", "timeout": f"{self._timeout * 1000:.0f}ms", **self._dialect}
+    def query(self, promql: str, at: float, within: float | None = None) -> Samples:
+        """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`.
+
+        within: seconds for the whole answer, if less than the timeout.
+        """
+        timeout = self._timeout if within is None else min(within, self._timeout)
+        params = {"time": f"{at:.3f}", "timeout": f"{timeout * 1000:.0f}ms", **self._dialect}
         try:
-            samples: Samples = self._client.custom_query(promql, params=params)
+            samples: Samples = self._client().custom_query(promql, params=params, timeout=timeout)
         except CredentialsError as error:
             raise PrometheusUnreachableError(f"{self.url} can't be asked: {error}") from error
         except requests.RequestException as error:

@@ -1,42 +1,35 @@
-"""The queries to Prometheus, as data: two tables (brokers, bundles), and presets for the source of broker usage.
+"""The queries to Prometheus: of brokers, of bundles and of topics, with a user's own in place of the preset's.
 
-Every query aggregates with ``max by``: this fixes the label set, which the fast parser needs, and duplicate rows (a pod
-scraped by two jobs, a restarted container's old series, a kubelet's pod-level row) do not add up. Of a restarted pod's
-old and new container only the one with the newest sample counts: cAdvisor sets its own sample times, so Prometheus does
-not notice that a series ended, and returns its last sample for five minutes. The same rule serves servers that hold the
-series of two replicas, one of which may have died minutes ago. For bundles and topics it would take three times as
-long, so `of_newest` adds it only where duplicates are known. Usage is read as raw samples (`Series`), from which
-`transform.rates` computes values and their coverage, as PromQL's `rate()` does not distinguish an idle broker
-from one without samples. Queries are `string.Template` texts with these selectors:
+Queries of bundles and topics are instant queries that aggregate with ``max by``: this fixes the label set, which the
+fast parser needs, and duplicate rows (a pod scraped by two jobs) do not add up. Where series are known to be there more
+than once, `of_newest` leaves out those whose pod has newer samples in others; it would take three times as long
+otherwise. Brokers are read as raw samples, one query per selector, and as single values, which one query answers
+together. Templates have the selectors of `broker_presets`, and
 
-    $container  cAdvisor and kube-state-metrics rows of the broker's container
-    $network    cAdvisor rows of the pod's interfaces, which carry no container name worth filtering by
-    $pod        kube-state-metrics rows of the pod
-    $broker     the brokers' own metrics
-    $topic      their metrics of topics, where the namespace label may be Pulsar's own; `topics_in` selects topics
+    $topic      the brokers' metrics of topics, whose namespace label may be Pulsar's own; `topics_in` selects topics
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import Template
 from types import MappingProxyType
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import CHECKS, RESOURCES, SAMPLED, TIMES, TRAFFIC, USAGE
+from trimtab_pipeline.columns import RESOURCES, TIMES, TRAFFIC, USAGE
+from trimtab_pipeline.prometheus.broker_presets import BEYOND, VIRTUAL, BrokerPreset, Series, latest, preset
 
 RANGE = 5.0
 """Number of windows of raw samples to read: one complete window before the newest sample, and enough to find the scrape
 interval."""
-_AHEAD = 600
-"""Seconds: Prometheus rejects samples that are further ahead of its clock."""
-
-
-class UnknownPresetError(ValueError):
-    """An unknown preset of broker usage. The text lists the known ones."""
+LOOKBACK = 300.0
+"""Seconds for which a server shows a series after its last sample; traffic is read as far back."""
+TOLD_APART = "signal"
+"""The label that names the signal in the answer of `combined`."""
 
 
 class UnknownSignalError(ValueError):
@@ -44,231 +37,154 @@ class UnknownSignalError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """Raw samples to read.
-
-    promql: a range selector, whose series carry the label ``pod``. counts: whether they are counters.
-    above: only values above it count; None: all do. checked: they only give the coverage of a rate in a user's query.
-    """
-
-    promql: str
-    counts: bool = False
-    above: float | None = None
-    checked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """A wide table from instant queries that share their labels.
 
-    keys:    labels every series carries; together they name a row.
-    columns: value columns; null where `queries` has no PromQL template for one.
-    custom:  columns with a user's query -> name of the signal.
-    sampled: columns that are computed from raw samples -> their series.
+    keys: labels every series carries; together they name a row. queries: PromQL template of each value column.
+    own: columns with a user's query.
     """
 
     keys: tuple[str, ...]
-    columns: tuple[str, ...]
     queries: Mapping[str, str]
-    custom: Mapping[str, str] = field(default_factory=dict)
-    sampled: Mapping[str, Series] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
 
-    def overridden(self, queries: Mapping[str, str], prefix: str = "") -> Table:
-        """The table with those of `queries` (signal -> PromQL) whose signal is `prefix` and a column."""
-        named = {column: prefix + column for column in self.columns if prefix + column in queries}
-        texts = {column: queries[signal] for column, signal in named.items()}
-        sampled = {column: series for column, series in self.sampled.items() if column not in named}
-        sampled |= {column: series for column, text in texts.items() if column in USAGE for series in _rated(text)}
-        return replace(
-            self,
-            queries=MappingProxyType({**self.queries, **texts}),
-            custom=MappingProxyType(named),
-            sampled=MappingProxyType(sampled),
-        )
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the value columns."""
+        return tuple(self.queries)
 
 
-def _rated(promql: str) -> list[Series]:
-    """The raw samples of the first counter whose rate over the window a user's query takes; none without one."""
+@dataclass(frozen=True, slots=True)
+class BrokerQueries:
+    """Templates of the queries about brokers, as in `BrokerPreset`.
+
+    ahead: empty where the checked series are not ours. own: a user's instant query of each signal that has one.
+    rated: range selector of the counter whose rate such a query takes.
+    """
+
+    values: Mapping[str, str]
+    series: Mapping[str, Series]
+    ahead: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
+    rated: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: BrokerPreset, own: Mapping[str, str]) -> BrokerQueries:
+        """The preset's queries, without those of signals that have their `own`."""
+        values = {signal: promql for signal, promql in given.values.items() if signal not in own}
+        series = {signal: one for signal, one in given.series.items() if signal not in own}
+        rated = {signal: counter for signal in USAGE if (counter := _rated(own.get(signal, "")))}
+        return cls(values, series, "" if _CHECKED & set(own) else given.ahead, own, rated)
+
+
+@dataclass(frozen=True, slots=True)
+class RawRead:
+    """One query for raw samples. series: the signal of each metric, and what is known of its series."""
+
+    promql: str
+    series: Mapping[str, tuple[str, Series]]
+
+
+def _rated(promql: str) -> str:
+    """The raw samples of the first counter whose rate over the window a user's query takes; empty without one."""
     found = _RATE.search(promql)
-    return [] if found is None else [Series(f"{found[1]}[$samples]", counts=True, checked=True)]
-
-
-def _latest(series: str) -> str:
-    """Those of the `series` whose newest sample is their pod's newest."""
-    return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
-
-
-def _newest(series: str, value: str = "") -> str:
-    """The highest `value` (their own if left out) per pod among the `series` with the pod's newest samples."""
-    return f"max by (pod) ({value or series} and ({_latest(series)}))"
-
-
-def _counter(series: str) -> Series:
-    return Series(f"{series}[$samples]", counts=True)
-
-
-def _gauge(series: str, above: float | None = None) -> Series:
-    return Series(f"{series}[$samples]", above=above)
-
-
-def _limit(resource: str) -> str:
-    """The limit of a resource: the container's limit, else its request, else the node's allocatable amount."""
-    container = f'{{$container,resource="{resource}"}}'
-    node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
-    choices = (
-        f"max by (pod) (kube_pod_container_resource_limits{container} > 0)",
-        f"max by (pod) (kube_pod_container_resource_requests{container} > 0)",
-        f"max by (pod) ({_ON_NODE} {node})",
-    )
-    return f"max by (pod) ({' or '.join(choices)})"
-
-
-def _ahead(*series: str) -> str:
-    """Number of samples further ahead than allowed. It needs a negative offset: an instant query ends at its time."""
-    return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{_AHEAD}s)' for one in series)})"
+    return "" if found is None else f"{found[1]}[$samples]"
 
 
 _RATE = re.compile(
     r'\b(?:rate|increase)\s*\(\s*([a-zA-Z_:][\w:]*\s*(?:\{(?:"(?:[^"\\]|\\.)*"|[^"}])*\})?)\s*\[\$window\]'
 )
-_ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
-_VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
-_SPEED = f'node_network_speed_bytes{{device!~"{_VIRTUAL}",node'
-_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # it has no label ``node``
-_NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
-_CPU, _MEMORY = "container_cpu_usage_seconds_total{$container}", "container_memory_working_set_bytes{$container}"
-_RECEIVED, _TRAFFIC = "container_network_receive_bytes_total{$network}", "pulsar_broker_rate_in{$broker}"
-_LB_CPU = "pulsar_lb_cpu_usage{$broker}"
-_CONTAINER = "__name__, pod, id, name"  # containers of a restarted pod differ by id and name
-_PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
-
-_KUBERNETES = {
-    "cpu_limit": _limit("cpu"),
-    "memory_limit": _limit("memory"),
-    "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
-    "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
-    "resource_time": f"max by (pod) (timestamp({_CPU}))",
-    "copies": f"max by (pod) (count by ({_CONTAINER}) ({_CPU}) or count by (__name__, pod) ({_TRAFFIC}))",
-    "ahead": _ahead(_CPU, _TRAFFIC),
+_CHECKED = {"cpu", "rate_in"}
+"""Signals whose series are checked for samples of the future. A user's query has other series, for which there are no
+expectations."""
+_BUNDLE_METRICS = {
+    **{name: f"msg_{name}" for name in TRAFFIC},
+    "topics": "topics_count",
+    "producers": "producer_count",
+    "consumers": "consumer_count",
 }
-_KUBERNETES_SERIES = {
-    "cpu": _counter(_CPU),
-    "memory": _gauge(_MEMORY),
-    "network_in": _counter(_RECEIVED),
-    "network_out": _counter("container_network_transmit_bytes_total{$network}"),
+_TOPIC_METRICS = {
+    **{name: name for name in TRAFFIC},
+    "producers": "producers_count",
+    "consumers": "consumers_count",
 }
-_PULSAR = {
-    "resource_time": f"max by (pod) (timestamp({_LB_CPU}))",
-    "copies": f"max by (pod) (count by (__name__, pod) ({_LB_CPU}) or count by (__name__, pod) ({_TRAFFIC}))",
-    "ahead": _ahead(_LB_CPU, _TRAFFIC),
-}
-_NOT_YET = 0.001
-"""Percent of CPU: a broker samples its host once a minute, and exports a lower value until its second sample."""
-_PULSAR_SERIES = {
-    "cpu": _gauge(_LB_CPU, above=_NOT_YET),
-    "memory": _gauge("pulsar_lb_memory_usage{$broker}"),
-    "direct_memory": _gauge("pulsar_lb_directMemory_usage{$broker}"),
-    "network_in": _gauge("pulsar_lb_bandwidth_in_usage{$broker}"),
-    "network_out": _gauge("pulsar_lb_bandwidth_out_usage{$broker}"),
-}
-_BROKER_TRAFFIC = {
-    **{name: _newest(f"pulsar_broker_{name}{{$broker}}") for name in TRAFFIC},
-    "traffic_time": "max by (pod) (timestamp(pulsar_broker_rate_in{$broker}))",
-}
-
-RESOURCE_PRESETS: Mapping[str, tuple[Mapping[str, str], Mapping[str, Series]]] = MappingProxyType(
-    {"kubernetes": (_KUBERNETES, _KUBERNETES_SERIES), "pulsar": (_PULSAR, _PULSAR_SERIES)}
-)
-"""Queries and raw samples of broker usage. ``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent,
-limit 100."""
 
 BUNDLES = Table(
-    keys=("bundle", "pod"),
-    columns=(*TRAFFIC, "topics", "producers", "consumers"),
-    queries=MappingProxyType(
+    ("bundle", "pod"),
+    MappingProxyType(
         {
-            "rate_in": "max by (bundle, pod) (pulsar_bundle_msg_rate_in{$broker})",
-            "rate_out": "max by (bundle, pod) (pulsar_bundle_msg_rate_out{$broker})",
-            "throughput_in": "max by (bundle, pod) (pulsar_bundle_msg_throughput_in{$broker})",
-            "throughput_out": "max by (bundle, pod) (pulsar_bundle_msg_throughput_out{$broker})",
-            "topics": "max by (bundle, pod) (pulsar_bundle_topics_count{$broker})",
-            "producers": "max by (bundle, pod) (pulsar_bundle_producer_count{$broker})",
-            "consumers": "max by (bundle, pod) (pulsar_bundle_consumer_count{$broker})",
-        },
+            column: f"max by (bundle, pod) (pulsar_bundle_{metric}{{$broker}})"
+            for column, metric in _BUNDLE_METRICS.items()
+        }
     ),
 )
 """Traffic of each bundle on each pod that reports it: msg/s, bytes/s, counts."""
-
-
 TOPICS = Table(
-    keys=("topic", "partition", "pod"),
-    columns=(*TRAFFIC, "producers", "consumers"),
-    queries=MappingProxyType(
+    ("topic", "partition", "pod"),
+    MappingProxyType(
         {
             column: f"max by (topic, partition, pod) (pulsar_{metric}{{$topic}})"
-            for column, metric in {
-                **{name: name for name in TRAFFIC},
-                "producers": "producers_count",
-                "consumers": "consumers_count",
-            }.items()
-        },
+            for column, metric in _TOPIC_METRICS.items()
+        }
     ),
 )
 """Traffic of each topic on each pod that serves it. ``partition`` is empty unless a broker splits it off the name."""
-
-
-def brokers(preset: str) -> Table:
-    """The broker table of a preset: usage, limits, own traffic, and the time (epoch s) of the newest samples.
-
-    ``resource_time`` and ``traffic_time`` are needed because an instant query returns samples up to 5 minutes old
-    without their times. Raises `UnknownPresetError`.
-    """
-    if preset not in RESOURCE_PRESETS:
-        raise UnknownPresetError(f"resources {preset!r} is not a preset; use one of {', '.join(RESOURCE_PRESETS)}")
-    queries, sampled = RESOURCE_PRESETS[preset]
-    columns = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED)
-    return Table(("pod",), columns, MappingProxyType({**queries, **_BROKER_TRAFFIC}), sampled=sampled)
-
 
 BUNDLE = "bundle_"
 """Prefix of the names of bundle signals in users' queries."""
 SIGNALS = frozenset({*RESOURCES, *TRAFFIC, *TIMES, *(BUNDLE + name for name in BUNDLES.columns)}) - {"direct_memory"}
 """Signals for which users may write a query; direct memory is missing, as it has no limit to compare with."""
 
-_CHECKED = {"cpu", "rate_in"}
-"""Signals whose series `CHECKS` test. A user's query has other series, for which there are no expectations."""
 
-
-def tables(settings: PrometheusSettings) -> tuple[Table, Table]:
-    """The tables of brokers and bundles, with users' queries in place of the preset's.
+def tables(settings: PrometheusSettings) -> tuple[BrokerQueries, Table]:
+    """The queries of brokers and of bundles, with users' queries in place of the preset's.
 
     Raises `UnknownPresetError`, and `UnknownSignalError` for a query of an unknown signal.
     """
     queries = dict(settings.queries)
     if unknown := sorted(set(queries) - SIGNALS):
         raise UnknownSignalError(f"queries: {unknown[0]!r} is not a signal; use some of {', '.join(sorted(SIGNALS))}")
-    ours = brokers(settings.resources)
-    if _CHECKED & set(queries):
-        ours = replace(ours, queries={name: promql for name, promql in ours.queries.items() if name not in CHECKS})
-    return ours.overridden(queries), BUNDLES.overridden(queries, BUNDLE)
+    of_bundles = {name: queries[BUNDLE + name] for name in BUNDLES.columns if BUNDLE + name in queries}
+    of_brokers = {signal: promql for signal, promql in queries.items() if not signal.startswith(BUNDLE)}
+    bundles = replace(BUNDLES, queries=MappingProxyType({**BUNDLES.queries, **of_bundles}), own=frozenset(of_bundles))
+    return BrokerQueries.of(preset(settings.resources), of_brokers), bundles
 
 
-def render(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
-    """PromQL of each column of `table`, restricted to the brokers' `pods` in their Kubernetes namespace.
+def render(templates: Mapping[str, str], settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
+    """The PromQL of each template, restricted to the brokers' `pods` in their Kubernetes namespace.
 
     Users' queries may use the same selectors. Other words with a dollar stay unchanged, as PromQL has dollars too.
     """
     words = _words(settings, pods)
-    return {column: Template(text).safe_substitute(words) for column, text in table.queries.items()}
+    return {column: Template(text).safe_substitute(words) for column, text in templates.items()}
 
 
-def render_series(table: Table, settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, Series]:
-    """The raw samples of each column of `table` that is computed from them, restricted as by `render`."""
-    words = _words(settings, pods)
-    return {
-        column: replace(series, promql=Template(series.promql).safe_substitute(words))
-        for column, series in table.sampled.items()
-    }
+def raw_reads(series: Mapping[str, Series], settings: PrometheusSettings, pods: Sequence[str]) -> tuple[RawRead, ...]:
+    """The queries for raw samples of `series`, one for all that share a selector and reach as far back."""
+    shared: dict[tuple[str, float], dict[str, tuple[str, Series]]] = defaultdict(dict)
+    for signal, one in series.items():
+        usual = RANGE * settings.window
+        seconds = max(usual, LOOKBACK) if signal in TRAFFIC else usual
+        shared[one.selector, seconds][one.metric] = signal, one
+    texts = {key: f"{_selector(list(found), key[0])}[{_duration(key[1])}]" for key, found in shared.items()}
+    rendered = render({f"{k}": text for k, text in enumerate(texts.values())}, settings, pods)
+    return tuple(RawRead(promql, found) for promql, found in zip(rendered.values(), shared.values(), strict=True))
+
+
+def _selector(metrics: Sequence[str], selector: str) -> str:
+    if len(metrics) == 1:
+        return f"{metrics[0]}{{{selector}}}"
+    return f'{{__name__=~"{"|".join(metrics)}",{selector}}}'
+
+
+def combined(values: Mapping[str, str]) -> str:
+    """One query for the instant queries of several signals, whose answer names the signal in the label `TOLD_APART`.
+
+    Each has the one label ``pod``.
+    """
+    return " or ".join(
+        f'label_replace({promql}, "{TOLD_APART}", "{signal}", "", "")' for signal, promql in values.items()
+    )
 
 
 def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, str]:
@@ -277,13 +193,13 @@ def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, st
     kubelet, either = f"namespace={namespace},{pod}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
     return {
         "container": f"{kubelet},container={quoted(settings.container)}",
-        "network": f'{kubelet},interface!="lo"',
+        "network": f'{kubelet},interface!~"{VIRTUAL}"',
         "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}",
         "topic": f'{settings.namespace_label}=~{either},{pod},topic=~"$topics"',
         "window": _duration(settings.window),
         "samples": _duration(RANGE * settings.window),
-        "beyond": _duration(_AHEAD - settings.trust.max_clock_skew),
+        "beyond": _duration(BEYOND - settings.trust.max_clock_skew),
     }
 
 
@@ -298,15 +214,15 @@ def asked_late(ahead: str, seconds: float) -> str:
 
     def shorter(found: re.Match[str]) -> str:
         length = int(found[1]) / (1000 if found[2] == "ms" else 1)
-        return f"[{_duration(max(1.0, length - math.ceil(seconds)))}] offset -{_AHEAD}s"
+        return f"[{_duration(max(1.0, length - math.ceil(seconds)))}] offset -{BEYOND}s"
 
-    return re.sub(rf"\[(\d+)(ms|s)\] offset -{_AHEAD}s", shorter, ahead)
+    return re.sub(rf"\[(\d+)(ms|s)\] offset -{BEYOND}s", shorter, ahead)
 
 
 def of_newest(promql: str) -> str:
     """A query of `BUNDLES` or `TOPICS` without series whose pod has newer samples in other series."""
     keys, _, series = promql.removesuffix(")").partition(") (")
-    return f"{keys}) ({series} and ({_latest(series)}))"
+    return f"{keys}) ({series} and ({latest(series)}))"
 
 
 def _any_of(names: Iterable[str]) -> str:

@@ -2,90 +2,157 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from trimtab_pipeline.api import Credentials, PrometheusSettings
+from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, PrometheusSettings
+from trimtab_pipeline.prometheus.broker_presets import BEYOND
 from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
-from trimtab_pipeline.prometheus.queries import TOPICS, Series, render, render_series, tables
+from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, tables
+
+TableName = Literal["brokers", "bundles", "topics"]
+"""What is read. ``topics``: only those of `ReadRequest.namespaces`."""
+_TIMEOUTS = 2.0
+"""Time of a shard's queries, in timeouts of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """The queries of one shard: the PromQL of each column, restricted to the shard's brokers.
+    """The queries of one shard, restricted to its brokers, whose `pods` it names.
 
-    bundles: empty when the bundles' own metrics are not read. topics: of all topics, see `topics_in`.
-    custom: a user's PromQL -> name of its signal; its answer may contain brokers outside `pods`, the shard's brokers.
-    statistics: pod -> base URL of the admin REST of brokers whose own statistics are read; empty when they are not.
-    sampled: columns of the brokers that are computed from raw samples -> their series.
+    raw: for raw samples. values: instant query of each signal, which one query asks together. ahead: counts samples of
+    the future; empty when they are not checked.
+    own: a user's instant query of each signal that has one. rated: range selector of the counter whose rate that takes.
+    bundles: query of each column; empty when the bundles' own metrics are not read. users: those of a user.
+    topics: of all topics, see `topics_in`. summing: whether topics are read where no bundle has metrics of its own.
+    statistics: base URL of the admin REST of each pod, when the brokers' own statistics are read.
+    repeated: whether series are known to be there more than once.
     """
 
-    brokers: Mapping[str, str]
-    bundles: Mapping[str, str]
+    pods: Sequence[str]
+    raw: tuple[RawRead, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
+    ahead: str = ""
+    own: Mapping[str, str] = field(default_factory=dict)
+    rated: Mapping[str, str] = field(default_factory=dict)
+    bundles: Mapping[str, str] = field(default_factory=dict)
+    users: frozenset[str] = frozenset()
     topics: Mapping[str, str] = field(default_factory=dict)
-    custom: Mapping[str, str] = field(default_factory=dict)
-    pods: Sequence[str] = ()
+    summing: bool = True
     statistics: Mapping[str, str] = field(default_factory=dict)
-    sampled: Mapping[str, Series] = field(default_factory=dict)
+    repeated: bool = False
 
     @classmethod
     def of(
-        cls, settings: PrometheusSettings, pods: Sequence[str], admin: Mapping[str, str] | None = None
+        cls,
+        settings: PrometheusSettings,
+        pods: Sequence[str],
+        admin: Mapping[str, str] | None = None,
+        *,
+        summing: bool = True,
+        repeated: bool = False,
     ) -> ShardRequest:
         """The request for `pods` by `settings`. admin: URLs of brokers' admin REST, by pod. Raises as `tables` does."""
-        broker_table, bundle_table = tables(settings)
-        asked = [(table, render(table, settings, pods)) for table in (broker_table, bundle_table)]
-        custom = {queries[column]: signal for table, queries in asked for column, signal in table.custom.items()}
-        ours = tuple(pods) if custom else ()
-        sampled = render_series(broker_table, settings, pods)
-        if settings.bundle_metrics == "statistics":
-            statistics = {pod: (admin or {}).get(pod, "") for pod in pods}
-            return cls(asked[0][1], {}, {}, custom, ours, statistics, sampled)
-        own = {} if settings.bundle_metrics == "topic" else asked[1][1]
-        return cls(asked[0][1], own, render(TOPICS, settings, pods), custom, ours, sampled=sampled)
+        brokers, bundles = tables(settings)
+        templates = {"values": brokers.values, "own": brokers.own, "rated": brokers.rated}
+        if settings.bundle_metrics != "statistics":
+            templates |= {"bundles": bundles.queries, "topics": TOPICS.queries}
+        reads: dict[str, Mapping[str, str]] = {name: render(those, settings, pods) for name, those in templates.items()}
+        if settings.bundle_metrics == "topic":
+            reads["bundles"] = {}
+        told = {pod: (admin or {}).get(pod, "") for pod in pods} if settings.bundle_metrics == "statistics" else {}
+        return cls(
+            tuple(pods),
+            raw_reads(brokers.series, settings, pods),
+            ahead=render({"ahead": brokers.ahead}, settings, pods)["ahead"],
+            users=bundles.own,
+            summing=summing and settings.bundle_metrics != "bundle",
+            statistics=told,
+            repeated=repeated,
+            **reads,
+        )
 
-    @property
-    def brokers_alone(self) -> ShardRequest:
-        """This request without bundles and topics."""
-        return replace(self, bundles={}, topics={}, statistics={})
+    def value_queries(self, *, together: bool) -> Mapping[str, str]:
+        """The query of each signal's single value, or one of all under the name "" (see `combined`).
+
+        It is long, so a server that is asked by URL gets one for each.
+        """
+        return {"": combined(self.values)} if together and self.values else self.values
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """One read of all shards. It holds no credentials, because it is pickled for the tasks.
+    """One read of all shards of a policy. It holds no credentials, because it is pickled for the tasks.
 
     at: evaluation time, epoch seconds. late: seconds between `at` and the start of the read.
-    timeout: seconds per query. window: seconds of the rates. method, partial_response, hot_bundles, max_age: as in
-    `PrometheusSettings`.
+    timeout: seconds per query. budget: seconds for all queries of a shard. window: seconds of the rates.
+    method, partial_response: as in `PrometheusSettings`. namespaces: those whose topics the table ``topics`` holds.
+    statistics_timeout: seconds for one broker's statistics.
     """
 
     url: str
     at: float
     timeout: float
     shards: tuple[ShardRequest, ...]
+    policy: str = ""
     method: str = "POST"
     partial_response: bool | None = None
-    hot_bundles: int = 0
-    max_age: float = 120.0
     late: float = 0.0
     window: float = 60.0
+    budget: float = 20.0
+    namespaces: tuple[str, ...] = ()
+    statistics_timeout: float = 10.0
 
     @classmethod
     def of(
-        cls, settings: PrometheusSettings, at: float, shards: Iterable[ShardRequest], late: float = 0.0
+        cls,
+        settings: PrometheusSettings,
+        at: float,
+        shards: Iterable[ShardRequest],
+        late: float = 0.0,
+        *,
+        policy: str = "",
+        left: float = float("inf"),
+        namespaces: Iterable[str] = (),
+        now: float | None = None,
     ) -> ReadRequest:
-        """A read of `shards` by `settings`."""
-        same = ("url", "timeout", "method", "partial_response", "hot_bundles", "max_age", "window")
-        return cls(at=at, shards=tuple(shards), late=late, **{name: getattr(settings, name) for name in same})
+        """A read of `shards` by `settings`. left: seconds until the deadline. now: epoch seconds, else the clock's.
 
-    def server(self, credentials: Credentials) -> PrometheusClient:
-        """A client of the server."""
-        alone = all(not shard.bundles and not shard.topics for shard in self.shards)
+        Long after `at`, a server shows what came later, so samples of the future are not checked.
+        """
+        past = (time.time() if now is None else now) - at > settings.trust.max_clock_skew + BEYOND
+        return cls(
+            settings.url,
+            at,
+            settings.timeout,
+            tuple(replace(shard, ahead="") if past else shard for shard in shards),
+            policy,
+            settings.method,
+            settings.partial_response,
+            late,
+            settings.window,
+            min(_TIMEOUTS * settings.timeout, left),
+            tuple(namespaces),
+            settings.statistics.timeout,
+        )
+
+    def server(self, credentials: Credentials, table: TableName = "bundles") -> PrometheusClient:
+        """A client of the server, for reads of `table`."""
         return PrometheusClient(
             self.url,
             self.timeout,
             credentials,
             method=self.method,
             partial_response=self.partial_response,
-            largest=LARGEST_OF_BROKERS if alone else LARGEST,
+            largest=LARGEST_OF_BROKERS if table == "brokers" else LARGEST,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The credentials of one policy's reads: of its source, and of the brokers whose statistics are read."""
+
+    source: Credentials = NO_CREDENTIALS
+    brokers: Credentials = NO_CREDENTIALS

@@ -1,73 +1,84 @@
-"""The work of a Spark task on one shard of brokers: query, join the answers into wide rows, drop impossible values.
+"""The raw samples of one shard of brokers: read by Spark's tasks, and by threads of the process.
 
-Every shard ends with a *report row*, whose column ``report`` is JSON:
+`read_shard` yields record batches of `columns.BROKER_SAMPLES` (table ``brokers``) or `columns.BUNDLE_SAMPLES` (tables
+``bundles`` and ``topics``). Nothing is computed here. Impossible values (NaN, infinite, negative) are counted here, as
+counting them later would take a second pass over the samples. Single values and bundles come without them; raw samples
+stay as they are.
 
-    shard     position of the shard
-    ok        whether its rows are complete
-    error     why not; empty when ok. ``misconfigured``: whether it fails until a query is changed
-    dropped   unused samples, by cause (``NaN``, ``Infinite``, ``Negative``)
-    warnings  the server's warnings about its answers
-    notes     failed checks, and why they failed
-    clock     seconds that the server's clock is ahead of ours; null when unknown
-    bundles   number of bundles with their own metrics
-    seconds   time spent in HTTP and parsing
+The last row of every shard is its report; a failed shard has nothing else. It is JSON:
+
+    shard, table  what was read
+    ok            whether its rows are complete
+    error         why not; empty when ok. ``misconfigured``: whether it fails until a query is changed
+    dropped       unused values, by cause (``NaN``, ``Infinite``, ``Negative``)
+    warnings      the server's warnings about its answers
+    notes         failed checks, and why they failed
+    clock         seconds that the server's clock is ahead of ours; null when unknown
+    bundles       number of rows of bundles with metrics of their own
+    answered      pods whose statistics were read; null when none are read
+    repeated      pods whose own metrics have several series of the same thing: copies, or those before a restart, which
+                  a server may still show. Of their bundles only the newest series count (`ShardRequest.repeated`)
+    seconds       time spent in HTTP and parsing
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import CHECKS, INSIDE, RESOURCES, SAMPLED, TIMES, TRAFFIC
-from trimtab_pipeline.prometheus.broker_statistics import Told
-from trimtab_pipeline.prometheus.client import PrometheusError, PrometheusFormatError, PrometheusStatusError
-from trimtab_pipeline.prometheus.queries import BUNDLES, TOPICS, Series, asked_late, of_newest, topics_in
-from trimtab_pipeline.prometheus.read_request import ReadRequest
+from trimtab_pipeline.api import StatisticsSettings
+from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC
+from trimtab_pipeline.prometheus.broker_statistics import Told, ask_brokers
+from trimtab_pipeline.prometheus.client import (
+    PrometheusError,
+    PrometheusFormatError,
+    PrometheusStatusError,
+    PrometheusUnreachableError,
+)
+from trimtab_pipeline.prometheus.parallel_queries import side_by_side
+from trimtab_pipeline.prometheus.queries import (
+    BUNDLE,
+    BUNDLES,
+    TOPICS,
+    Table,
+    asked_late,
+    of_newest,
+    topics_in,
+)
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
+from trimtab_pipeline.prometheus.sample_batches import (
+    RawSeries,
+    batch,
+    full_names,
+    good,
+    pivot,
+    rated_series,
+    raw_rows,
+    raw_series,
+    repeated_pods,
+    unusable,
+    value_rows,
+)
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.transform.rates import Sampled, counter, gauge, of_each_pod, rated
-from trimtab_pipeline.transform.topic_to_bundle import HashRanges, is_bundle
-from trimtab_pipeline.transform.topics import PlacedTopics, hottest
-from trimtab_pipeline.transform.trust import Drop
 from trimtab_strategies.model import some
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 _NAMED = 3  # pods that a note names
 _LATE = 1.0  # seconds after the evaluation time from which on the delay counts
-Fetch = Callable[[str], Samples]
-"""Answers one PromQL query. Raises `PrometheusError`."""
+DRY_URL = "dry:"
+"""A URL that stands for a server without samples, so a session can be warmed up."""
+Fetch = Callable[[str, float], Samples]
+"""Answers one PromQL query within so many seconds; threads call it. Raises `PrometheusError`."""
 Listen = Callable[[Mapping[str, str]], Told]
 """Reads the topics of brokers (pod -> URL of their admin REST)."""
-NOTHING_TOLD = Told(
-    {key: pa.array([], pa.string()) for key in TOPICS.keys} | {c: pa.array([], pa.float64()) for c in TOPICS.columns}
-)
-"""No statistics."""
-NOTHING_KNOWN: Mapping[str, Samples] = MappingProxyType({})
-"""No columns."""
-
-BROKER_COLUMNS = (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED)
-"""Values of a broker, null where the preset has no query."""
-_BROKER = pa.struct([("pod", pa.string()), *((name, pa.float64()) for name in BROKER_COLUMNS)])
-SCHEMA = pa.schema(
-    [
-        *((key, pa.string()) for key in BUNDLES.keys),
-        *((name, pa.float64()) for name in BUNDLES.columns),
-        ("at", pa.float64()),
-        ("time", pa.float64()),
-        ("broker", _BROKER),
-        ("report", pa.string()),
-        ("inside", pa.list_(INSIDE)),
-    ]
-)
-"""Columns of every batch. A row is a bundle (``at`` is the evaluation time, ``time`` that of its samples), a broker, or
-a report, which also carries the topics inside the shard's hottest bundles."""
+Clock = Callable[[], float | None]
+"""Seconds that the server's clock was ahead of ours at its last answer, None if unknown."""
 
 
 class WrongQueryError(PrometheusError):
@@ -75,166 +86,140 @@ class WrongQueryError(PrometheusError):
 
 
 def read_shard(
+    table: TableName,
+    request: ReadRequest,
+    shard: int,
+    secrets: Secrets,
+    unwanted: Callable[[], bool] = lambda: False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `table` about shard number `shard`, and its report, from the server of the request.
+
+    unwanted: whether the result is no longer needed; then no further query is sent.
+    """
+    if request.url == DRY_URL:
+        yield from _READERS[table](request, shard, lambda *_: Samples({}, pa.array([], pa.float64())))
+        return
+    with request.server(secrets.source, table) as server:
+
+        def fetch(promql: str, within: float) -> Samples:
+            if unwanted():
+                raise PrometheusUnreachableError(f"{server.url} took too long: the result is no longer needed")
+            return server.query(promql, request.at, within)
+
+        def clock() -> float | None:
+            return server.clock_ahead
+
+        if table == "brokers":
+            yield from read_brokers(request, shard, fetch, clock)
+        elif table == "topics":
+            yield from read_topics(request, shard, fetch, clock, _listen_for_topics(request, secrets))
+        else:
+            told = StatisticsSettings(secrets.brokers, request.statistics_timeout)
+            yield from read_bundles(request, shard, fetch, clock, listen=partial(ask_brokers, settings=told))
+
+
+def _listen_for_topics(request: ReadRequest, secrets: Secrets) -> Listen:
+    """Reads the topics of the request's namespaces within its budget, as a cycle can do without them."""
+    half = request.budget / 2  # no request starts in the second half, and none takes longer
+    told = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
+    return partial(ask_brokers, settings=told, namespaces=request.namespaces, within=half)
+
+
+def _ask_no_broker(_: Mapping[str, str]) -> Told:
+    return ask_brokers({}, StatisticsSettings())
+
+
+def read_brokers(
+    request: ReadRequest, shard: int, fetch: Fetch, clock: Clock = lambda: None
+) -> Iterator[pa.RecordBatch]:
+    """The raw samples of brokers in `BROKER_SAMPLES`, and the report, which also holds errors of `fetch`."""
+    read = _ShardRead("brokers", request, shard, fetch)
+    return read.reported(BROKER_SAMPLES, lambda: _broker_batches(read), clock)
+
+
+def read_bundles(
     request: ReadRequest,
     shard: int,
     fetch: Fetch,
-    ranges: HashRanges | None = None,
-    clock: Callable[[], float | None] = lambda: None,
-    *,
-    listen: Listen = lambda _: NOTHING_TOLD,
+    clock: Clock = lambda: None,
+    listen: Listen = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """Brokers and bundles of shard number `shard`, then its report, which also holds errors of `fetch`.
+    """The bundles in `BUNDLE_SAMPLES`, or their topics where none has metrics of its own, and the report.
 
-    clock: seconds that the server's clock was ahead of ours at its last answer, None if unknown.
     listen: reads the brokers' own statistics, if the request asks for them.
     """
-    begin, reading = time.perf_counter(), Reading(request, shard, fetch, ranges, listen)
-    report: dict[str, Any] = {"shard": shard, "ok": True, "error": ""}
-    try:
-        yield from reading.rows()
-    except PrometheusError as error:
-        report |= {"ok": False, "error": str(error), "misconfigured": isinstance(error, WrongQueryError)}
-    report |= reading.report() | {"seconds": time.perf_counter() - begin, "clock": clock()}
-    yield _batch(report=pa.array([json.dumps(report)]), inside=reading.inside())
+    read = _ShardRead("bundles", request, shard, fetch)
+    return read.reported(BUNDLE_SAMPLES, lambda: _bundle_batches(read, listen), clock)
 
 
-class Reading:
-    """One task's read of one shard: rows, and the report about them."""
+def read_topics(
+    request: ReadRequest,
+    shard: int,
+    fetch: Fetch,
+    clock: Clock = lambda: None,
+    listen: Listen = _ask_no_broker,
+) -> Iterator[pa.RecordBatch]:
+    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report. listen: as in `read_bundles`."""
+    read = _ShardRead("topics", request, shard, fetch)
+    return read.reported(BUNDLE_SAMPLES, lambda: _inside_batches(read, listen), clock)
 
-    def __init__(
-        self, request: ReadRequest, shard: int, fetch: Fetch, ranges: HashRanges | None, listen: Listen
-    ) -> None:
-        self._request, self._fetch, self._ranges, self._listen = request, fetch, ranges, listen
-        self._begun = time.perf_counter()
-        self._wanted = request.shards[shard]
-        self._dropped, self._warnings, self._notes = Counter[str](), set[str](), set[str]()
-        self._own, self._twice = 0, False
-        self._inside: dict[str, pa.Array] = {}
 
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        """Brokers, then bundles: their own metrics, else the sums of their topics. Raises `PrometheusError`."""
-        brokers = self._brokers()
-        self._twice = (pc.max(brokers["copies"]).as_py() or 0) > 1
-        bundles = self._bundles(brokers)
-        yield _batch(broker=pa.StructArray.from_arrays(list(brokers.values()), fields=list(_BROKER)))
-        at = pa.array(np.full(len(bundles["pod"]), self._request.at))
-        yield _batch(**bundles, at=at, time=at if self._wanted.statistics else _times(bundles, brokers, at))
+class _ShardRead:
+    """The queries of one read of one shard, within its budget, and what the report says of them."""
 
-    def report(self) -> dict[str, Any]:
-        """The report about the rows."""
-        answers = {"warnings": sorted(self._warnings), "notes": sorted(self._notes)}
-        return {"dropped": self._dropped, **answers, "bundles": self._own}
+    def __init__(self, table: TableName, request: ReadRequest, shard: int, fetch: Fetch) -> None:
+        self.request, self.wanted = request, request.shards[shard]
+        self.table, self._shard, self._fetch = table, shard, fetch
+        self._begun = time.monotonic()
+        self.dropped, self.notes, self._warnings = Counter[str](), set[str](), set[str]()
+        self.bundles = 0
+        self.answered: list[str] | None = None
+        self.repeated: list[str] = []
 
-    def inside(self) -> pa.ListArray:
-        """One list, of the topics inside the hottest bundles."""
-        if not self._inside:
-            return pa.nulls(1, pa.list_(INSIDE))
-        rows = pa.StructArray.from_arrays([self._inside[part.name] for part in INSIDE], fields=list(INSIDE))
-        return pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
-
-    def _brokers(self) -> dict[str, pa.Array]:
-        """The brokers. A series that the server no longer returns counts as gone, even if old samples are readable."""
-        sampled = self._sampled()
-        brokers = self._wide(("pod",), BROKER_COLUMNS, self._wanted.brokers, sampled)
-        if "resource_time" in self._wanted.brokers:
-            shown = brokers["resource_time"].is_valid()
-            ours = [name for name, series in self._wanted.sampled.items() if not series.checked and name in sampled]
-            brokers |= {name: pc.if_else(shown, brokers[name], None) for name in ours}
-        return brokers
-
-    def _sampled(self) -> dict[str, Samples]:
-        """Columns that are computed from raw samples."""
-        columns: dict[str, dict[str, float]] = {}
-        for name, series in self._wanted.sampled.items():
-            for pod, said in of_each_pod(self._raw(name, series), self._said_by(series)).items():
-                for column, value in _columns_of(name, series, said).items():
-                    values = columns.setdefault(column, {})
-                    values[pod] = max(value, values.get(pod, value))
-        return {column: _of_pods(values) for column, values in columns.items()}
-
-    def _said_by(self, series: Series) -> Callable[[FloatArray], Sampled]:
-        """The value of one of `series`, from its points."""
-        window, at = self._request.window, self._request.at
-        if series.checked:
-            return lambda points: rated(points, window, at)
-        return lambda points: (counter if series.counts else gauge)(points, window)
-
-    def _raw(self, name: str, series: Series) -> Samples:
-        """The raw samples of a signal; none where the server refuses those of a user's query."""
-        if not series.checked:
-            answer = self._fetch(series.promql)
-            self._warnings.update(answer.warnings)
-            return answer
-        return self._check(f"samples of {name}", series.promql, ("pod",)).of_pods(self._wanted.pods)
-
-    def _bundles(self, brokers: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        if self._wanted.statistics:
-            return self._from_brokers()
-        bundles = self._wide(BUNDLES.keys, BUNDLES.columns, self._asked_once(self._wanted.bundles))
-        self._own = len(bundles["bundle"])
-        if self._own or self._ranges is None:
-            self._look_inside(bundles)
-            return bundles
-        topics = self._topics(self._ranges)
-        # without any topic, brokers do not export them: then nothing is known, not even that all is idle
-        return self._summed(topics, self._answered(brokers) if len(topics.names) else ())
-
-    def _from_brokers(self) -> dict[str, pa.Array]:
-        """The sums of the brokers' own topics; brokers without an answer have no load, and a note."""
-        answers = self._listen(self._wanted.statistics)
-        for why in sorted(set(answers.failed.values())):
-            silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
-            self._notes.add(f"bundles of {silent} are not measured: {why}")
-        table, ranges = answers.topics, self._ranges or HashRanges.of(())
-        topics = PlacedTopics.placed(
-            [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
-        )
-        return self._summed(topics, answers.pods)
-
-    def _summed(self, topics: PlacedTopics, answered: Sequence[str]) -> dict[str, pa.Array]:
-        """Bundles as sums of their topics. answered: pods whose bundles without a topic are idle."""
-        if topics.outside:
-            self._dropped[Drop.UNKNOWN] += topics.outside
-        summed = topics.by_bundle()
-        self._inside = topics.within(summed.row[self._hottest(summed.columns())])
-        return summed.with_idle(answered).columns()
-
-    def _look_inside(self, bundles: Mapping[str, pa.Array]) -> None:
-        """Read the topics of the hottest bundles' namespaces; invalid bundle names are skipped."""
-        names = bundles["bundle"].take(pa.array(self._hottest(bundles))).to_pylist()
-        if hot := list(dict.fromkeys(filter(is_bundle, names))):
-            ranges = HashRanges.of(hot)
-            topics = self._topics(ranges, ranges.namespaces)
-            self._inside = topics.within(np.arange(len(ranges)))
-
-    def _asked_once(self, queries: Mapping[str, str]) -> dict[str, str]:
-        """The queries that count each row once where series are duplicated; users' queries stay unchanged."""
-        ours = {name for name, promql in queries.items() if self._twice and promql not in self._wanted.custom}
-        return {name: of_newest(promql) if name in ours else promql for name, promql in queries.items()}
-
-    def _hottest(self, bundles: Mapping[str, pa.Array]) -> IntArray:
-        load = {name: bundles[name].to_numpy(zero_copy_only=False) for name in TRAFFIC}
-        return hottest(load, self._request.hot_bundles)
-
-    def _topics(self, ranges: HashRanges, only: Iterable[str] | None = None) -> PlacedTopics:
-        queries = {name: topics_in(promql, only) for name, promql in self._wanted.topics.items()}
-        table = self._wide(TOPICS.keys, TOPICS.columns, self._asked_once(queries))
-        return PlacedTopics.placed(
-            [table[key] for key in TOPICS.keys], [table[name] for name in TOPICS.columns], ranges
-        )
-
-    def _answered(self, brokers: Mapping[str, pa.Array]) -> list[str]:
-        """Pods whose own metrics are recent: what they do not report does not exist."""
-        young = pc.greater_equal(brokers["traffic_time"], self._request.at - self._request.max_age)
-        pods: list[str] = brokers["pod"].filter(young).to_pylist()
-        return pods
-
-    def _answer(self, promql: str, keys: Sequence[str]) -> Samples:
-        """The answer to one query. A user's query is checked, and may return other pods. Raises as `fetch` does."""
-        if (signal := self._wanted.custom.get(promql)) is None:
-            return self._fetch(promql)
+    def reported(
+        self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], clock: Clock
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches with the columns of the shard, and the report; if a query fails, the report alone."""
+        error: PrometheusError | None = None
         try:
-            answer = self._fetch(promql)
+            yield from list(batches())
+        except PrometheusError as found:
+            error = found
+        report = {"ok": error is None, "error": str(error or ""), "misconfigured": isinstance(error, WrongQueryError)}
+        answers = {"warnings": sorted(self._warnings), "notes": sorted(self.notes), "clock": clock()}
+        counts = {"dropped": self.dropped, "bundles": self.bundles}
+        pods = {"answered": self.answered, "repeated": self.repeated}
+        took = {"seconds": time.monotonic() - self._begun}
+        place: dict[str, Any] = {"shard": self._shard, "table": self.table}
+        yield self.batch(schema, {"report": pa.array([json.dumps(place | report | answers | counts | pods | took)])})
+
+    def batch(self, schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """A batch of `schema` with these columns of this shard."""
+        rows = len(next(iter(columns.values())))
+        place = {
+            "policy": pa.repeat(pa.scalar(self.request.policy), rows),
+            "shard": pa.repeat(pa.scalar(self._shard, pa.int32()), rows),
+        }
+        return batch(schema, place | dict(columns))
+
+    def ask(self, promql: str) -> Samples:
+        """The answer to one query. Raises as `fetch` does, also when the budget is spent."""
+        budget, url = self.request.budget, self.request.url
+        if (left := self._begun + budget - time.monotonic()) <= 0:
+            raise _spent(url, budget)
+        try:
+            answer = self._fetch(promql, min(left, self.request.timeout))
+        except PrometheusUnreachableError as error:
+            if left < self.request.timeout and time.monotonic() >= self._begun + budget:
+                raise _spent(url, budget) from error
+            raise
+        self._warnings.update(answer.warnings)
+        return answer
+
+    def ask_user(self, signal: str, promql: str, keys: Sequence[str]) -> Samples:
+        """The answer to a user's query, which is checked, and may return other pods. Raises `WrongQueryError`."""
+        try:
+            answer = self.ask(promql)
         except PrometheusStatusError as error:
             raise (WrongQueryError(f"{_named(signal)} is refused: {error}") if error.refused else error) from error
         except PrometheusFormatError as error:
@@ -243,57 +228,138 @@ class Reading:
             raise WrongQueryError(f"{_named(signal)} yields no instant vector: it is a range; wrap it in rate()")
         if complaint := wrong_labels(answer, keys):
             raise WrongQueryError(f"{_named(signal)} {complaint}")
-        return answer.of_pods(self._wanted.pods)
+        return answer.of_pods(self.wanted.pods)
 
-    def _check(self, name: str, promql: str, keys: Sequence[str]) -> Samples:
+    def check(self, name: str, promql: str) -> Samples:
         """The answer to a check; none where the server refuses it, which does not affect the load itself."""
-        late = self._request.late + time.perf_counter() - self._begun
+        late = self.request.late + time.monotonic() - self._begun
         try:
-            return self._fetch(asked_late(promql, late) if name == "ahead" and late > _LATE else promql)
+            return self.ask(asked_late(promql, late) if name == "ahead" and late > _LATE else promql)
         except PrometheusStatusError as error:
             if not error.refused:
                 raise
-            self._notes.add(f"{name} of brokers can't be checked: {error}")
-            return Samples({key: pa.array([], pa.string()) for key in keys}, pa.array([], pa.float64()))
+            self.notes.add(f"{name} of brokers can't be checked: {error}")
+            return Samples({}, pa.array([], pa.float64()))
 
-    def _wide(
-        self,
-        keys: Sequence[str],
-        names: Sequence[str],
-        queries: Mapping[str, str],
-        known: Mapping[str, Samples] = NOTHING_KNOWN,
-    ) -> dict[str, pa.Array]:
-        """Columns `keys` and `names` of one table, some of which are `known`; no rows without a query."""
-        if not queries and not known:
-            return {key: pa.array([], pa.string()) for key in keys} | {n: pa.array([], pa.float64()) for n in names}
-        answers = {
-            name: self._check(name, promql, keys) if name in CHECKS else self._answer(promql, keys)
-            for name, promql in queries.items()
-        } | dict(known)
-        self._warnings.update(text for answer in answers.values() for text in answer.warnings)
-        labels, values = pivot(list(answers.values()), keys)
-        columns = {name: _clean(column, self._dropped) for name, column in zip(answers, values, strict=True)}
-        missing = {name: pa.nulls(len(labels[0]), pa.float64()) for name in names if name not in columns}
-        return dict(zip(keys, labels, strict=True)) | {name: (columns | missing)[name] for name in names}
+    def good(self, values: pa.DoubleArray) -> pa.DoubleArray:
+        """The values with null for impossible ones, which are counted."""
+        kept, dropped = good(values)
+        self.dropped.update(dropped)
+        return kept
 
 
-def _columns_of(name: str, series: Series, said: Sampled) -> dict[str, float]:
-    """Columns from the `series` of column `name`. NaN stays NaN; unknown values are left out."""
-    columns = {f"{name}_time": said.time}
-    if said.interval > 0:
-        columns[f"{name}_interval"] = said.interval
-    if series.counts:
-        columns |= {f"{name}_cover": said.cover}
-    if series.checked:
-        return columns
-    if series.counts:
-        columns |= {"resets": said.resets} | ({"samples": said.samples} if name == "cpu" else {})
-    known = said.cover > 0 if series.counts else series.above is None or not said.value <= series.above
-    return columns | ({name: said.value} if known else {})
+def _spent(url: str, budget: float) -> PrometheusUnreachableError:
+    return PrometheusUnreachableError(
+        f"{url} did not answer all queries of a shard within {budget:g} s, the budget for them (twice the source's "
+        "timeout, and no longer than the deadline); raise the source's timeout, or look at the server's load"
+    )
 
 
-def _of_pods(values: Mapping[str, float]) -> Samples:
-    return Samples({"pod": pa.array(values, pa.string())}, pa.array(values.values(), pa.float64()))
+def _broker_batches(read: _ShardRead) -> Iterator[pa.RecordBatch]:
+    """Raw samples, then single values."""
+    wanted, window = read.wanted, read.request.window
+    answers = side_by_side(_broker_jobs(read))
+    singles = value_rows((name, answer) for (kind, name), answer in answers.items() if kind == "value")
+    series = [one for k, raw in enumerate(wanted.raw) for one in raw_series(answers["raw", str(k)], raw.series)]
+    series = _shown(series, singles) if "traffic_time" in wanted.values else series
+    read.dropped.update(unusable(series, window))
+    read.repeated = repeated_pods(one for one in series if one.signal in TRAFFIC)
+    for name in wanted.rated:
+        series += rated_series(answers["rated", name].of_pods(wanted.pods), name)
+    yield read.batch(BROKER_SAMPLES, raw_rows(series))
+    _note_odd_limits(read, singles)
+    rows = read.batch(BROKER_SAMPLES, singles | {"value": read.good(singles["value"])})
+    yield rows.filter(rows["value"].is_valid())
+
+
+def _broker_jobs(read: _ShardRead) -> dict[tuple[str, str], Callable[[], Samples]]:
+    """The queries about brokers, by the kind of answer, and the signal or the number of the query."""
+    wanted = read.wanted
+    values = wanted.value_queries(together=read.request.method == "POST")
+    checks = {"ahead": wanted.ahead} if wanted.ahead else {}
+    return {
+        **{("raw", str(k)): partial(read.ask, raw.promql) for k, raw in enumerate(wanted.raw)},
+        **{("value", name): partial(read.ask, promql) for name, promql in values.items()},
+        **{("value", name): partial(read.check, name, promql) for name, promql in checks.items()},
+        **{("value", name): partial(read.ask_user, name, promql, ("pod",)) for name, promql in wanted.own.items()},
+        **{("rated", name): partial(read.check, f"samples of {name}", text) for name, text in wanted.rated.items()},
+    }
+
+
+def _shown(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:
+    """The series without traffic of pods whose own metrics the server no longer shows: old samples stay readable."""
+    pods = set(singles["pod"].filter(pc.equal(singles["signal"], "traffic_time")).to_pylist())
+    return [one for one in series if one.signal not in TRAFFIC or one.pod in pods]
+
+
+def _note_odd_limits(read: _ShardRead, singles: Mapping[str, pa.Array]) -> None:
+    """Note limits that are not a number: nothing replaces them, so these brokers are not trusted."""
+    odd = pa.table([singles["signal"], singles["pod"]], ["signal", "pod"]).filter(pc.is_nan(singles["value"]))
+    pods: dict[str, list[str]] = defaultdict(list)
+    for row in odd.to_pylist():
+        if row["signal"].endswith("_limit"):
+            pods[row["signal"]].append(row["pod"])
+    for signal, ours in pods.items():
+        resource = signal.removesuffix("_limit").replace("_", " ")
+        named = some(sorted(ours), _NAMED)
+        read.notes.add(f"{named}: the limit of {resource} is not a number; see what kube-state-metrics exports")
+
+
+def _bundle_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
+    if read.wanted.statistics:
+        yield _told(read, listen)
+        return
+    columns = _wide(read, BUNDLES, read.wanted.bundles)
+    read.bundles = len(columns["bundle"])
+    yield read.batch(BUNDLE_SAMPLES, columns)
+    if not read.bundles and read.wanted.summing:
+        yield from _topic_batches(read, None)
+
+
+def _inside_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
+    if read.wanted.statistics:
+        yield _told(read, listen)
+    else:
+        yield from _topic_batches(read, read.request.namespaces)
+
+
+def _topic_batches(read: _ShardRead, namespaces: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Topics of these namespaces, or of all."""
+    queries = {name: topics_in(promql, namespaces) for name, promql in read.wanted.topics.items()}
+    columns = _wide(read, TOPICS, queries)
+    yield read.batch(BUNDLE_SAMPLES, _named_topics(columns))
+
+
+def _named_topics(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """The topics by their full names."""
+    return columns | {"topic": full_names(columns["topic"], columns.pop("partition"))}
+
+
+def _told(read: _ShardRead, listen: Listen) -> pa.RecordBatch:
+    """The topics of the brokers' own statistics; brokers without an answer have no load, and a note."""
+    answers = listen(read.wanted.statistics)
+    for why in sorted(set(answers.failed.values())):
+        silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
+        read.notes.add(f"{read.table} of {silent} are not measured: {why}")
+    read.answered = list(answers.pods)
+    return read.batch(BUNDLE_SAMPLES, _named_topics(dict(answers.topics)))
+
+
+def _wide(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> dict[str, pa.Array]:
+    """The columns of `table`; no rows without a query."""
+    if not queries:
+        return {key: pa.array([], pa.string()) for key in table.keys}
+    answers = side_by_side({name: _column(read, table, name, promql) for name, promql in queries.items()})
+    labels, values = pivot(list(answers.values()), table.keys)
+    columns = {name: read.good(column) for name, column in zip(answers, values, strict=True)}
+    return dict(zip(table.keys, labels, strict=True)) | columns
+
+
+def _column(read: _ShardRead, table: Table, name: str, promql: str) -> Callable[[], Samples]:
+    """The query of a column. Where series are repeated, ours count each row once; a user's stays unchanged."""
+    if table is BUNDLES and name in read.wanted.users:
+        return partial(read.ask_user, BUNDLE + name, promql, table.keys)
+    return partial(read.ask, of_newest(promql) if read.wanted.repeated else promql)
 
 
 def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:
@@ -312,53 +378,4 @@ def _named(signal: str) -> str:
     return f"source.prometheus.queries.{first}{''.join(map(str.capitalize, rest))}"
 
 
-def _batch(**columns: pa.Array) -> pa.RecordBatch:
-    """A batch of `SCHEMA` with these columns, null in the others."""
-    (rows,) = {len(column) for column in columns.values()}
-    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-
-
-def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Array], list[pa.Array]]:
-    """Key columns, and one value column per answer, null where an answer lacks the row.
-
-    Servers answer queries over the same series in the same order, so usually the columns already match.
-    """
-    labels = [[answer.label(key) for key in keys] for answer in answers]
-    if all(columns == labels[0] for columns in labels[1:]):
-        return labels[0], [answer.values for answer in answers]
-    names = [_joined(columns) for columns in labels]
-    everywhere = pa.concat_arrays(names)
-    rows = pc.unique(everywhere)
-    first = pc.index_in(rows, value_set=everywhere)
-    found = [pc.index_in(rows, value_set=name) for name in names]
-    key_columns = [pa.concat_arrays(column).take(first) for column in zip(*labels, strict=True)]
-    return key_columns, [answer.values.take(row) for answer, row in zip(answers, found, strict=True)]
-
-
-def _times(bundles: Mapping[str, pa.Array], brokers: Mapping[str, pa.Array], at: pa.DoubleArray) -> pa.DoubleArray:
-    """Times of each bundle's samples: those of its pod's own traffic, which comes from the same scrape.
-
-    A server returns samples up to 5 minutes old. A sample of the future counts as one of `at`.
-    """
-    row = pc.index_in(bundles["pod"], value_set=brokers["pod"])
-    return pc.min_element_wise(pc.coalesce(brokers["traffic_time"].take(row), at), at)
-
-
-def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
-    return pc.binary_join_element_wise(*columns, "\n") if len(columns) > 1 else columns[0]
-
-
-def _clean(column: pa.DoubleArray, dropped: Counter[str]) -> pa.DoubleArray:
-    """The column with null for values that no rate, size or count can have; `dropped` counts causes."""
-    values = column.to_numpy(zero_copy_only=False)
-    good = np.isfinite(values) & (values >= 0)
-    if good.all():
-        return column
-    present = column.is_valid().to_numpy(zero_copy_only=False)
-    negative = np.isfinite(values) & (values < 0)
-    causes = {Drop.NAN: np.isnan(values), Drop.INFINITE: np.isinf(values), Drop.NEGATIVE: negative}
-    for cause, rows in causes.items():
-        if count := int((rows & present).sum()):
-            dropped[cause] += count
-    return pa.array(values, mask=~good)
+_READERS = {"brokers": read_brokers, "bundles": read_bundles, "topics": read_topics}

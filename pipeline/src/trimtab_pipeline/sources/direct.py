@@ -1,27 +1,24 @@
-"""`LoadSources` without Spark: threads of this process run the tasks of a cycle.
+"""`LoadSources` without Spark: threads of this process read the shards, and the stages run in numpy.
 
-For a single measurement, as in `trimtab observe`: it gives the same figures as a cycle on Spark, whose start would take
-ten times as long. All threads share one interpreter, so regular cycles of a large cluster are faster on Spark.
+For a single measurement, as in `trimtab observe`, and for the refreshes of brokers between two cycles: it gives the
+same figures as a cycle on Spark, whose start would take ten times as long. Each measurement has its own threads, which
+end with it: it waits for no other, and the program's exit does not wait for a server that does not answer.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Thread
-from typing import TypeVar
 
-import pyarrow as pa
-
-from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings
+from trimtab_pipeline.api import KEEP_A_DAY, Observation, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.sources.broker_refresh import aside
-from trimtab_pipeline.sources.policy import Ask, PolicySource
+from trimtab_pipeline.sources.direct_stages import DirectStages
+from trimtab_pipeline.sources.measurement import measure
+from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
+from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.settings import SparkSettings
-from trimtab_pipeline.spark.tasks import ANSWER, ShardTask, answer
-
-T = TypeVar("T")
 
 
 class DirectLoadSources:
@@ -29,13 +26,13 @@ class DirectLoadSources:
 
     def __init__(self, history_dir: Place, *, deadline: float = 60.0) -> None:
         self._history_dir, self._deadline = history_dir, deadline
-        self._workshop = _Threads()
+        self._runner = DirectRunner()
         self._background = HistoryTidier()
 
     def open(self, policy: str, settings: PrometheusSettings) -> PolicySource:
         """A source for `policy`. Raises `ValueError` as `HistoryWriter` does, or for an unknown preset."""
-        keeping = HistoryWriter(self._history_dir, policy, KEEP_A_DAY, self._background)
-        return PolicySource(self._workshop, settings, self._deadline, keeping)
+        writer = HistoryWriter(self._history_dir, policy, KEEP_A_DAY, self._background)
+        return PolicySource(policy, settings, self._deadline, writer, cycles=self._runner, refreshes=self._runner)
 
     def warm_up(self) -> Future[None]:
         """Do nothing: there is nothing to warm up."""
@@ -45,30 +42,38 @@ class DirectLoadSources:
 
     def close(self) -> None:
         """Refuse further measurements. Idempotent."""
-        self._workshop.closed = True
+        self._runner.close()
         self._background.close()
 
 
-class _Threads:
-    """`Workshop` with a thread per task, and one more that joins them."""
+class DirectRunner:
+    """`MeasurementRunner` with a thread per measurement, and one per shard. closed: whether its engine was closed."""
 
-    def __init__(self) -> None:
-        self.cores, self.remote, self.closed = SparkSettings().cores, False, False
+    def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
+        self._engine_closed, self._closed = closed, False
+        self._parallelism = SparkSettings().cores
 
-    def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
-        """See `Workshop.run`."""
-        return aside(lambda _: job(_carried_out), deadline)
+    def close(self) -> None:
+        """Refuse further measurements."""
+        self._closed = True
 
+    def run(self, wanted: WantedCycle) -> Future[Observation]:
+        """See `MeasurementRunner.run`."""
+        outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
+        threading.Thread(target=self._measure, args=(wanted, outcome), name="measurement", daemon=True).start()
+        return outcome
 
-def _carried_out(work: ShardTask) -> pa.Table:
-    futures: list[Future[list[pa.RecordBatch]]] = [Future() for _ in work.request.shards]
-    for shard, one in enumerate(futures):
-        Thread(target=_task, args=(work, shard, one), name=f"shard-{shard}", daemon=True).start()
-    return pa.Table.from_batches([batch for one in futures for batch in one.result()], ANSWER)
+    def _measure(self, wanted: WantedCycle, outcome: Future[Observation]) -> None:
+        try:
+            settle(outcome.set_result, self._observation(wanted, outcome))
+        except Exception as error:  # noqa: BLE001  (the future carries it)
+            settle(outcome.set_exception, as_source_error(error))
 
-
-def _task(work: ShardTask, shard: int, future: Future[list[pa.RecordBatch]]) -> None:
-    try:
-        future.set_result(list(answer(list(work.shard(shard)), work)))
-    except Exception as error:  # noqa: BLE001  (the future carries it)
-        future.set_exception(error)
+    def _observation(self, wanted: WantedCycle, outcome: Future[Observation]) -> Observation:
+        if self._closed or self._engine_closed():
+            raise SourceUnavailableError("the Spark session was closed")
+        one = wanted.prepared()
+        measured = measure([one], DirectStages(self._parallelism, outcome.done), bundles=wanted.bundles)[one.name]
+        if isinstance(measured, SourceUnavailableError):
+            raise measured
+        return wanted.finished(measured)

@@ -1,35 +1,57 @@
-"""`LoadSources` on Spark.
+"""`LoadSources` on Spark: all cycles that wait are measured together, as one batch.
 
 The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does.
 """
 
 from __future__ import annotations
 
+import gc
+import itertools
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from threading import Lock
+from typing import Any
 
-from trimtab_pipeline.api import KEEP_A_DAY, DecisionEntry, Fact, PrometheusSettings, Retention
+import numpy as np
+from pyspark.sql import SparkSession
+
+from trimtab_pipeline.api import (
+    KEEP_A_DAY,
+    DecisionEntry,
+    Fact,
+    Observation,
+    PrometheusSettings,
+    Retention,
+    SourceUnavailableError,
+    Topology,
+)
 from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.sources.policy import Ask, PolicySource
-from trimtab_pipeline.spark.session import Engine
+from trimtab_pipeline.prometheus.shard_reader import DRY_URL
+from trimtab_pipeline.sources.batch import PolicyCycle
+from trimtab_pipeline.sources.direct import DirectRunner
+from trimtab_pipeline.sources.measurement import Outcome, measure
+from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
+from trimtab_pipeline.sources.spark_stages import SparkStages
+from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
+from trimtab_pipeline.spark.session import Engine, closed, interrupt_until
 from trimtab_pipeline.spark.settings import SparkSettings
-from trimtab_pipeline.spark.tasks import DRY_URL, spread
 
-T = TypeVar("T")
-_DRY_CYCLES = 2
+_COLLECT_EVERY = 10
+"""Batches. Py4J's objects refer to themselves, so only a collection of garbage lets the JVM drop their plans: 5 MB in
+each batch."""
+_NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
 
 
 class SparkLoadSources:
     """One Spark session, and a source per policy on it.
 
-    history_dir: folder of the histories, one folder per policy; on Connect the server must see it under the same path.
-    master:      as in `SparkSettings`. memory: heap of the embedded JVM.
-    deadline:    seconds a cycle may take, waiting for other policies included.
-    Raises `JavaMissingError` when Spark is to be embedded and there is no Java.
+    history_dir: folder or URI of the histories of all policies.
+    master:      as in `SparkSettings`. memory: heap of this process's JVM.
+    deadline:    seconds a cycle may take, waiting included.
+    Raises `JavaMissingError` when Spark's driver is to run here and there is no Java.
     """
 
     def __init__(
@@ -42,10 +64,10 @@ class SparkLoadSources:
         retention: Retention = KEEP_A_DAY,
     ) -> None:
         self.history_dir = history_dir
-        self._deadline = deadline
-        self._retention = retention
+        self._deadline, self._retention = deadline, retention
         self._engine = Engine(SparkSettings(master, memory))
-        self._workshop = _OnSpark(self._engine)
+        self._cycles = SparkRunner(self._engine)
+        self._refreshes = self._cycles if self._engine.settings.remote else DirectRunner(lambda: self._engine.closed)
         self._background = HistoryTidier()
         self._decisions = DecisionHistories(history_dir)
 
@@ -55,11 +77,11 @@ class SparkLoadSources:
         Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
         """
         writer = HistoryWriter(self.history_dir, policy, self._retention, self._background)
-        return PolicySource(self._workshop, settings, deadline or self._deadline, writer)
+        return self._opened(policy, settings, writer, deadline or self._deadline)
 
     def warm_up(self) -> Future[None]:
-        """Run two cycles on made-up samples; otherwise the first real cycle would take some seconds longer."""
-        return self._workshop.run(self._dry_cycles, deadline=max(self._deadline, 120.0))
+        """Run a cycle without samples; otherwise the first real cycle would take some seconds longer."""
+        return self._engine.run(self._dry_cycle, deadline=max(self._deadline, 120.0))
 
     def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
         """See `KeepsDecisions`."""
@@ -78,33 +100,126 @@ class SparkLoadSources:
         self._background.close()
         self._engine.close()
 
-    def _dry_cycles(self, ask: Ask) -> None:
-        settings = PrometheusSettings(url=DRY_URL, namespace="dry")
-        with tempfile.TemporaryDirectory(prefix="dry-") as folder:
+    def _opened(
+        self, policy: str, settings: PrometheusSettings, writer: HistoryWriter, deadline: float
+    ) -> PolicySource:
+        return PolicySource(policy, settings, deadline, writer, cycles=self._cycles, refreshes=self._refreshes)
+
+    def _dry_cycle(self, session: SparkSession) -> None:
+        with tempfile.TemporaryDirectory(prefix="trimtab-dry-") as folder:
             writer = HistoryWriter(folder, "dry/dry", self._retention, self._background)
-            source = PolicySource(self._workshop, settings, self._deadline, writer)
-            pods = [f"dry/{n}" for n in range(self._workshop.cores)]
-            for cycle in range(_DRY_CYCLES):
-                source.measure(ask, pods, at=1.0 + cycle)
+            source = self._opened("dry/dry", PrometheusSettings(url=DRY_URL, namespace="dry"), writer, self._deadline)
+            wanted = source.wanted(_dry_topology(self._engine.parallelism), 1.0, bundles=True)
+            self._cycles.measured(session, [wanted.prepared()], bundles=True)
 
 
-class _OnSpark:
-    """`Workshop` on a Spark session."""
+class SparkRunner:
+    """`MeasurementRunner` on a Spark session. The cycles that wait when the session is free are one batch."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.remote = engine.settings.remote
+        self._waiting: list[tuple[WantedCycle, Future[Observation]]] = []
+        self._lock = Lock()
+        self._numbers = itertools.count(1)
 
-    @property
-    def cores(self) -> int:
-        """Number of tasks that run at once."""
-        return self._engine.parallelism
+    def run(self, wanted: WantedCycle) -> Future[Observation]:
+        """See `MeasurementRunner.run`."""
+        outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
+        with self._lock:
+            self._waiting.append((wanted, outcome))
+        job = self._engine.run(self._measure_waiting, _NEVER)
+        job.add_done_callback(lambda job: _fail(outcome, job))
+        return outcome
 
-    @property
-    def closed(self) -> bool:
-        """Whether the engine was closed."""
-        return self._engine.closed
+    def measured(self, session: SparkSession, due: Sequence[PolicyCycle], *, bundles: bool) -> dict[str, Outcome]:
+        """What `measure` finds on the session."""
+        stages = SparkStages(session, self._engine.parallelism, reads_files=self._engine.reads_files)
+        return measure(due, stages, bundles=bundles)
 
-    def run(self, job: Callable[[Ask], T], deadline: float) -> Future[T]:
-        """See `Workshop.run`: it runs in the engine's thread, one job per cycle."""
-        return self._engine.run(lambda spark: job(lambda work: spread(spark, work).toArrow()), deadline)
+    def _measure_waiting(self, session: SparkSession) -> None:
+        """Measure all that wait, refreshes of brokers after the cycles; a policy at most once in a batch."""
+        with self._lock:
+            waiting = [(wanted, outcome) for wanted, outcome in self._waiting if not outcome.done()]
+            self._waiting = []
+        while waiting:
+            first = {(wanted.bundles, wanted.source): (wanted, outcome) for wanted, outcome in reversed(waiting)}
+            kind = any(bundles for bundles, _ in first)
+            batch = [pair for (bundles, _), pair in first.items() if bundles == kind]
+            waiting = [pair for pair in waiting if pair not in batch]
+            self._run_batch(session, batch)
+
+    def _run_batch(self, session: SparkSession, batch: Sequence[tuple[WantedCycle, Future[Observation]]]) -> None:
+        """Measure a batch, and settle its outcomes; its jobs are cancelled when no caller waits for any of them."""
+        ended, number = Future[None](), next(self._numbers)
+        tag = f"batch-{number}"
+        outcomes = [outcome for _, outcome in batch]
+
+        def interrupt_abandoned(_: Future[Observation]) -> None:
+            if all(outcome.done() for outcome in outcomes) and not ended.done():
+                interrupt_until(ended, lambda: session.interruptTag(tag))
+
+        session.addTag(tag)
+        for outcome in outcomes:
+            outcome.add_done_callback(interrupt_abandoned)
+        try:
+            self._settle_batch(session, batch)
+        finally:
+            ended.set_result(None)
+            session.removeTag(tag)
+            if number % _COLLECT_EVERY == 0:
+                gc.collect()
+
+    def _settle_batch(self, session: SparkSession, batch: Sequence[tuple[WantedCycle, Future[Observation]]]) -> None:
+        ready: dict[str, tuple[PolicyCycle, WantedCycle, Future[Observation]]] = {}
+        for wanted, outcome in batch:
+            try:
+                one = wanted.prepared()
+                ready[one.name] = one, wanted, outcome
+            except Exception as error:  # noqa: BLE001  (the future carries it)
+                settle(outcome.set_exception, as_source_error(error))
+        try:
+            found = self.measured(session, [one for one, *_ in ready.values()], bundles=batch[0][0].bundles)
+        except Exception as error:  # noqa: BLE001  (the futures carry it)
+            for _, wanted, outcome in ready.values():
+                wanted.source.doubt()
+                settle(outcome.set_exception, closed() if self._engine.closed else as_source_error(error))
+            return
+        for name, (_, wanted, outcome) in ready.items():
+            _settle(wanted, found[name], outcome)
+
+
+def _settle(wanted: WantedCycle, measured: Outcome, outcome: Future[Observation]) -> None:
+    if isinstance(measured, SourceUnavailableError):
+        settle(outcome.set_exception, measured)
+        return
+    try:
+        settle(outcome.set_result, wanted.finished(measured))
+    except Exception as error:  # noqa: BLE001  (the future carries it)
+        settle(outcome.set_exception, as_source_error(error))
+
+
+def _fail(outcome: Future[Observation], job: Future[None]) -> None:
+    """Fail a measurement whose job could not run."""
+    if not job.cancelled() and (error := job.exception()) is not None:
+        settle(outcome.set_exception, error)
+
+
+def _dry_topology(brokers: int) -> Topology:
+    names = tuple(f"dry-{n}" for n in range(brokers))
+    nothing = np.empty(0, np.int64)
+    return Topology(
+        brokers=names,
+        pods=names,
+        declared_limit=np.full((brokers, 5), np.nan),
+        ready=np.ones(brokers, bool),
+        schedulable=np.ones(brokers, bool),
+        namespaces=(),
+        bundles=(),
+        namespace=nothing,
+        owner=nothing,
+        last_unload=np.empty(0),
+        pinned=np.empty(0, bool),
+        in_flight=np.empty(0, bool),
+        moving_from=nothing,
+        moving_share=np.empty(0),
+    )

@@ -88,10 +88,12 @@ class SparkSettings:
                 "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log_config.as_uri()} "
                 f"-Dtrimtab.log={folder / 'spark.log'}",
                 "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would go to the disk
+                "spark.buffer.pageSize": "1m",  # each sort and each hash table takes one at once: 16 MB by default
                 "spark.local.dir": str(folder),
                 "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
                 "spark.python.unix.domain.socket.enabled": "true",
                 "spark.sql.catalogImplementation": "in-memory",
+                "spark.sql.codegen.cache.maxEntries": "1000",  # the default, 100, is less than a cycle's plans need
                 "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
                 "spark.ui.enabled": "false",
                 "spark.ui.retainedJobs": "10",  # for the pages of an unused UI: a thousand by default

@@ -1,26 +1,35 @@
 """Values of raw samples: the newest value of a gauge, the rate of a counter, and how well the samples cover it.
 
-`rate()` of PromQL divides by the whole window, even if only part of it has samples. A broker whose samples stop or
-restart then looks idle. Here an increase is divided by the time that the samples cover, and that time is reported.
+The same rules as `sql/rates.sql`, in numpy. `rate()` of PromQL divides by the whole window, even if only part of it
+has samples. A broker whose samples stop or restart then looks idle. Here an increase is divided by the time that the
+samples cover, and that time is reported.
 
-A *pair* is two consecutive samples. It covers the time between them, unless
+A *pair* is two consecutive samples of a series. It covers the time between them, unless
 
 - the samples are further apart than the window: too little is known of the time between them;
-- the counter was reset between them, or may have been: it is so small that a new process can have counted that far.
+- the counter was reset between them, or may have been: it is so small that a new process can have counted that far;
+- it is the only pair of its series: only another one shows how fast a process counts.
 
-The window of a rate ends at the newest sample. A pair that reaches into the window counts as a whole, so samples at any
-interval up to half the window cover it, even if some are missing.
+The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
+samples at any interval up to half the window cover it, even if some are missing.
+
+A signal is the sum over its parts (network interfaces, cores). Of the series of a part the one with the newest sample
+counts, and of the parts those whose newest sample is the newest of the signal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_pipeline.transform.arrays import filled, floats, masked, nullable, texts
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.relations import SIGNALS
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 ENOUGH = 0.75
 """Ratio of the window: samples that cover less give no rate."""
@@ -30,81 +39,189 @@ _APART = 2.0
 """Multiple of the usual interval: a longer time between samples means that samples are missing."""
 _YOUNG = 1.2
 """A counter above this multiple of its fastest increase in a pair can't have had a hidden reset in that pair."""
+_KEYS = ("pod", "signal", "kind", "part", "series")
+_RAW = ("counter", "gauge")
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """The value of one series.
-
-    value: units of a gauge, units/s of a counter; NaN where no pair covers any time.
-    time: epoch seconds of the newest sample. interval: longest seconds between samples if none is missing, NaN unknown.
-    cover: covered seconds of the window, NaN for a gauge. samples, resets: how many are in the window.
-    """
-
-    value: float
-    time: float
-    interval: float
-    cover: float
-    samples: float
-    resets: float
+Columns = dict[str, Any]
+"""Arrays of equal length: numbers, NaN unknown, and in ``code`` the integers of `_Keys`."""
 
 
-def gauge(points: FloatArray, window: float) -> Sampled:
-    """The value of a gauge with the samples `points` (k, 2; times and values, k > 0); `window` in seconds."""
-    times, values = points.T
-    interval = _interval(np.diff(times))
-    return Sampled(float(values[-1]), float(times[-1]), interval, np.nan, _inside(times, window), 0.0)
+def broker_signals(samples: pa.Table, cycle: Cycle) -> pa.Table:
+    """`columns.BROKER_SAMPLES` of one policy -> `relations.SIGNALS`, with the reports of the shards."""
+    told = samples["report"].is_valid()
+    reports, points = samples.filter(told), samples.filter(pc.invert(told))
+    end = filled(SIGNALS, len(reports), {"policy": reports["policy"], "report": reports["report"]})
+    if not len(points):
+        return end
+    keys = _Keys(points)
+    parts = _counted_parts(_measured(_series(keys, points, cycle), keys, cycle), keys)
+    return pa.concat_tables([_signals(_shown(parts, keys), keys, cycle.policy), end])
 
 
-def counter(points: FloatArray, window: float) -> Sampled:
-    """The rate of a counter with the samples `points` (k, 2; times and values, k > 0); `window` in seconds."""
-    (times, values), steps = points.T, np.diff(points[:, 0])
-    with np.errstate(invalid="ignore"):  # infinities
-        gained = np.diff(values)
-    inside = times[1:] > times[-1] - window
-    joined = steps <= window
-    fastest = np.fmax.reduce((gained / steps)[joined], initial=0.0)
-    whole = (gained >= 0) & (values[1:] >= _YOUNG * fastest * steps)
-    good = inside & joined & (whole | np.isnan(gained))
-    cover = float(steps[good].sum())
-    rate = float(gained[good].sum()) / cover if cover else np.nan
-    rate = rate if np.isfinite(values[-1]) else float(values[-1])
-    resets = float((inside & (gained < 0)).sum())
-    return Sampled(rate, float(times[-1]), _interval(steps), cover, _inside(times, window), resets)
+class _Keys:
+    """Codes of the keys of samples, whose order is that of the texts: pod, signal, kind, part, series."""
+
+    def __init__(self, points: pa.Table) -> None:
+        self._names, codes = zip(*(_ranked(points[name]) for name in _KEYS), strict=True)
+        self._sizes = [len(names) for names in self._names]
+        self.code = np.zeros(len(points), np.int64)
+        for code, size in zip(codes, self._sizes, strict=True):
+            self.code = self.code * size + code
+
+    def upto(self, name: str, code: IntArray) -> IntArray:
+        """The codes of the keys up to `name`, which are equal where those keys are."""
+        dropped: IntArray = code // int(np.prod(self._sizes[_KEYS.index(name) + 1 :], dtype=np.int64))
+        return dropped
+
+    def texts(self, name: str, code: IntArray) -> npt.NDArray[np.object_]:
+        """(n,) texts of the key `name`."""
+        at = _KEYS.index(name)
+        texts: npt.NDArray[np.object_] = self._names[at][self.upto(name, code) % self._sizes[at]]
+        return texts
 
 
-def rated(points: FloatArray, window: float, at: float) -> Sampled:
-    """Seconds of the window of a counter that `rate()` at `at` (epoch s) covers; see `counter`.
+def _ranked(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.object_], IntArray]:
+    """The texts of a column in their order, and (n,) the row of each value among them."""
+    encoded = column.combine_chunks().dictionary_encode()
+    names = np.array(encoded.dictionary.to_pylist(), object)
+    order = np.argsort(names)
+    rank = np.empty(len(names), np.int64)
+    rank[order] = np.arange(len(names))
+    return names[order], rank[encoded.indices.to_numpy()]
+
+
+class _Groups:
+    """Rows with equal codes, which follow each other. begin, end: (g,) first and last row of each group."""
+
+    def __init__(self, code: IntArray) -> None:
+        changed = np.append(True, np.diff(code) != 0)
+        self.begin = np.flatnonzero(changed)
+        self.end = np.append(self.begin[1:], len(code)) - 1
+        self.group: IntArray = np.cumsum(changed) - 1
+
+    def low(self, values: FloatArray) -> FloatArray:
+        """(g,) the lowest of the known values."""
+        low: FloatArray = np.fmin.reduceat(values, self.begin)
+        return low
+
+    def high(self, values: FloatArray) -> FloatArray:
+        """(g,) the highest of the known values."""
+        high: FloatArray = np.fmax.reduceat(values, self.begin)
+        return high
+
+    def sum(self, values: FloatArray | BoolArray) -> FloatArray:
+        """(g,) the sum of all values, or the number of true ones."""
+        total: FloatArray = np.add.reduceat(values.astype(np.float64), self.begin)
+        return total
+
+    def median(self, values: FloatArray) -> FloatArray:
+        """(g,) the median of the known values."""
+        ordered = values[np.lexsort((values, self.group))]  # unknown ones last
+        known = self.sum(~np.isnan(values)).astype(np.int64)
+        low, high = (self.begin + np.maximum(known - shift, 0) // 2 for shift in (1, 0))
+        return masked((ordered[low] + ordered[high]) / 2, known > 0)
+
+
+def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
+    """The pairs of each series, added up."""
+    order = np.lexsort((floats(points, "time"), keys.code))
+    code, time, value = keys.code[order], floats(points, "time")[order], floats(points, "value")[order]
+    value = masked(value, np.isfinite(value))
+    each = _Groups(code)
+    step, gained = (np.diff(column, prepend=np.nan) for column in (time, value))
+    step[each.begin] = gained[each.begin] = np.nan
+    newest, recent = each.high(time), time > cycle.at - cycle.window
+    inside = time > (newest - cycle.window)[each.group]
+    joined = step <= cycle.window
+    fastest = each.high(np.divide(gained, step, out=np.full(len(step), np.nan), where=joined & (step > 0)))
+    whole = (gained >= 0) & (value >= _YOUNG * np.fmax(fastest, 0.0)[each.group] * step)
+    compared = (each.sum(joined) > 1)[each.group]
+    covers = inside & joined & compared & (whole | np.isnan(gained))
+    return {
+        "code": code[each.begin],
+        "time": newest,
+        "begin": each.low(time),
+        "last": np.where(np.isnan(newest), each.high(value), value[each.end]),
+        "interval": np.fmin(each.high(step), _APART * each.median(step)),
+        "cover": each.sum(np.where(covers, step, 0.0)),
+        "gained": each.sum(np.where(covers, gained, 0.0)),  # unknown if a value in the window is
+        "samples": each.sum(inside),
+        "resets": each.sum(inside & (gained < 0)),
+        "recent": each.sum(recent),
+        "recent_begin": each.low(masked(time, recent)),
+    }
+
+
+def _measured(series: Columns, keys: _Keys, cycle: Cycle) -> Columns:
+    """The series with their ``value`` and ``cover``."""
+    kind, last = keys.texts("kind", series["code"]), masked(series["last"], series["last"] >= 0)
+    cover = series["cover"]
+    rate = np.divide(series["gained"], cover, out=np.full(len(cover), np.nan), where=cover > 0)
+    of_kind = {
+        "counter": masked(rate, ~np.isnan(last)),
+        "gauge": last,
+        "value": last,
+    }
+    value = np.select([kind == name for name in of_kind], list(of_kind.values()), np.nan)
+    covers = {"counter": cover, "rated": _rated(series, cycle)}
+    cover = np.select([kind == name for name in covers], list(covers.values()), np.nan)
+    return series | {"value": value, "cover": cover}
+
+
+def _rated(series: Columns, cycle: Cycle) -> FloatArray:
+    """(n,) seconds of the window that `rate()` covers at the evaluation time.
 
     It extends an increase to the window's ends, or by half an interval where those are further away than 1.1 intervals.
     """
-    times = points[points[:, 0] > at - window, 0]
-    cover, said = 0.0, counter(points, window)
-    if len(times) > 1:
-        between = times[-1] - times[0]
-        interval = between / (len(times) - 1)
-        ends = np.array([times[0] - (at - window), at - times[-1]])
-        cover = float(between + np.where(ends < _NEAR * interval, ends, interval / 2).sum())
-    return replace(said, cover=cover)
+    begin, enough = series["recent_begin"], series["recent"] > 1
+    between = series["time"] - begin
+    usual = between / np.fmax(series["recent"] - 1, 1.0)
+    ends = (begin - (cycle.at - cycle.window), cycle.at - series["time"])
+    bridged = [np.where(end < _NEAR * usual, end, usual / 2) for end in ends]
+    return np.where(enough, between + bridged[0] + bridged[1], 0.0)
 
 
-def of_each_pod(answer: Samples, say: Callable[[FloatArray], Sampled]) -> dict[str, Sampled]:
-    """Pod -> the value of its series with the newest sample; the highest if several have it."""
-    found: dict[str, Sampled] = {}
-    for pod, points in zip(answer.label("pod").to_pylist(), answer.points, strict=False):
-        said = say(points)
-        if pod not in found or _before(found[pod], said):
-            found[pod] = said
-    return found
+def _counted_parts(series: Columns, keys: _Keys) -> Columns:
+    """Of each part the series with the newest sample, the highest value on a tie, and the number of ``copies``."""
+    part = keys.upto("part", series["code"])
+    order = np.lexsort((series["code"], np.nan_to_num(series["value"], nan=-1.0), _or_never(series["time"]), part))
+    ordered, each = _taken(series, order), _Groups(part[order])
+    one = _taken(ordered, each.end)
+    copies = each.sum(ordered["time"] > one["begin"][each.group])  # a series that ended before is no copy
+    return one | {"copies": np.fmax(copies, 1.0)}
 
 
-def _before(one: Sampled, other: Sampled) -> bool:
-    return (one.time, np.nan_to_num(one.value, nan=-1.0)) < (other.time, np.nan_to_num(other.value, nan=-1.0))
+def _shown(parts: Columns, keys: _Keys) -> Columns:
+    """The newest parts: a server shows those that are gone as long as their samples are readable."""
+    each = _Groups(keys.upto("kind", parts["code"]))
+    newest = each.high(parts["time"])[each.group]
+    current = np.isnan(parts["time"]) | (parts["time"] == newest)
+    return _taken(parts, np.flatnonzero(current))
 
 
-def _inside(times: FloatArray, window: float) -> float:
-    return float((times > times[-1] - window).sum())
+def _signals(parts: Columns, keys: _Keys, policy: str) -> pa.Table:
+    """`relations.SIGNALS` of the parts, added up."""
+    code, kind = parts["code"], keys.texts("kind", parts["code"])
+    each, raw, counter = _Groups(keys.upto("signal", code)), np.isin(kind, _RAW), kind == "counter"
+    unknown = each.sum(counter) == 0
+    columns = {
+        "value": masked(each.sum(np.where(kind == "rated", 0.0, parts["value"])), each.sum(kind != "rated") > 0),
+        "time": each.high(parts["time"]),
+        "interval": each.high(parts["interval"]),
+        "cover": each.low(parts["cover"]),
+        "samples": each.low(masked(parts["samples"], raw)),
+        "resets": masked(each.sum(np.where(counter, parts["resets"], 0.0)), ~unknown),
+        "copies": each.high(masked(parts["copies"], raw)),
+    }
+    named = {name: texts(keys.texts(name, code[each.begin])) for name in ("pod", "signal")}
+    named["policy"] = pa.repeat(policy, len(each.begin))
+    return filled(SIGNALS, len(each.begin), named | {name: nullable(column) for name, column in columns.items()})
 
 
-def _interval(steps: FloatArray) -> float:
-    return float(min(steps.max(), _APART * np.median(steps))) if len(steps) else np.nan
+def _taken(columns: Columns, rows: IntArray) -> Columns:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _or_never(time: FloatArray) -> FloatArray:
+    return np.nan_to_num(time, nan=-np.inf)

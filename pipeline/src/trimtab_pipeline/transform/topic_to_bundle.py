@@ -1,18 +1,15 @@
-"""The bundle of each topic: the hash ranges of all bundles, and the position of up to a million topics among them.
+"""The bundle of each topic: the hash ranges of all bundles, and the position of topics among them.
 
-The extensible load manager exports metrics of topics only, so the bundles' load is summed here, inside the Spark tasks
-that read the topics: a join in SQL would first move every topic into the JVM. Names are parsed on Arrow's buffers; only
-CRC-32 runs in Python, with one call of `zlib` per name.
+On Spark the ranges are a table: `sql/topics.sql` joins it with the topics. Without Spark `HashRanges.place` does the
+same. Names are parsed on Arrow's buffers; only CRC-32 runs in Python, with one call of `zlib` per name.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import Topology
+from trimtab_pipeline.transform.relations import RANGES
 from trimtab_strategies.hash_ring import LAST_HASH, BundleName, InvalidBundleNameError, parse_bundle
 from trimtab_strategies.model.cluster_load import IntArray
 
 _SLASH = ord("/")
-_BEFORE_NAMESPACE, _AFTER_NAMESPACE = 1, 3  # slashes of persistent://tenant/namespace/topic, counted from 0
+_COLON = ord(":")
+_SLASHES = 4  # of persistent://tenant/namespace/topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +79,26 @@ class HashRanges:
         fits &= key < ((self.namespace << 32) | self.upper)[at] if len(self) else False
         return np.where(fits, at, -1), hashes
 
-    def to_text(self) -> str:
-        """The form that fits into a data source option."""
-        metadata = {"namespaces": json.dumps(self.namespaces), "pods": json.dumps(self.pods)}
+    def table(self, policy: str) -> pa.Table:
+        """`relations.RANGES`: a row per bundle and cell. A ring has at least as many cells as bundles, a power of 2."""
+        cells = _power_of_two(np.bincount(self.namespace, minlength=len(self.namespaces)))[self.namespace]
+        first, last = (bound * cells >> 32 for bound in (self.lower, self.upper - 1))
+        count = last - first + 1
+        row = np.repeat(np.arange(len(self)), count)
+        cell = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        spaces, pods = (pa.array(names, pa.string()) for names in (self.namespaces, self.pods))
+        owner = pa.array(self.owner, mask=self.owner < 0)
         columns = {
-            "namespace": pa.array(self.namespace, pa.int32()),
-            "lower": pa.array(self.lower, pa.uint32()),
-            "upper": pa.array(self.upper, pa.uint32()),
-            "owner": pa.array(self.owner, pa.int32()),
+            "policy": pa.repeat(policy, len(row)),
+            "namespace": spaces.take(pa.array(self.namespace[row])),
+            "cell": pa.array(cell, pa.int32()),
+            "cells": pa.array(cells[row], pa.int32()),
+            "lower": pa.array(self.lower[row], pa.int64()),
+            "upper": pa.array(self.upper[row], pa.int64()),
+            "bundle": pa.array(self.names(np.arange(len(self))), pa.string()).take(pa.array(row)),
+            "owner": pods.take(owner).take(pa.array(row)),
         }
-        table = pa.table(columns).replace_schema_metadata(metadata)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-            stream.write_table(table)
-        return base64.b64encode(sink.getvalue()).decode()
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """The inverse of `to_text`."""
-        table = pa.ipc.open_stream(base64.b64decode(text)).read_all()
-        metadata: dict[bytes, Any] = {key: tuple(json.loads(value)) for key, value in table.schema.metadata.items()}
-        bounds = [table[name].to_numpy().astype(np.int64) for name in ("namespace", "lower", "upper", "owner")]
-        rows = np.arange(len(table))
-        return cls(metadata[b"namespaces"], bounds[0], bounds[1], bounds[2], rows, metadata[b"pods"], bounds[3])
+        return pa.table(columns, schema=RANGES)
 
 
 class Summing:
@@ -147,18 +143,24 @@ def crc32(names: pa.StringArray) -> IntArray:
 
 
 def namespaces_of(topics: pa.StringArray) -> pa.StringArray:
-    """``tenant/namespace`` of each ``domain://tenant/namespace/topic``; empty for other names."""
+    """``tenant/namespace`` of each ``domain://tenant/namespace/topic``; empty for other names, also V1 names."""
     _, offsets, data = topics.buffers()
     edges = np.frombuffer(offsets, np.int32)[topics.offset : topics.offset + len(topics) + 1]
-    slashes = np.flatnonzero(np.frombuffer(data or b"", np.uint8)[: edges[-1]] == _SLASH).astype(np.int32)
-    first = np.searchsorted(slashes, edges[:-1])
-    padded = np.append(slashes, np.full(_AFTER_NAMESPACE + 1, edges[-1], np.int32))
-    complete = padded[first + _AFTER_NAMESPACE] < edges[1:]
-    return _cut(
-        data,
-        np.where(complete, padded[first + _BEFORE_NAMESPACE] + 1, edges[:-1]),
-        np.where(complete, padded[first + _AFTER_NAMESPACE], edges[:-1]),
-    )
+    text = np.frombuffer(data or b"", np.uint8)[: edges[-1]]
+    slashes = np.flatnonzero(text == _SLASH).astype(np.int32)
+    first, after = np.searchsorted(slashes, edges[:-1]), np.searchsorted(slashes, edges[1:])
+    padded = np.append(slashes, np.full(_SLASHES, edges[-1], np.int32))
+    domain = np.maximum(padded[first], 1)  # end of the domain with its colon
+    complete = (after - first == _SLASHES) & (padded[first + 1] == domain + 1) & (padded[first] > edges[:-1])
+    complete[complete] = text[domain[complete] - 1] == _COLON
+    begin = np.where(complete, padded[first + 1] + 1, edges[:-1])
+    return _cut(data, begin, np.where(complete, padded[first + _SLASHES - 1], edges[:-1]))
+
+
+def _power_of_two(counts: IntArray) -> IntArray:
+    """The lowest power of 2 that is not less than each count."""
+    powers: IntArray = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
+    return powers
 
 
 def _cut(data: pa.Buffer, begin: npt.NDArray[np.int32], end: npt.NDArray[np.int32]) -> pa.StringArray:

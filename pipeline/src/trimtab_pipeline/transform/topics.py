@@ -1,105 +1,109 @@
-"""Topics summed up to bundles, and the topics of the hottest bundles, as plain columns; runs inside Spark's tasks."""
+"""Topics summed up to bundles, idle bundles, and the hottest bundles.
+
+`summed` has the same rules as `sql/topics.sql`, in numpy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import TRAFFIC
-from trimtab_pipeline.prometheus.queries import TOPICS
+from trimtab_pipeline.columns import BUNDLE_SAMPLES, INSIDE, TRAFFIC
+from trimtab_pipeline.transform.arrays import filled
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
-LOAD = TOPICS.columns
-"""Columns of a topic's load: `TRAFFIC`, producers, consumers."""
-_WHOLE = ("", "-1")  # partition labels of topics without partitions
+LOAD = (*TRAFFIC, "producers", "consumers")
+"""Columns of a topic's load."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedTopics:
-    """Topics as pods report them, t rows, placed among bundles.
+def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.Table:
+    """Topics and bundles of one policy (`columns.BUNDLE_SAMPLES`) -> only bundles, with the reports of the shards.
 
-    names, pods: of each topic. load: (t, 6) columns `LOAD`, 0 where a pod does not report it.
-    bundle: (t,) row of `ranges`, -1 outside. place: (t,) hash of the name.
+    times: `relations.POD_TIMES`, which say on which pods bundles without a topic are idle. Topics outside all bundles
+    are a row of each shard without bundle and pod, whose ``topics`` counts them.
     """
-
-    names: pa.StringArray
-    pods: pa.StringArray
-    load: FloatArray
-    bundle: IntArray
-    place: IntArray
-    ranges: HashRanges
-
-    @classmethod
-    def placed(cls, keys: Sequence[pa.StringArray], load: Sequence[pa.DoubleArray], ranges: HashRanges) -> PlacedTopics:
-        """From columns as Prometheus answers them: keys topic, partition and pod; `load` as `LOAD`."""
-        names = full_names(keys[0], keys[1])
-        values = np.stack([np.nan_to_num(column.to_numpy(zero_copy_only=False)) for column in load], axis=1)
-        bundle, place = ranges.place(names)
-        return cls(names, keys[2], values, bundle, place, ranges)
-
-    @property
-    def outside(self) -> int:
-        """Number of topics outside all known bundles."""
-        return int((self.bundle < 0).sum())
-
-    def by_bundle(self) -> SummedBundles:
-        """The load of each bundle on each pod with topics of it."""
-        inside = np.flatnonzero(self.bundle >= 0)
-        coded = pc.dictionary_encode(self.pods)
-        pod, count = coded.indices.to_numpy().astype(np.int64)[inside], max(len(coded.dictionary), 1)
-        groups, group = np.unique(self.bundle[inside] * count + pod, return_inverse=True)
-        sums = [np.bincount(group, self.load[inside, k], len(groups)) for k in range(len(LOAD))]
-        topics = np.bincount(group, minlength=len(groups)).astype(np.float64)
-        pods = coded.dictionary.take(pa.array(groups % count))
-        return SummedBundles(groups // count, pods, np.stack([*sums, topics], axis=1), self.ranges)
-
-    def within(self, bundles: IntArray) -> dict[str, pa.Array]:
-        """Columns `INSIDE` of the topics in `bundles` (rows of `ranges`)."""
-        rows = np.flatnonzero(np.isin(self.bundle, bundles) & (self.bundle >= 0))
-        chosen, which = np.unique(self.bundle[rows], return_inverse=True)
-        names, picked = pa.array(self.ranges.names(chosen), pa.string()), pa.array(rows)
-        traffic = {name: pa.array(self.load[rows, k]) for k, name in enumerate(TRAFFIC)}
-        keys = {"topic": self.names.take(picked), "bundle": names.take(pa.array(which)), "pod": self.pods.take(picked)}
-        return {**keys, "place": pa.array(self.place[rows].astype(np.float64)), **traffic}
+    is_topic = bundle_samples["topic"].is_valid()
+    topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))
+    rows, _ = ranges.place(topics["topic"].combine_chunks())
+    sums = _sums(topics, rows, ranges)
+    reported = pa.concat_tables([sums, others])["bundle"]
+    return pa.concat_tables([sums, others, _idle(topics, others, reported, ranges, times)])
 
 
-@dataclass(frozen=True, slots=True)
-class SummedBundles:
-    """Bundles as sums of topics, g rows: row of `ranges`, pod, and (g, 7) `LOAD` and the number of topics."""
-
-    row: IntArray
-    pods: pa.StringArray
-    load: FloatArray
-    ranges: HashRanges
-
-    def with_idle(self, answered: Sequence[str]) -> SummedBundles:
-        """The bundles, and idle ones: without a topic, on a pod of `answered` that should own them, under pod "".
-
-        No pod reports them, so the name is empty: a pod that does report a bundle takes precedence.
-        """
-        ours = np.isin(self.ranges.owner, [k for k, pod in enumerate(self.ranges.pods) if pod in set(answered)])
-        idle = np.setdiff1d(np.flatnonzero(ours), self.row)
-        pods = pa.concat_arrays([self.pods, pa.repeat("", len(idle))])
-        load = np.concatenate([self.load, np.zeros((len(idle), len(LOAD) + 1))])
-        return SummedBundles(np.concatenate([self.row, idle]), pods, load, self.ranges)
-
-    def columns(self) -> dict[str, pa.Array]:
-        """Columns of `trimtab_pipeline.prometheus.queries.BUNDLES`."""
-        values = dict(zip((*LOAD, "topics"), map(pa.array, self.load.T.copy()), strict=True))
-        return {"bundle": pa.array(self.ranges.names(self.row), pa.string()), "pod": self.pods, **values}
+def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
+    """The topics in each bundle on each pod. rows: of each topic's bundle in `ranges`, -1 outside."""
+    names = pa.array(ranges.names(np.arange(len(ranges))), pa.string())
+    inside = pa.array(rows >= 0)
+    keys = {
+        "bundle": names.take(pa.array(rows, mask=rows < 0)),
+        "pod": pc.if_else(inside, topics["pod"], None),
+    }
+    columns = {name: pc.fill_null(topics[name], 0.0) for name in LOAD}
+    by = [*(topics.select(["policy", "shard"]).columns), *keys.values()]
+    table = pa.table([*by, *columns.values()], names=["policy", "shard", *keys, *LOAD])
+    how = [*((name, "sum") for name in LOAD), ([], "count_all")]
+    grouped = table.group_by(["policy", "shard", *keys], use_threads=False).aggregate(how)
+    sums = {name: grouped[f"{name}_sum"] for name in LOAD}
+    counts = {"topics": grouped["count_all"].cast(pa.float64())}
+    return filled(
+        BUNDLE_SAMPLES, len(grouped), {name: grouped[name] for name in ("policy", "shard", *keys)} | sums | counts
+    )
 
 
-def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringArray:
-    """Names as they are hashed. A broker may be configured to put the partition's number in its own label."""
-    whole = pc.is_in(partitions, value_set=pa.array(_WHOLE))
-    if pc.all(whole).as_py():
-        return topics
-    return pc.if_else(whole, topics, pc.binary_join_element_wise(topics, partitions, "-partition-"))
+def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRanges, times: pa.Table) -> pa.Table:
+    """Bundles without a topic: those that no pod reported, and whose owner would have, under pod "".
+
+    No pod reports them, so the name of the pod is empty.
+    """
+    complete = _complete(topics, others, times)
+    pods = pa.array(ranges.pods, pa.string())
+    ours = np.isin(ranges.owner, np.flatnonzero(pc.is_in(pods, value_set=complete["pod"])))
+    rows = np.flatnonzero(ours)
+    names = pa.array(ranges.names(rows), pa.string())
+    new = pc.invert(pc.is_in(names, value_set=reported))
+    names, owner = names.filter(new), pods.take(pa.array(ranges.owner[rows])).filter(new)
+    shard = complete["shard"].take(pc.index_in(owner, value_set=complete["pod"]))
+    zeros = {name: pa.array(np.zeros(len(names))) for name in (*LOAD, "topics")}
+    keys = {"bundle": names, "shard": shard, "pod": pa.repeat("", len(names))}
+    policy = {"policy": pa.repeat(times["policy"][0], len(names))} if len(names) else {}
+    return filled(BUNDLE_SAMPLES, len(names), keys | policy | zeros)
+
+
+def _complete(topics: pa.Table, others: pa.Table, times: pa.Table) -> pa.Table:
+    """The `times` of pods that are known to report all of their topics.
+
+    These are the pods whose own statistics were read, where they are the source. Else they are those whose metrics are
+    recent, in shards with any topic: without one, brokers do not export topics, and nothing is known.
+    """
+    told = [json.loads(text) for text in others["report"].drop_null().to_pylist()]
+    read = {report["shard"]: report["answered"] for report in told if report.get("answered") is not None}
+    busy = set(topics["shard"].unique().to_pylist()) - set(read)
+    keep = [
+        row["pod"] in read[row["shard"]] if row["shard"] in read else bool(row["young"]) and row["shard"] in busy
+        for row in times.to_pylist()
+    ]
+    return times.filter(pa.array(keep, pa.bool_()))
+
+
+def topics_inside(topics: pa.Table, ranges: HashRanges) -> pa.Table:
+    """The topics (`columns.BUNDLE_SAMPLES`) that lie in `ranges`, as columns `INSIDE`."""
+    topics = topics.filter(topics["topic"].is_valid())
+    rows, place = ranges.place(topics["topic"].combine_chunks())
+    found = pa.array(np.flatnonzero(rows >= 0))
+    picked = topics.take(found)
+    columns = {
+        "topic": picked["topic"],
+        "bundle": pa.array(ranges.names(rows[rows >= 0]), pa.string()),
+        "pod": picked["pod"],
+        "place": pa.array(place[rows >= 0].astype(np.float64)),
+        **{name: pc.fill_null(picked[name], 0.0) for name in TRAFFIC},
+    }
+    return pa.table(columns, schema=pa.schema(list(INSIDE)))
 
 
 def hottest(load: Mapping[str, FloatArray], count: int) -> IntArray:

@@ -1,0 +1,150 @@
+"""The presets of broker usage, as data: raw samples of usage and traffic, and single values from instant queries.
+
+Raw samples are read as they are. The rules after the reader compute rates from them, as PromQL's `rate()` does not
+distinguish an idle broker from one without samples. A single value aggregates with ``max by (pod)``: duplicate rows (a
+pod scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `string.Template` texts with these
+selectors:
+
+    $container  cAdvisor and kube-state-metrics rows of the broker's container
+    $network    cAdvisor rows of the pod's interfaces, which carry no container name worth filtering by
+    $pod        kube-state-metrics rows of the pod
+    $broker     the brokers' own metrics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from trimtab_pipeline.columns import TRAFFIC
+
+BEYOND = 600
+"""Seconds: Prometheus rejects samples that are further ahead of its clock."""
+VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
+"""Network interfaces, as a regular expression, whose traffic another one carries too, or none."""
+
+
+class UnknownPresetError(ValueError):
+    """An unknown preset of broker usage. The text lists the known ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The raw samples of one signal of brokers.
+
+    metric, selector: its series; they carry the label ``pod``. kind: ``counter`` or ``gauge``. part: the label whose
+    values add up, empty for none. above: only values above it count; None: all do.
+    """
+
+    metric: str
+    selector: str
+    kind: str = "gauge"
+    part: str = ""
+    above: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPreset:
+    """What is read about brokers. values: instant query of each signal. series: raw samples of each signal.
+
+    ahead: instant query that counts samples further ahead than clocks may differ.
+    """
+
+    values: Mapping[str, str]
+    series: Mapping[str, Series]
+    ahead: str
+
+
+def latest(series: str) -> str:
+    """Those of the `series` whose newest sample is their pod's newest.
+
+    A server shows the last sample of a series for five minutes, also that of a container, or a replica, that is gone.
+    """
+    return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
+
+
+def _newest(series: str, value: str) -> str:
+    """The highest `value` per pod among the `series` with the pod's newest samples."""
+    return f"max by (pod) ({value} and ({latest(series)}))"
+
+
+def _limit(resource: str) -> str:
+    """The limit of a resource: the container's limit, else its request, else the node's allocatable amount.
+
+    A limit that is not a number stays one, so that it does not silently become the request.
+    """
+    container = f'{{$container,resource="{resource}"}}'
+    node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
+    limits, requests = (f"kube_pod_container_resource_{kind}{container}" for kind in ("limits", "requests"))
+    choices = (
+        f"max by (pod) ({limits} unless {limits} <= 0)",
+        f"max by (pod) ({requests} unless {requests} <= 0)",
+        f"max by (pod) ({_ON_NODE} {node})",
+    )
+    return f"max by (pod) ({' or '.join(choices)})"
+
+
+def _ahead(*series: str) -> str:
+    """Number of samples further ahead than allowed. It needs a negative offset: an instant query ends at its time."""
+    return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{BEYOND}s)' for one in series)})"
+
+
+_ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
+_SPEED = f'node_network_speed_bytes{{device!~"{VIRTUAL}",node'
+_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # it has no label ``node``
+_NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
+_CPU, _TRAFFIC, _LB_CPU = (
+    "container_cpu_usage_seconds_total{$container}",
+    "pulsar_broker_rate_in{$broker}",
+    "pulsar_lb_cpu_usage{$broker}",
+)
+_PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
+_TRAFFIC_TIME = {"traffic_time": f"max by (pod) (timestamp({_TRAFFIC}))"}
+_TRAFFIC_SERIES = {name: Series(f"pulsar_broker_{name}", "$broker") for name in TRAFFIC}
+_NOT_YET = 0.001
+"""Percent of CPU: a broker samples its host once a minute, and exports a lower value until its second sample."""
+
+_KUBERNETES = BrokerPreset(
+    values={
+        "cpu_limit": _limit("cpu"),
+        "memory_limit": _limit("memory"),
+        "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
+        "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
+        "resource_time": f"max by (pod) (timestamp({_CPU}))",
+        **_TRAFFIC_TIME,
+    },
+    series={
+        "cpu": Series("container_cpu_usage_seconds_total", "$container", "counter", part="cpu"),
+        "memory": Series("container_memory_working_set_bytes", "$container"),
+        "network_in": Series("container_network_receive_bytes_total", "$network", "counter", part="interface"),
+        "network_out": Series("container_network_transmit_bytes_total", "$network", "counter", part="interface"),
+        **_TRAFFIC_SERIES,
+    },
+    ahead=_ahead(_CPU, _TRAFFIC),
+)
+_PULSAR = BrokerPreset(
+    values={"resource_time": f"max by (pod) (timestamp({_LB_CPU}))", **_TRAFFIC_TIME},
+    series={
+        "cpu": Series("pulsar_lb_cpu_usage", "$broker", above=_NOT_YET),
+        "memory": Series("pulsar_lb_memory_usage", "$broker"),
+        "direct_memory": Series("pulsar_lb_directMemory_usage", "$broker"),
+        "network_in": Series("pulsar_lb_bandwidth_in_usage", "$broker"),
+        "network_out": Series("pulsar_lb_bandwidth_out_usage", "$broker"),
+        **_TRAFFIC_SERIES,
+    },
+    ahead=_ahead(_LB_CPU, _TRAFFIC),
+)
+
+RESOURCE_PRESETS: Mapping[str, BrokerPreset] = MappingProxyType({"kubernetes": _KUBERNETES, "pulsar": _PULSAR})
+"""``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent, limit 100.
+
+The times are needed because an instant query returns samples up to 5 minutes
+old without their times."""
+
+
+def preset(name: str) -> BrokerPreset:
+    """The preset `name`. Raises `UnknownPresetError`."""
+    if name not in RESOURCE_PRESETS:
+        raise UnknownPresetError(f"resources {name!r} is not a preset; use one of {', '.join(RESOURCE_PRESETS)}")
+    return RESOURCE_PRESETS[name]

@@ -1,0 +1,185 @@
+"""Answers of Prometheus as record batches of raw samples, with impossible values counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.prometheus.broker_presets import Series
+from trimtab_pipeline.prometheus.queries import TOLD_APART
+from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.transform.trust import Drop
+from trimtab_strategies.model.cluster_load import FloatArray
+
+_NAME = "__name__"
+_WHOLE = {"cpu": "total"}
+"""Value of a part's label in the series of all parts together."""
+_PLAIN = ("", "-1")
+"""Partition labels of topics without partitions."""
+Metrics = Mapping[str, tuple[str, Series]]
+"""The signal of each metric, and what is known of its series."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawSeries:
+    """One series of an answer: signal, kind, pod and part as in `BROKER_SAMPLES`.
+
+    points: (k, 2) times and values, oldest first. above: only values above it count; None: all do.
+    """
+
+    signal: str
+    kind: str
+    pod: str
+    part: str
+    points: FloatArray
+    above: float | None = None
+
+    @property
+    def last(self) -> float:
+        """Epoch seconds of its newest sample."""
+        return float(self.points[-1, 0])
+
+
+def raw_series(answer: Samples, metrics: Metrics) -> Iterator[RawSeries]:
+    """The series of an answer to a query about several metrics."""
+    names = {_NAME, *(series.part for _, series in metrics.values())} - {""}
+    labels = {name: answer.label(name).to_pylist() for name in names}
+    for row, (pod, points) in enumerate(zip(answer.label("pod").to_pylist(), answer.points, strict=True)):
+        if (known := metrics.get(labels[_NAME][row])) is not None:
+            signal, series = known
+            part = labels[series.part][row] if series.part else ""
+            part = "" if part == _WHOLE.get(series.part) else part
+            yield RawSeries(signal, series.kind, pod, part, points, series.above)
+
+
+def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
+    """The series of the counter whose rate a user's query of `signal` takes."""
+    pods = answer.label("pod").to_pylist()
+    return [RawSeries(signal, "rated", pod, "", points) for pod, points in zip(pods, answer.points, strict=True)]
+
+
+def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
+    """Columns of `BROKER_SAMPLES`, a row for each point. Copies of a part are numbered.
+
+    A value that does not count is NaN: its time does.
+    """
+    numbers, count = Counter[tuple[str, str, str]](), list[str]()
+    for one in series:
+        count.append(str(numbers[one.signal, one.pod, one.part]))
+        numbers[one.signal, one.pod, one.part] += 1
+    row = pa.array(np.repeat(np.arange(len(series)), [len(one.points) for one in series]))
+    times, values = np.concatenate([np.empty((0, 2)), *(one.points for one in series)]).T
+    bounds = np.array([-np.inf if one.above is None else one.above for one in series])[row]
+    texts = {
+        "pod": [one.pod for one in series],
+        "signal": [one.signal for one in series],
+        "kind": [one.kind for one in series],
+        "part": [one.part for one in series],
+        "series": count,
+    }
+    columns = {name: pa.array(values, pa.string()).take(row) for name, values in texts.items()}
+    return columns | {"time": pa.array(times), "value": pa.array(np.where(values <= bounds, np.nan, values))}
+
+
+def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
+    """Number of signals of brokers whose value is not a number, infinite or negative, by cause.
+
+    Only what makes the value of a signal counts: the newest sample of a gauge, the samples of a counter in the `window`
+    (seconds) and the one before.
+    """
+    newest: dict[tuple[str, str], RawSeries] = {}
+    for one in series:
+        key = one.signal, one.pod
+        if key not in newest or newest[key].last < one.last:
+            newest[key] = one
+    causes = (_cause(one, window) for one in newest.values())
+    return Counter(cause for cause in causes if cause)
+
+
+def repeated_pods(series: Iterable[RawSeries]) -> list[str]:
+    """Pods with several series of one part of a signal."""
+    counts = Counter((one.pod, one.signal, one.part) for one in series)
+    return sorted({pod for (pod, *_), count in counts.items() if count > 1})
+
+
+def _cause(one: RawSeries, window: float) -> str:
+    times, values = one.points.T
+    if one.kind == "gauge":
+        return "" if one.above is not None and values[-1] <= one.above else _drop(values[-1])
+    begin = max(int(np.searchsorted(times, one.last - window, side="right")) - 1, 0)
+    bad = values[begin:][~np.isfinite(values[begin:])]
+    return _drop(values[-1] if not np.isfinite(values[-1]) else bad[-1]) if len(bad) else ""
+
+
+def _drop(value: float) -> str:
+    if np.isnan(value):
+        return Drop.NAN
+    if np.isinf(value):
+        return Drop.INFINITE
+    return Drop.NEGATIVE if value < 0 else ""
+
+
+def value_rows(answers: Iterable[tuple[str, Samples]]) -> dict[str, pa.Array]:
+    """Columns of `BROKER_SAMPLES` of instant queries, each of one signal; "" where the answer names the signals."""
+    parts = [
+        (answer.label("pod"), pa.repeat(signal, len(answer)) if signal else answer.label(TOLD_APART), answer.values)
+        for signal, answer in answers
+    ]
+    nothing = pa.array([], pa.string()), pa.array([], pa.string()), pa.array([], pa.float64())
+    pod, signal, value = (pa.concat_arrays(columns) for columns in zip(nothing, *parts, strict=True))
+    same = {name: pa.repeat(text, len(pod)) for name, text in {"kind": "value", "part": "", "series": ""}.items()}
+    return {"pod": pod, "signal": signal, **same, "value": value}
+
+
+def good(values: pa.DoubleArray) -> tuple[pa.DoubleArray, Counter[str]]:
+    """The values with null for those that no rate, size or count can have; how many those are, by cause."""
+    numbers = values.to_numpy(zero_copy_only=False)
+    fine = np.isfinite(numbers) & (numbers >= 0)
+    if fine.all():
+        return values, Counter()
+    present = values.is_valid().to_numpy(zero_copy_only=False)
+    negative = np.isfinite(numbers) & (numbers < 0)
+    causes = {Drop.NAN: np.isnan(numbers), Drop.INFINITE: np.isinf(numbers), Drop.NEGATIVE: negative}
+    counts = {str(cause): int((rows & present).sum()) for cause, rows in causes.items()}
+    return pa.array(numbers, mask=~fine), Counter({cause: count for cause, count in counts.items() if count})
+
+
+def pivot(answers: Sequence[Samples], keys: Sequence[str]) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Key columns, and one value column per answer, null where an answer lacks the row.
+
+    Servers answer queries over the same series in the same order, so usually the columns already match.
+    """
+    labels = [[answer.label(key) for key in keys] for answer in answers]
+    if all(columns == labels[0] for columns in labels[1:]):
+        return labels[0], [answer.values for answer in answers]
+    names = [_joined(columns) for columns in labels]
+    everywhere = pa.concat_arrays(names)
+    rows = pc.unique(everywhere)
+    first = pc.index_in(rows, value_set=everywhere)
+    found = [pc.index_in(rows, value_set=name) for name in names]
+    key_columns = [pa.concat_arrays(column).take(first) for column in zip(*labels, strict=True)]
+    return key_columns, [answer.values.take(row) for answer, row in zip(answers, found, strict=True)]
+
+
+def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
+    return pc.binary_join_element_wise(*columns, "\n") if len(columns) > 1 else columns[0]
+
+
+def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringArray:
+    """Names as they are hashed. A broker may be configured to put the partition's number in its own label."""
+    whole = pc.is_in(partitions, value_set=pa.array(_PLAIN))
+    if pc.all(whole).as_py():
+        return topics
+    return pc.if_else(whole, topics, pc.binary_join_element_wise(topics, partitions, "-partition-"))
+
+
+def batch(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """A batch of `schema` with these columns, null in the others."""
+    (rows,) = {len(column) for column in columns.values()}
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,153 @@
+"""The policies whose cycles are due at once: what is read for them, and the relations that the stages take.
+
+A batch is one job for the brokers and one for the bundles, whatever the number of policies, so Spark schedules the
+shards of all policies together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from trimtab_pipeline.api import PrometheusSettings, Topology
+from trimtab_pipeline.columns import BUNDLE_STATE
+from trimtab_pipeline.history.files import read_state
+from trimtab_pipeline.history.state import NO_STATE, LastState
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.relations import STATE
+from trimtab_pipeline.transform.snapshot import targets
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
+
+_BROKERS_EACH = 10  # brokers of a shard, if there are enough of them: each shard sends its own queries
+_AT_LEAST = 2  # shards, as long as there are brokers and tasks for them
+Shards = tuple[tuple[str, ...], ...]
+"""Pods of each shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCycle:
+    """The cycle of one policy.
+
+    last: what it continues from. ranges: hash ranges of all bundles, when topics are summed where bundles have no
+    metrics of their own. asked, ends: seconds of the monotonic clock: of its request, and of its deadline.
+    """
+
+    cycle: Cycle
+    settings: PrometheusSettings
+    topology: Topology
+    asked: float
+    ends: float
+    last: LastState = NO_STATE
+    ranges: HashRanges | None = None
+
+    @property
+    def name(self) -> str:
+        """The policy (``namespace/name``)."""
+        return self.cycle.policy
+
+    @property
+    def secrets(self) -> Secrets:
+        """The credentials of its reads."""
+        return Secrets(self.settings.credentials, self.settings.statistics.credentials)
+
+    def shards(self, parallelism: int) -> Shards:
+        """The pods of each shard, for an engine that runs `parallelism` tasks at once."""
+        pods = pods_of(self.topology)
+        wanted = max(_AT_LEAST, math.ceil(len(pods) / _BROKERS_EACH))
+        count = min(wanted, parallelism, len(pods))
+        return tuple(tuple(pods[k::count]) for k in range(count))
+
+    def targets(self, shards: Shards) -> pa.Table:
+        """The relation `TARGETS`."""
+        return targets(self.name, self.topology, shards, self.last.brokers, self.cycle.at - self.cycle.horizon)
+
+    def state(self) -> pa.Table:
+        """The relation `STATE` of this policy. Raises `OSError` or `pyarrow.ArrowException`."""
+        rows = read_state(self.last.bundles)
+        columns = {name: rows[name] for name in BUNDLE_STATE.names}
+        return pa.table({"policy": pa.repeat(pa.scalar(self.name), len(rows)), **columns}, schema=STATE)
+
+    def shard(self, pods: Sequence[str], *, repeated: bool = False) -> ShardRequest:
+        """The queries about these pods. repeated: whether their series are known to be there more than once."""
+        admin = dict(zip(self.topology.pods, self.topology.admin, strict=False))
+        return ShardRequest.of(self.settings, pods, admin, summing=self.ranges is not None, repeated=repeated)
+
+    def read(self, shards: Sequence[ShardRequest], namespaces: Sequence[str] = ()) -> ReadRequest:
+        """A read of these shards. namespaces: those whose topics are read."""
+        now, at = time.monotonic(), self.cycle.at
+        left = max(0.0, self.ends - now)
+        late = now - self.asked
+        return ReadRequest.of(self.settings, at, shards, late, policy=self.name, left=left, namespaces=namespaces)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The cycles that are due, and the shards of each."""
+
+    due: tuple[PolicyCycle, ...]
+    shards: tuple[Shards, ...]
+
+    @classmethod
+    def of(cls, due: Sequence[PolicyCycle], parallelism: int) -> Batch:
+        """The batch for an engine that runs `parallelism` tasks at once."""
+        return cls(tuple(due), tuple(one.shards(parallelism) for one in due))
+
+    def only(self, names: Sequence[str]) -> Batch:
+        """The batch of these policies alone."""
+        rows = [k for k, one in enumerate(self.due) if one.name in names]
+        return Batch(tuple(self.due[k] for k in rows), tuple(self.shards[k] for k in rows))
+
+    @property
+    def secrets(self) -> list[Secrets]:
+        """The credentials of each policy's reads."""
+        return [one.secrets for one in self.due]
+
+    def broker_reads(self) -> list[ReadRequest]:
+        """What is read about the brokers."""
+        both = zip(self.due, self.shards, strict=True)
+        return [one.read([one.shard(pods) for pods in shards]) for one, shards in both]
+
+    def bundle_reads(self, failed: Mapping[str, set[int]], repeated: Mapping[str, set[str]]) -> list[ReadRequest]:
+        """What is read about the bundles.
+
+        failed: shards of each policy that did not answer, and are not asked again. repeated: pods whose series are
+        there more than once.
+        """
+        reads = []
+        for one, shards in zip(self.due, self.shards, strict=True):
+            asked = [
+                ShardRequest(pods, summing=False)
+                if number in failed[one.name]
+                else one.shard(pods, repeated=not repeated[one.name].isdisjoint(pods))
+                for number, pods in enumerate(shards)
+            ]
+            reads.append(one.read(asked))
+        return reads
+
+
+class Stages(Protocol):
+    """Runs the stages of a batch: on Spark, or on threads of this process. Reads are in the order of its policies."""
+
+    @property
+    def parallelism(self) -> int:
+        """Number of tasks that run at once."""
+
+    def brokers(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
+        """The relation `BROKER_LOAD` of all policies."""
+
+    def bundles(self, batch: Batch, reads: Sequence[ReadRequest], times: pa.Table) -> pa.Table:
+        """The relation `BUNDLE_LOAD` of all policies. times: the relation `POD_TIMES`."""
+
+    def topics(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
+        """The topics that `reads` name, in `BUNDLE_SAMPLES`."""
+
+
+def pods_of(topology: Topology) -> list[str]:
+    """The brokers' pods, each once."""
+    return sorted({pod for pod in topology.pods if pod})

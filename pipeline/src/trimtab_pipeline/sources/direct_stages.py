@@ -1,0 +1,68 @@
+"""The stages of a batch in numpy, on threads of this process: a thread per shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Thread
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
+from trimtab_pipeline.prometheus.shard_reader import read_shard
+from trimtab_pipeline.sources.batch import Batch, PolicyCycle
+from trimtab_pipeline.transform.averages import averaged
+from trimtab_pipeline.transform.brokers import broker_loads
+from trimtab_pipeline.transform.rates import broker_signals
+from trimtab_pipeline.transform.relations import BROKER_LOAD, BUNDLE_LOAD
+from trimtab_pipeline.transform.topics import summed
+from trimtab_pipeline.transform.trust import judged
+
+_SCHEMAS = {"brokers": BROKER_SAMPLES, "bundles": BUNDLE_SAMPLES, "topics": BUNDLE_SAMPLES}
+
+
+class DirectStages:
+    """`Stages` without Spark. unwanted: whether the result is no longer needed; then no further query is sent."""
+
+    def __init__(self, parallelism: int, unwanted: Callable[[], bool]) -> None:
+        self.parallelism, self._unwanted = parallelism, unwanted
+
+    def brokers(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
+        """See `Stages.brokers`."""
+        found = [BROKER_LOAD.empty_table()]
+        for one, shards, read in zip(batch.due, batch.shards, reads, strict=True):
+            signals = broker_signals(self._read("brokers", one, read), one.cycle)
+            found.append(judged(broker_loads(signals, one.targets(shards), one.cycle), one.cycle))
+        return pa.concat_tables(found)
+
+    def bundles(self, batch: Batch, reads: Sequence[ReadRequest], times: pa.Table) -> pa.Table:
+        """See `Stages.bundles`."""
+        found = [BUNDLE_LOAD.empty_table()]
+        for one, read in zip(batch.due, reads, strict=True):
+            rows, known = self._read("bundles", one, read), times.filter(pc.equal(times["policy"], one.name))
+            bundles = rows if one.ranges is None else summed(rows, one.ranges, known)
+            found.append(averaged(bundles, known, one.state(), one.cycle))
+        return pa.concat_tables(found)
+
+    def topics(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
+        """See `Stages.topics`."""
+        both = zip(batch.due, reads, strict=True)
+        return pa.concat_tables([self._read("topics", one, read) for one, read in both])
+
+    def _read(self, table: TableName, one: PolicyCycle, read: ReadRequest) -> pa.Table:
+        """All shards of a read, in parallel."""
+        shards: list[Future[list[pa.RecordBatch]]] = [Future() for _ in read.shards]
+        for number, shard in enumerate(shards):
+            work = (table, read, number, one.secrets, shard)
+            Thread(target=self._read_shard, args=work, name=f"shard-{number}", daemon=True).start()
+        return pa.Table.from_batches([batch for shard in shards for batch in shard.result()], _SCHEMAS[table])
+
+    def _read_shard(
+        self, table: TableName, read: ReadRequest, shard: int, secrets: Secrets, rows: Future[list[pa.RecordBatch]]
+    ) -> None:
+        try:
+            rows.set_result(list(read_shard(table, read, shard, secrets, self._unwanted)))
+        except Exception as error:  # noqa: BLE001  (the future carries it)
+            rows.set_exception(error)

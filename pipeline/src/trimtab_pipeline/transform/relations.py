@@ -1,0 +1,114 @@
+"""The relations between the stages of the pipeline, by the names of the views that the SQL texts read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, USAGE
+
+LIMITS = tuple(f"limit_{name}" for name in USAGE)
+"""For each resource in `USAGE`: the limit that counts as 100 %, null unknown."""
+DECLARED = tuple(f"{name}_declared" for name in USAGE)
+"""For each resource in `USAGE`: the capacity that a user declared, null without one."""
+
+
+def _fields(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names]
+
+
+CYCLES = pa.schema(
+    [
+        ("policy", pa.string()),
+        *_fields(pa.float64(), "at", "window", "max_age", "short_tau", "long_tau"),
+        ("by_samples", pa.bool_()),
+        *_fields(pa.float64(), "above_limit", "max_resets", "max_clock_skew", "min_samples", "nic_speed"),
+        ("percent", pa.bool_()),
+        ("horizon", pa.float64()),
+    ]
+)
+"""``cycles``: a row per policy that is due, as in `cycle.Cycle`."""
+
+TARGETS = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("shard", pa.int32()),
+        *_fields(pa.string(), "broker", "pod"),
+        *_fields(pa.float64(), *DECLARED, "last_resource_time", "last_traffic_time"),
+    ]
+)
+"""``targets``: a row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
+(epoch s) in the last state, null unknown or older than the horizon."""
+
+SIGNALS = pa.schema(
+    [
+        *_fields(pa.string(), "policy", "pod", "signal"),
+        *_fields(pa.float64(), "value", "time", "interval", "cover", "samples", "resets", "copies"),
+        ("report", pa.string()),
+    ]
+)
+"""``signals``: a row per policy, pod and signal, and the reports of the shards.
+
+``value``: units of a gauge, units/s of a counter. ``time``: epoch s of the newest sample. ``interval``: longest seconds
+between samples if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number in
+the window. ``resets``: number in the window, null unless it is a counter. ``copies``: series of the same part."""
+
+SIGNAL_LOADS = pa.schema(
+    [
+        *SIGNALS.remove(SIGNALS.get_field_index("report")),
+        *_fields(pa.float64(), "limit", "age"),
+        *_fields(pa.bool_(), "answered", "present"),
+        *_fields(pa.string(), "doubt", "report"),
+    ]
+)
+"""``loads``: the signals of the pods of a topology, and the reports of the shards.
+
+``limit``: of a resource in `USAGE`, the value that counts as 100 %, null unknown. ``age`` to ``doubt``: of the pod, as
+in `BROKER_LOAD`. Between ``brokers.sql`` and ``trust.sql`` they also have ``known`` (all values of the pod by signal),
+``is_usage`` (whether the signal is a resource in `USAGE`) and ``all_resets`` (the most resets of CPU or network)."""
+
+BROKER_LOAD = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("shard", pa.int32()),
+        ("broker", pa.string()),
+        *BROKER_STATE,
+        *_fields(pa.float64(), *LIMITS, "age"),
+        *_fields(pa.bool_(), "answered", "present"),
+        *_fields(pa.string(), "doubt", "report"),
+    ]
+)
+"""A row per broker of a topology, and the reports of the shards.
+
+``age``: seconds since the oldest of its newest samples, null if it was never measured. ``answered``: whether its shard
+did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`, null if the broker is trusted."""
+
+RANGES = pa.schema(
+    [
+        *_fields(pa.string(), "policy", "namespace"),
+        *_fields(pa.int32(), "cell", "cells"),
+        *_fields(pa.int64(), "lower", "upper"),
+        *_fields(pa.string(), "bundle", "owner"),
+    ]
+)
+"""``ranges``: a row per bundle and cell of the hash ring that it touches; a namespace's ring has ``cells`` equal cells.
+
+``lower``, ``upper``: first hash of the bundle, and first hash after it. ``owner``: pod that should own it, or null."""
+
+POD_TIMES = pa.schema(
+    [
+        ("policy", pa.string()),
+        ("shard", pa.int32()),
+        ("pod", pa.string()),
+        ("traffic_time", pa.float64()),
+        ("young", pa.bool_()),
+    ]
+)
+"""``times``: a row per pod. ``traffic_time``: epoch s of its newest traffic sample, null if that of the cycle counts.
+``young``: whether its metrics are recent, so bundles without a topic on it are idle."""
+
+STATE = pa.schema([("policy", pa.string()), *BUNDLE_STATE])
+"""``state``: the bundles of each policy after its last cycle."""
+
+BUNDLE_LOAD = pa.schema([("policy", pa.string()), *BUNDLE_STATE, ("report", pa.string())])
+"""The bundles after a cycle, and the reports of the shards. A row without bundle and report counts in ``topics`` the
+topics outside all bundles."""

@@ -1,0 +1,118 @@
+"""What the shards of one policy reported about their part of a read; see `prometheus.shard_reader`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import pyarrow as pa
+
+from trimtab_pipeline.api import SourceMisconfiguredError, SourceUnavailableError
+from trimtab_strategies.model import counted
+
+_TOPICS = "topics of hot bundles are not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReports:
+    """The reports of all shards. shards: the pods of each shard."""
+
+    reports: tuple[Mapping[str, Any], ...] = ()
+    shards: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
+        """The reports in the columns ``report`` of `tables`, in the order of the shards. Raises as `checked` does."""
+        return cls.read(shards, *tables).checked()
+
+    @classmethod
+    def read(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
+        """The same, whatever they tell."""
+        told = [json.loads(text) for table in tables for text in table["report"].drop_null().to_pylist()]
+        told.sort(key=lambda report: int(report["shard"]))
+        return cls(tuple(told), tuple(tuple(pods) for pods in shards))
+
+    def joined(self, later: ShardReports) -> Self:
+        """These reports, and those of a later read of the same shards. Raises as `checked` does."""
+        return replace(self, reports=(*self.reports, *later.reports)).checked()
+
+    def with_topics(self, later: ShardReports) -> Self:
+        """These reports, and those of a read of hot bundles' topics: a cycle can do without, so errors are notes."""
+        told = [
+            {
+                **report,
+                "ok": True,
+                "dropped": {},  # no load depends on them
+                "notes": [*report["notes"], *([f"{_TOPICS}: {report['error']}"] if report["error"] else [])],
+            }
+            for report in later.reports
+        ]
+        return replace(self, reports=(*self.reports, *told))
+
+    def checked(self) -> Self:
+        """The reports, if they tell of a measurement.
+
+        Raises `SourceMisconfiguredError` when a query of a user can't be used, and `SourceUnavailableError` when no
+        shard answered all of its reads.
+        """
+        if wrong := [report["error"] for report in self.reports if report.get("misconfigured")]:
+            raise SourceMisconfiguredError(wrong[0])
+        failed = [report["error"] for report in self.reports if not report["ok"]]
+        if self.reports and len(self.failed_shards) == len(self.shards):
+            raise SourceUnavailableError(f"nothing could be measured: {failed[0]}")
+        return self
+
+    @property
+    def failed_shards(self) -> set[int]:
+        """Numbers of the shards that did not answer all of their reads."""
+        return {int(report["shard"]) for report in self.reports if not report["ok"]}
+
+    @property
+    def failed(self) -> tuple[tuple[str, str], ...]:
+        """(brokers, cause) of every shard that did not answer."""
+        failed = ((self.shards[report["shard"]], report["error"]) for report in self.reports if not report["ok"])
+        return tuple(dict.fromkeys((_span(pods), error) for pods, error in failed))
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Number of unused samples, by cause."""
+        return sum((Counter(report["dropped"]) for report in self.reports), Counter[str]())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The server's warnings about its answers."""
+        return tuple(sorted({text for report in self.reports for text in report["warnings"]}))
+
+    def notes(self, max_clock_skew: float) -> tuple[str, ...]:
+        """Failed checks, and a server's clock that differs from ours by more than `max_clock_skew` seconds."""
+        notes = {text for report in self.reports for text in report.get("notes", ())}
+        clocks = [report["clock"] for report in self.reports if report.get("clock") is not None]
+        skew = max(clocks, key=abs, default=0.0)
+        if abs(skew) > max_clock_skew:
+            notes.add(
+                f"the source's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} ours: set the clocks"
+            )
+        return tuple(sorted(notes))
+
+    @property
+    def bundles(self) -> int:
+        """Number of bundles with metrics of their own."""
+        return sum(int(report.get("bundles") or 0) for report in self.reports)
+
+    @property
+    def repeated(self) -> set[str]:
+        """Pods whose own metrics have several series of the same thing."""
+        return {pod for report in self.reports for pod in report.get("repeated", ())}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the slowest shard spent on HTTP and parsing."""
+        return max((float(report.get("seconds") or 0.0) for report in self.reports), default=0.0)
+
+
+def _span(pods: tuple[str, ...]) -> str:
+    many = len(pods) > 1
+    return f"{counted(len(pods), 'broker')}, {pods[0]} to {pods[-1]}" if many else f"broker {pods[0]}"

@@ -1,0 +1,75 @@
+"""The judged brokers of a topology, from the values that were measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from trimtab_pipeline.api import PrometheusSettings, Topology
+from trimtab_pipeline.columns import BROKER_STATE, RESOURCES, TIMES, TRAFFIC
+from trimtab_pipeline.transform.brokers import broker_loads
+from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.relations import BUNDLE_LOAD, SIGNALS
+from trimtab_pipeline.transform.reports import ShardReports
+from trimtab_pipeline.transform.snapshot import snapshot, targets
+from trimtab_pipeline.transform.trust import judged
+from trimtab_strategies.model import ClusterLoad
+
+Row = Mapping[str, float | None]
+Report = Mapping[str, object]
+
+
+def judged_brokers(
+    rows: Mapping[str, Row],
+    world: Topology,
+    settings: PrometheusSettings,
+    at: float,
+    reports: Sequence[Report] = (),
+    last: pa.Table | None = None,
+) -> pa.Table:
+    """`BROKER_LOAD` of the brokers in `world`. rows: columns of `BROKER_STATE` by pod. Shard k has the kth pod."""
+    signals = [one for pod, row in rows.items() for one in _signals(pod, row)]
+    signals += [{"policy": "p", "report": json.dumps(report)} for report in reports]
+    cycle = Cycle.of("p", settings, at)
+    shards = [[pod] for pod in world.pods]
+    known = BROKER_STATE.empty_table() if last is None else last
+    wanted = targets("p", world, shards, known, at - cycle.horizon)
+    return judged(broker_loads(pa.Table.from_pylist(signals, SIGNALS), wanted, cycle), cycle)
+
+
+def observed(
+    rows: Mapping[str, Row],
+    world: Topology,
+    settings: PrometheusSettings,
+    at: float,
+    bundles: pa.Table | None = None,
+    reports: Sequence[Report] = (),
+) -> ClusterLoad:
+    """The snapshot of these brokers and bundles (`BUNDLE_STATE`)."""
+    measured = BUNDLE_LOAD.empty_table() if bundles is None else load_of(bundles)
+    brokers = judged_brokers(rows, world, settings, at, reports)
+    told = ShardReports(tuple(reports), tuple((pod,) for pod in world.pods))
+    return snapshot(brokers, measured, world, settings, at, reports=told)
+
+
+def load_of(bundles: pa.Table) -> pa.Table:
+    """`BUNDLE_STATE` as `BUNDLE_LOAD`."""
+    policy, report = pa.repeat("p", len(bundles)), pa.nulls(len(bundles), pa.string())
+    return pa.table([policy, *bundles.columns, report], schema=BUNDLE_LOAD)
+
+
+def _signals(pod: str, row: Row) -> list[dict[str, object]]:
+    named = {"policy": "p", "pod": pod}
+    signals = []
+    for signal in (*RESOURCES, *TRAFFIC, *TIMES, "ahead"):
+        more = {what: row.get(f"{signal}_{what}") for what in ("time", "interval", "cover")}
+        checks = {name: row.get(name) for name in ("samples", "resets", "copies")} if signal == "cpu" else {}
+        signals.append({**named, "signal": signal, "value": row.get(signal), **more, **checks})
+    return signals
+
+
+def usual(**more: object) -> Report:
+    """The report of shard 0, changed as told."""
+    return {"shard": 0, "ok": True, "error": "", "dropped": {}, "warnings": [], **more}

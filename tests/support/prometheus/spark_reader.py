@@ -1,0 +1,106 @@
+"""A Spark session in a process of its own that reads the data source ``prometheus``, with everything it writes down.
+
+The process is its own because a session logs and records as it was started, and a process has one.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from trimtab_pipeline.prometheus.data_source import samples
+from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
+
+_LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class SparkRead:
+    """The rows of a read, and its plans as Spark shows them."""
+
+    rows: pa.Table
+    plans: str
+
+
+class SparkReader:
+    """A context manager; `folder` gets the log at level INFO, the event log, and what Spark stores."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads is not safe
+        self._process = ProcessPoolExecutor(1, spawn)
+
+    def __enter__(self) -> Self:
+        self._process.submit(_start, self.folder).result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.submit(_stop).result()
+        self._process.shutdown()
+
+    def read(self, table: TableName, requests: Sequence[ReadRequest], secrets: Sequence[Secrets]) -> SparkRead:
+        """The samples that the requests ask for."""
+        return self._process.submit(_read, table, requests, secrets).result()
+
+
+def _start(folder: Path) -> None:
+    os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    settings = folder / "log4j2.properties"
+    settings.write_text(_LOGGING.format(folder / "spark.log"))
+    (folder / "events").mkdir()
+    options = {
+        "spark.driver.memory": "500m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={settings} -XX:TieredStopAtLevel=1",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder / "events",
+        "spark.local.dir": folder,
+        "spark.sql.adaptive.enabled": "false",
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in options.items():
+        builder = builder.config(name, str(value))
+    builder.getOrCreate().sparkContext.setLogLevel("INFO")
+
+
+def _session() -> SparkSession:
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    return session
+
+
+def _read(table: TableName, requests: Sequence[ReadRequest], secrets: Sequence[Secrets]) -> SparkRead:
+    frame = samples(_session(), table, requests, secrets)
+    rows, plans = frame.toArrow(), io.StringIO()
+    with redirect_stdout(plans):
+        for mode in ("extended", "cost", "codegen", "formatted"):
+            frame.explain(mode=mode)
+    return SparkRead(rows, plans.getvalue() + str(frame._jdf.queryExecution().toString()))
+
+
+def _stop() -> None:
+    if (session := SparkSession.getActiveSession()) is not None:
+        session.stop()
