@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from raw_samples import Kept, believed
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES
-from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.rates import broker_signals
+from trimtab_pipeline.transform.relations import Cycle
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, Doubt, Reason
 
 T = 1_750_000_000.0
@@ -39,14 +39,24 @@ class Life:
     series: str = "first"
 
 
-def broker(*lives: Life, load: float = 0.95, memory: Sequence[float] | None = None) -> Kept:
-    """What a server keeps of a broker that runs at `load` (ratio of everything) whenever it runs."""
+def broker(
+    *lives: Life, load: float = 0.95, memory: Sequence[float] | None = None, shares: Sequence[float] = (1.0,)
+) -> Kept:
+    """What a server keeps of a broker that runs at `load` (ratio of everything) whenever it runs.
+
+    memory: seconds from `T` at which its memory was sampled, if not with the rest. shares: of its network interfaces.
+    """
     kept = Kept()
     names = list(dict.fromkeys(life.series for life in lives))
     for name in names:
         ours = [(life, t) for life in lives if life.series == name for t in life.sampled]
         for metric, limit in COUNTERS.items():
-            kept.add(metric, [(T + t, load * limit * (t - life.begin)) for life, t in ours], pod=POD)
+            points = np.array([(T + t, load * limit * (t - life.begin)) for life, t in ours])
+            if limit == NIC:
+                for number, share in enumerate(shares):
+                    kept.add(metric, (points * (1.0, share)).tolist(), pod=POD, interface=f"eth{number}")
+            else:
+                kept.add(metric, points.tolist(), pod=POD)
     sampled = [t for life in lives for t in life.sampled]
     used = sampled if memory is None else memory
     kept.add("container_memory_working_set_bytes", [(T + t, 8 * load * GIB) for t in used], pod=POD)
@@ -173,6 +183,7 @@ LIVES = st.lists(st.tuples(st.floats(1, 150), st.floats(0, 20), st.booleans()), 
     missed=st.lists(st.tuples(st.floats(0, 400), st.floats(1, 120)), max_size=3),
     jitter=st.integers(0, 2**32 - 1),
     old=st.floats(0, 600),
+    shares=st.sampled_from([(1.0,), (0.7, 0.3), (0.5, 0.25, 0.25)]),
 )
 def test_whatever_happens_a_broker_is_right_or_not_trusted(
     interval: float,
@@ -181,6 +192,7 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
     missed: list[tuple[float, float]],
     jitter: int,
     old: float,
+    shares: tuple[float, ...],
 ) -> None:
     """lives: how long each process runs, how long it is down after, whether the next one has series of its own.
     missed: when scraping stops, for how long; samples bear times of their own, and nothing marks a series' end."""
@@ -194,7 +206,7 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
         begin, name = end + down, name + anew
         end = begin
     runs.append(Life(begin, [t for t in got if t >= begin], str(name)))
-    kept = broker(*[run for run in runs if run.sampled], load=load)
+    kept = broker(*[run for run in runs if run.sampled], load=load, shares=shares)
     for after in np.arange(20, 480, 31.0):
         check(kept, after, load)
 

@@ -25,8 +25,8 @@ from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, Shard
 from trimtab_pipeline.prometheus.sample_batches import RawSeries, batch, raw_rows
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_shard
-from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.rates import broker_signals
+from trimtab_pipeline.transform.relations import Cycle
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 PAGE = """\

@@ -11,8 +11,7 @@ import pytest
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BUNDLE_SAMPLES, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.transform.averages import averaged
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import POD_TIMES, STATE
+from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle
 from trimtab_strategies.usage import UNSEEN
 
 AT = 1000.0

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Trust
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, LONG, SHORT, TRAFFIC, USAGE
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import DECLARED, POD_TIMES, STATE, TARGETS
+from trimtab_pipeline.transform.relations import DECLARED, POD_TIMES, STATE, TARGETS, Cycle
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from small_cluster import until
 from trimtab_testbed.pulsar.cgroups import Box
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
@@ -74,10 +75,12 @@ class _Brokers(PulsarCluster):
     """Processes of ours in the place of brokers."""
 
     def run(self, folder: Path) -> None:
-        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
         self._brokers = [Server(command, log=folder / f"{n}.log") for n in range(len(self.ids))]
         for server in self._brokers:
             server.start()
+        for number in range(len(self.ids)):  # until its program runs, a process has hardly any memory
+            until("a broker is up", (folder / f"{number}.log").read_text)
 
 
 def test_the_kubelet_tells_the_true_figures_of_running_brokers_only(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ from pyspark.sql import SparkSession
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.transform import frames
-from trimtab_pipeline.transform.cycle import Cycle, table
-from trimtab_pipeline.transform.doubts import _KINDS
-from trimtab_pipeline.transform.relations import BROKER_LOAD, SIGNAL_LOADS
-from trimtab_pipeline.transform.trust import judged
+from trimtab_pipeline.transform.relations import BROKER_LOAD, SIGNAL_LOADS, Cycle, table
+from trimtab_pipeline.transform.trust import _KINDS, judged
 
 pytestmark = pytest.mark.spark
 

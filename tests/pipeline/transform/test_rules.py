@@ -21,8 +21,7 @@ from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC, USAGE
 from trimtab_pipeline.transform import frames
 from trimtab_pipeline.transform.brokers import expected_samples, joined
-from trimtab_pipeline.transform.cycle import Cycle, table
-from trimtab_pipeline.transform.relations import POD_TIMES, SIGNAL_LOADS, SIGNALS, STATE, TARGETS
+from trimtab_pipeline.transform.relations import POD_TIMES, SIGNAL_LOADS, SIGNALS, STATE, TARGETS, Cycle, table
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 
 pytestmark = pytest.mark.spark

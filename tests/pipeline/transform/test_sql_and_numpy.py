@@ -17,12 +17,10 @@ from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
 from trimtab_pipeline.transform import frames
 from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.brokers import broker_loads, expected_samples, joined
-from trimtab_pipeline.transform.cycle import Cycle, table
-from trimtab_pipeline.transform.doubts import _KINDS
 from trimtab_pipeline.transform.rates import broker_signals
-from trimtab_pipeline.transform.relations import BROKER_LOAD, BUNDLE_LOAD
+from trimtab_pipeline.transform.relations import BROKER_LOAD, BUNDLE_LOAD, Cycle, table
 from trimtab_pipeline.transform.topics import summed
-from trimtab_pipeline.transform.trust import judged
+from trimtab_pipeline.transform.trust import _KINDS, judged
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE, RESOURCES, TIMES, TRAFFIC
 from trimtab_pipeline.transform.brokers import broker_loads
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import BUNDLE_LOAD, SIGNALS
+from trimtab_pipeline.transform.relations import BUNDLE_LOAD, SIGNALS, Cycle
 from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import snapshot, targets
 from trimtab_pipeline.transform.trust import judged

@@ -15,9 +15,8 @@ from trimtab_pipeline.columns import BROKER_STATE
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest, TableName
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.transform.brokers import broker_loads
-from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.rates import broker_signals
-from trimtab_pipeline.transform.relations import BUNDLE_LOAD
+from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
 from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import pod_times, snapshot, targets
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges

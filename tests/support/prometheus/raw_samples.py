@@ -21,9 +21,8 @@ from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_brokers
 from trimtab_pipeline.transform.brokers import broker_loads
-from trimtab_pipeline.transform.cycle import Cycle
 from trimtab_pipeline.transform.rates import broker_signals
-from trimtab_pipeline.transform.relations import BUNDLE_LOAD
+from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
 from trimtab_pipeline.transform.snapshot import snapshot, targets
 from trimtab_pipeline.transform.trust import judged
 from trimtab_strategies.model import ClusterLoad

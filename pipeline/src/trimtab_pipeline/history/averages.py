@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BUNDLE_SAMPLES, BUNDLE_STATE, TRAFFIC
 from trimtab_pipeline.transform.averages import averaged
-from trimtab_pipeline.transform.cycle import Cycle, horizon
-from trimtab_pipeline.transform.relations import POD_TIMES, STATE
+from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle, horizon
 
 HORIZON = horizon(3600.0)
 """Seconds before a cycle whose demand counts in its averages."""

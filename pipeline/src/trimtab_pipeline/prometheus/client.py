@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import requests
 from prometheus_api_client import PrometheusConnect
@@ -33,6 +36,11 @@ _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _RETRIED = (429, 502, 503, 504)
 _PAUSES = (0.0, 0.2)  # seconds before each further try
 _COMPLAINT = 2**16  # bytes that are read of an error's body
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+AT_ONCE = 3
+"""Queries of a shard that run at the same time. More would only wait for each other inside the server."""
 
 LARGEST = 256 * 2**20
 """The most bytes of one answer; 1,000,000 topics read by two tasks take 100 MB each."""
@@ -224,3 +232,33 @@ def _advice(status: int, credentials: Credentials) -> str:
     if status not in _REFUSED:
         return ""
     return f"; correct the source's credentials (it was asked with {credentials!r})"
+
+
+def side_by_side(jobs: Mapping[K, Callable[[], T]], most: int = AT_ONCE) -> dict[K, T]:
+    """The results of `jobs`, at most `most` at a time. Raises the first error; the jobs that wait are then left out.
+
+    The threads are daemons, so the program's exit does not wait for a server that does not answer.
+    """
+    waiting, done = deque(jobs.items()), SimpleQueue[tuple[K, T | None, BaseException | None]]()
+
+    def work() -> None:
+        while True:
+            try:
+                key, job = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                done.put((key, job(), None))
+            except BaseException as error:  # noqa: BLE001  (the caller raises it)
+                waiting.clear()
+                done.put((key, None, error))
+
+    for number in range(min(most, len(jobs))):
+        threading.Thread(target=work, name=f"query-{number}", daemon=True).start()
+    found: dict[K, T] = {}
+    for _ in jobs:
+        key, value, error = done.get()
+        if error is not None:
+            raise error
+        found[key] = value  # type: ignore[assignment]
+    return {key: found[key] for key in jobs}

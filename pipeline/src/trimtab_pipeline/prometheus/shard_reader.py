@@ -41,8 +41,8 @@ from trimtab_pipeline.prometheus.client import (
     PrometheusFormatError,
     PrometheusStatusError,
     PrometheusUnreachableError,
+    side_by_side,
 )
-from trimtab_pipeline.prometheus.parallel_queries import side_by_side
 from trimtab_pipeline.prometheus.queries import (
     BUNDLE,
     BUNDLES,

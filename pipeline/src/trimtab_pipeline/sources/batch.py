@@ -19,8 +19,7 @@ from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.state import NO_STATE, LastState
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import STATE
+from trimtab_pipeline.transform.relations import STATE, Cycle
 from trimtab_pipeline.transform.snapshot import targets
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 

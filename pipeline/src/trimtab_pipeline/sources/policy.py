@@ -21,7 +21,7 @@ from trimtab_pipeline.prometheus.queries import tables
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle, pods_of
 from trimtab_pipeline.sources.direct_stages import DirectStages
 from trimtab_pipeline.sources.measurement import Measurement
-from trimtab_pipeline.transform.cycle import Cycle
+from trimtab_pipeline.transform.relations import Cycle
 from trimtab_pipeline.transform.snapshot import broker_state, shown, snapshot
 from trimtab_pipeline.transform.topic_to_bundle import Summing
 

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.columns import BUNDLE_STATE, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.transform.arrays import block, filled, floats, nullable, positions
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import BUNDLE_LOAD
+from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 

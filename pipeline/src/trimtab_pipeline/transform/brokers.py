@@ -23,8 +23,7 @@ from trimtab_pipeline.columns import (
     USAGE,
 )
 from trimtab_pipeline.transform.arrays import block, filled, floats, masked, nullable, positions
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import BROKER_LOAD, DECLARED, LIMITS
+from trimtab_pipeline.transform.relations import BROKER_LOAD, DECLARED, LIMITS, Cycle
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 
 _REPORTED = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")

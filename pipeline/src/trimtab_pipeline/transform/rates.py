@@ -27,8 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.transform.arrays import filled, floats, masked, nullable, texts
-from trimtab_pipeline.transform.cycle import Cycle
-from trimtab_pipeline.transform.relations import SIGNALS
+from trimtab_pipeline.transform.relations import SIGNALS, Cycle
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 ENOUGH = 0.75

@@ -1,9 +1,17 @@
-"""The relations between the stages of the pipeline, by the names of the views that the SQL texts read."""
+"""The relations between the stages of the pipeline, by the names that the SQL texts read.
+
+`Cycle` is a row of one of them: the settings and the time of a policy's cycle.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Self
+
 import pyarrow as pa
 
+from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, USAGE
 
 LIMITS = tuple(f"limit_{name}" for name in USAGE)
@@ -26,7 +34,7 @@ CYCLES = pa.schema(
         ("horizon", pa.float64()),
     ]
 )
-"""``cycles``: a row per policy that is due, as in `cycle.Cycle`."""
+"""``cycles``: a row per policy that is due, as in `Cycle`."""
 
 TARGETS = pa.schema(
     [
@@ -112,3 +120,61 @@ STATE = pa.schema([("policy", pa.string()), *BUNDLE_STATE])
 BUNDLE_LOAD = pa.schema([("policy", pa.string()), *BUNDLE_STATE, ("report", pa.string())])
 """The bundles after a cycle, and the reports of the shards. A row without bundle and report counts in ``topics`` the
 topics outside all bundles."""
+
+
+_HORIZON = 3.0  # long time constants after which a state no longer matters
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """One cycle of `policy` at `at` (epoch seconds); the other fields are those of `PrometheusSettings` and `Trust`.
+
+    by_samples: whether averages count samples, as Pulsar's do. percent: whether usage is in percent, so that limits are
+    100. horizon: seconds after which a state, or a bundle that is no longer measured, is dropped.
+    """
+
+    policy: str
+    at: float
+    window: float
+    max_age: float
+    short_tau: float
+    long_tau: float
+    by_samples: bool
+    above_limit: float
+    max_resets: float
+    max_clock_skew: float
+    min_samples: float
+    nic_speed: float
+    percent: bool
+    horizon: float
+
+    @classmethod
+    def of(cls, policy: str, settings: PrometheusSettings, at: float) -> Self:
+        """The cycle of `policy` (``namespace/name``) at `at` (epoch seconds)."""
+        trust = settings.trust
+        return cls(
+            policy=policy,
+            at=at,
+            window=settings.window,
+            max_age=settings.max_age,
+            short_tau=settings.short_tau,
+            long_tau=settings.long_tau,
+            by_samples=settings.averages == "samples",
+            above_limit=trust.above_limit,
+            max_resets=trust.max_resets,
+            max_clock_skew=trust.max_clock_skew,
+            min_samples=trust.min_samples,
+            nic_speed=settings.nic_speed,
+            percent=settings.resources == "pulsar",
+            horizon=horizon(settings.long_tau),
+        )
+
+
+def horizon(long_tau: float) -> float:
+    """Seconds after which a state, or a bundle that is no longer measured, is dropped."""
+    return _HORIZON * long_tau
+
+
+def table(cycles: Iterable[Cycle]) -> pa.Table:
+    """The relation `CYCLES` of these cycles."""
+    return pa.Table.from_pylist([asdict(cycle) for cycle in cycles], CYCLES)

@@ -1,7 +1,7 @@
 -- The first doubt about each broker, in the order of the table in docs/concepts.md ("No data, no move").
 --
 -- reads  loads (relations.SIGNAL_LOADS), cycles (relations.CYCLES)
--- gives  the same with `doubt`, a code that is the same for all signals of a pod; doubts.py has the text of each code
+-- gives  the same with `doubt`, a code that is the same for all signals of a pod; `trust.py` has the text of each code
 
 from {loads}
 |> join {cycles} using (policy)
