@@ -51,6 +51,8 @@ from trimtab_pipeline.transform.relations import STATE, table
 _COLLECT_EVERY = 10
 """Batches. Py4J's objects refer to themselves, so only a collection of garbage lets the JVM drop their plans: 5 MB in
 each batch."""
+_SAMPLES_EACH, _TOPICS_EACH = 100, 10  # of a broker, of a bundle: roughly
+_MANY = 20_000  # rows from which a job with generated code is faster
 _NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
 
 
@@ -250,7 +252,8 @@ class SparkStages:
         targets = [one.targets(shards) for one, shards in zip(batch.due, batch.shards, strict=True)]
         expected = self._frame(expected_samples(pa.concat_tables(targets)))
         read = samples(self._session, "brokers", reads, batch.secrets)
-        loads = broker_load(read.unionAll(expected), self._cycles(batch)).toArrow()
+        brokers = sum(len(rows) for rows in targets)
+        loads = self._collected(broker_load(read.unionAll(expected), self._cycles(batch)), brokers * _SAMPLES_EACH)
         return pa.concat_tables(
             joined(loads.filter(pc.equal(loads["policy"], one.name)), rows)
             for one, rows in zip(batch.due, targets, strict=True)
@@ -261,11 +264,20 @@ class SparkStages:
         read = samples(self._session, "bundles", reads, batch.secrets)
         tables = [one.ranges.table(one.name) for one in batch.due if one.ranges is not None]
         ranges = self._frame(pa.concat_tables(tables)) if tables else None
-        return bundle_load(read, self._cycles(batch), self._frame(times), self._state(batch), ranges).toArrow()
+        load = bundle_load(read, self._cycles(batch), self._frame(times), self._state(batch), ranges)
+        bundles = sum(len(one.topology.bundles) for one in batch.due)
+        return self._collected(load, bundles if ranges is None else bundles * _TOPICS_EACH)
 
     def topics(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
         """See `Stages.topics`."""
-        return samples(self._session, "topics", reads, batch.secrets).toArrow()
+        return self._collected(samples(self._session, "topics", reads, batch.secrets), 0)
+
+    def _collected(self, frame: DataFrame, rows: int) -> pa.Table:
+        """The result of a job on about `rows` rows. For few, compiling its code costs more than it saves."""
+        many = rows > _MANY
+        self._session.conf.set("spark.sql.codegen.wholeStage", many)
+        self._session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if many else "NO_CODEGEN")
+        return frame.toArrow()
 
     def _cycles(self, batch: Batch) -> DataFrame:
         return self._frame(table(one.cycle for one in batch.due))
