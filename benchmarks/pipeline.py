@@ -2,7 +2,7 @@
 
 A second process replays what Prometheus would answer at next to no cost, so what is measured is ours: HTTP, parsing,
 the join with the last state, averages, the history files, alignment. Each line is a program of its own, which starts,
-runs two dry cycles, then a first real one, some to warm up, and those that count; after each of these a third process
+runs a dry cycle, then a first real one, some to warm up, and those that count; after each of these a third process
 runs the floor, `numpy_cycle`, so that a busy machine slows both.
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle

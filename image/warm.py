@@ -1,6 +1,6 @@
-"""Run two dry cycles on Spark, which needs neither Prometheus nor Kubernetes: a proof that Spark works here.
+"""Run a dry cycle on Spark, which needs neither Prometheus nor Kubernetes: a proof that Spark works here.
 
-python warm.py [FOLDER]      FOLDER: for the history of the dry cycles; /tmp/trimtab-warm if not given
+python warm.py [FOLDER]      FOLDER: for the history of the dry cycle; /tmp/trimtab-warm if not given
 """
 
 import sys
