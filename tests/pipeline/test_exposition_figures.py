@@ -232,18 +232,25 @@ WORLDS: dict[str, tuple[Topology, PrometheusSettings]] = {
 
 
 @pytest.fixture(scope="module")
-def exposed() -> Mapping[str, pd.DataFrame]:
-    return {"kubernetes": on_kubernetes().frame(), "pulsar": by_brokers_themselves().frame()}
+def shown() -> Mapping[str, Exposition]:
+    return {"kubernetes": on_kubernetes(), "pulsar": by_brokers_themselves()}
 
 
 @pytest.fixture(scope="module")
-def loads(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, ClusterLoad]:
+def exposed(shown: Mapping[str, Exposition]) -> Mapping[str, pd.DataFrame]:
+    return {name: one.frame() for name, one in shown.items()}
+
+
+@pytest.fixture(scope="module")
+def loads(
+    prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory, shown: Mapping[str, Exposition]
+) -> Mapping[str, ClusterLoad]:
     """The load as Trimtab measures it, by preset."""
     found = {}
-    for name, shown in {"kubernetes": on_kubernetes(), "pulsar": by_brokers_themselves()}.items():
+    for name, one in shown.items():
         folder = tmp_path_factory.mktemp(name)
         lines = folder / "lines"
-        lines.write_text(shown.text())
+        lines.write_text(one.text())
         made = [find.find_prometheus(find.TOOL), "tsdb", "create-blocks-from", "openmetrics", lines, folder / "data"]
         subprocess.run(made, check=True, capture_output=True)
         sources = direct_sources(folder / "history")

@@ -52,7 +52,7 @@ _COLLECT_EVERY = 10
 """Batches. Py4J's objects refer to themselves, so only a collection of garbage lets the JVM drop their plans: 5 MB in
 each batch."""
 _SAMPLES_EACH, _TOPICS_EACH = 100, 10  # of a broker, of a bundle: roughly
-_MANY = 20_000  # rows from which a job with generated code is faster
+_MANY = 20_000  # rows from which code is generated for a job
 _NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
 
 
@@ -273,7 +273,7 @@ class SparkStages:
         return self._collected(samples(self._session, "topics", reads, batch.secrets), 0)
 
     def _collected(self, frame: DataFrame, rows: int) -> pa.Table:
-        """The result of a job on about `rows` rows. For few, compiling its code costs more than it saves."""
+        """The result of a job on about `rows` rows. For few, a young JVM only loses time by compiling its code."""
         many = rows > _MANY
         self._session.conf.set("spark.sql.codegen.wholeStage", many)
         self._session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if many else "NO_CODEGEN")

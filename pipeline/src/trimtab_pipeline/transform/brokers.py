@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,26 +38,17 @@ def expected_samples(targets: pa.Table) -> pa.Table:
     broker may have, the declared limits (``cpu_declared``), the times of the last state (``last_traffic_time``), the
     ``shard``, and the number of ``brokers`` that name the pod.
     """
-    first = np.unique(_pods_of(targets), return_index=True)[1]
+    named = pc.binary_join_element_wise(targets["policy"], targets["pod"], "\n").to_numpy()
+    _, first, brokers = np.unique(named, return_index=True, return_counts=True)
     rows = targets.take(pa.array(first))
     known = {name: nullable(floats(rows, name)) for name in (*DECLARED, *_LAST.values(), "shard")}
-    known["brokers"] = nullable(np.unique(_pods_of(targets), return_counts=True)[1].astype(np.float64))
+    known["brokers"] = nullable(brokers.astype(np.float64))
     nothing = nullable(np.full(len(rows), np.nan))
     signals = [
         *((name, "value", values) for name, values in known.items()),
         *((name, "expected", nothing) for name in USAGE),
     ]
     return pa.concat_tables([_sampled(rows, *signal) for signal in signals])
-
-
-def _pods_of(targets: pa.Table) -> npt.NDArray[np.str_]:
-    """(n,) policy and pod of each row."""
-    return np.array(
-        [
-            f"{policy} {pod}"
-            for policy, pod in zip(*(targets[name].to_pylist() for name in ("policy", "pod")), strict=True)
-        ]
-    )
 
 
 def _sampled(rows: pa.Table, signal: str, kind: str, values: pa.DoubleArray) -> pa.Table:
