@@ -11,6 +11,7 @@ from trimtab_strategies.model.cluster_load import (
     RATE_IN,
     RATE_OUT,
     RESOURCES,
+    SAMPLED,
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     TRAFFIC,
@@ -24,6 +25,7 @@ from trimtab_strategies.model.cluster_load import (
     InvalidLoadError,
     Isolation,
     NamespacePolicy,
+    RecentSamples,
     Topics,
 )
 from trimtab_strategies.model.plan import (
@@ -55,6 +57,7 @@ __all__ = [
     "RATE_IN",
     "RATE_OUT",
     "RESOURCES",
+    "SAMPLED",
     "THROUGHPUT_IN",
     "THROUGHPUT_OUT",
     "TRAFFIC",
@@ -76,6 +79,7 @@ __all__ = [
     "NamespacePolicy",
     "Plan",
     "Reason",
+    "RecentSamples",
     "Rejected",
     "Split",
     "Staying",

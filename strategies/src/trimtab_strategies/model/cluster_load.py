@@ -30,6 +30,9 @@ TRAFFIC = ("rateIn", "rateOut", "throughputIn", "throughputOut")
 """Columns of every traffic array: msg/s, msg/s, bytes/s, bytes/s."""
 RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT = range(4)
 
+SAMPLED = ("throughputIn", "throughputOut", "rate")
+"""Columns of `RecentSamples`: bytes/s, bytes/s, msg/s in both directions together."""
+
 
 class InvalidLoadError(ValueError):
     """A `ClusterLoad` whose parts contradict each other (lengths, a name twice, an owner that is not a broker)."""
@@ -117,6 +120,7 @@ class Bundles:
     moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 none.
     moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is pending, then
                  falling to 0 within the averaging window of the rates).
+    newest:      (m, 4) columns `TRAFFIC`, the newest sample before any averaging; NaN when it is not known.
     """
 
     names: tuple[str, ...]
@@ -131,12 +135,16 @@ class Bundles:
     in_flight: BoolArray
     moving_from: IntArray
     moving_share: FloatArray
+    newest: FloatArray = field(default_factory=lambda: np.empty((0, len(TRAFFIC))))
 
     def __post_init__(self) -> None:
         m = len(self.names)
+        if not len(self.newest):
+            object.__setattr__(self, "newest", np.full((m, len(TRAFFIC)), np.nan))
         _check_unique("bundles.names", self.names)
         _check_shape("bundles.short", self.short, (m, len(TRAFFIC)))
         _check_shape("bundles.long", self.long, (m, len(TRAFFIC)))
+        _check_shape("bundles.newest", self.newest, (m, len(TRAFFIC)))
         one_column = (
             "namespace owner topics sessions last_unload pinned in_flight moving_from moving_share"  # all but the above
         )
@@ -192,6 +200,32 @@ class Topics:
 
 NO_TOPICS = Topics((), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(TRAFFIC))))
 """No bundle's topics are known."""
+
+
+@dataclass(frozen=True)
+class RecentSamples:
+    """What was measured in the last minutes, oldest first: k rows of a minute each. NaN: not measured in that minute.
+
+    time:    (k,) epoch seconds of the newest sample of each row, ascending.
+    bundles: (k, m, 3) columns `SAMPLED`, wherever the bundle was then.
+    cpu:     (k, n) cores that each broker used.
+    traffic: (k, n, 3) columns `SAMPLED`, each broker's own totals, measured together with `cpu`.
+    """
+
+    time: FloatArray
+    bundles: FloatArray
+    cpu: FloatArray
+    traffic: FloatArray
+
+    def __post_init__(self) -> None:
+        k, n, m = len(self.time), self.cpu.shape[-1], self.bundles.shape[1]
+        _check_shape("recent.bundles", self.bundles, (k, m, len(SAMPLED)))
+        _check_shape("recent.cpu", self.cpu, (k, n))
+        _check_shape("recent.traffic", self.traffic, (k, n, len(SAMPLED)))
+        _freeze(self)
+
+    def __len__(self) -> int:
+        return len(self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +322,7 @@ class ClusterLoad:
 
     traits and policies are by name of broker and of namespace. They may leave out names that have none.
     withheld: by name, bundles that balancing must leave where they are, and why.
+    recent:   the last minutes, in the rows of `brokers` and `bundles`; None: no one keeps them.
     """
 
     brokers: Brokers
@@ -299,9 +334,13 @@ class ClusterLoad:
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
     withheld: Mapping[str, Reason] = field(default_factory=dict)
+    recent: RecentSamples | None = None
 
     def __post_init__(self) -> None:
         bundles, brokers = self.bundles, len(self.brokers)
+        if self.recent is not None:
+            _check_shape("recent.cpu", self.recent.cpu, (len(self.recent), brokers))
+            _check_shape("recent.bundles", self.recent.bundles, (len(self.recent), len(bundles), len(SAMPLED)))
         _check_rows("bundles.owner", bundles.owner, -1, brokers, "-1 (no owner) or a row of the brokers")
         _check_rows("bundles.moving_from", bundles.moving_from, -1, brokers, "-1 (nowhere) or a row of the brokers")
         _check_rows("bundles.namespace", bundles.namespace, 0, len(self.namespaces), "a row of the namespaces")

@@ -171,4 +171,7 @@ def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
         **{column: getattr(brokers, column)[part] for column in columns},
     )
     bundles = replace(cluster.bundles, owner=row[cluster.bundles.owner], moving_from=row[cluster.bundles.moving_from])
-    return replace(cluster, brokers=fewer, bundles=bundles)
+    recent = cluster.recent
+    if recent is not None:
+        recent = replace(recent, cpu=recent.cpu[:, part], traffic=recent.traffic[:, part])
+    return replace(cluster, brokers=fewer, bundles=bundles, recent=recent)
