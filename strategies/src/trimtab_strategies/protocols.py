@@ -29,6 +29,8 @@ class Unload:
     returned:    bundles (rows) that the destination gives back. This makes a swap: made as a whole or not at all.
     fixed:       the move follows from a weight that a user fixed: the destination may end up more used than the source,
                  as long as it is not overloaded.
+    judged:      the shedder computed the load after the move itself. The planner only checks the caps and whether the
+                 move is allowed, and makes it with this destination or not at all.
     """
 
     broker: int
@@ -37,6 +39,7 @@ class Unload:
     destination: int = -1
     returned: IntArray = field(default_factory=lambda: NOTHING)
     fixed: bool = False
+    judged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

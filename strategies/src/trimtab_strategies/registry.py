@@ -22,6 +22,8 @@ from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Placement, Shedder, Splitter
 from trimtab_strategies.shedding import avg, overload, threshold, uniform
 from trimtab_strategies.shedding.transfer import shedder
+from trimtab_strategies.shedding.trim.place import TrimPlacement, TrimPlacementParams
+from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
 from trimtab_strategies.shedding.weighted import shedder as weighted_balancer
 from trimtab_strategies.splitting import bundle_splitter_task, namespace_bundle_split, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
@@ -54,6 +56,12 @@ class Row(Generic[Strategy]):
 
 
 SHEDDERS: Mapping[str, Row[Shedder]] = {
+    "Trim": Row(
+        params=TrimParams,
+        build=Trim,
+        summary="It replays the last minutes with the present owners, and makes the few moves that pay.",
+        original="",
+    ),
     "ThresholdShedder": Row(
         params=threshold.ThresholdShedderParams,
         build=threshold.ThresholdShedder,
@@ -99,6 +107,12 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
 }
 
 PLACEMENTS: Mapping[str, Row[Placement]] = {
+    "Trim": Row(
+        params=TrimPlacementParams,
+        build=TrimPlacement,
+        summary="The broker whose busiest resource stays least used.",
+        original="",
+    ),
     "LeastResourceUsageWithWeight": Row(
         params=LeastResourceUsageWithWeightParams,
         build=LeastResourceUsageWithWeight,

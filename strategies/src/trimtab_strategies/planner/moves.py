@@ -114,7 +114,10 @@ class MovePlanner:
         if (stays := self.choosing.may_leave(bundle)) is not None:
             return stays
         requested = self.requested(offer)
-        destination = self.chosen(bundle, source) if requested is None else requested
+        if requested is None:
+            destination = Reason.NO_CANDIDATE if offer.judged else self.chosen(bundle, source)
+        else:
+            destination = requested
         return destination if isinstance(destination, Reason) else (self.made(offer, bundle, destination),)
 
     def requested(self, offer: Unload) -> int | None:
@@ -127,6 +130,8 @@ class MovePlanner:
             or not self.choosing.allows(bundle, requested)
         ):
             return None
+        if offer.judged:
+            return requested
         load = self._caused[bundle][0]
         better = self.predicted.better(offer.broker, np.array([requested]), load, line=_line(offer))
         return requested if len(better) else None
@@ -152,7 +157,7 @@ class MovePlanner:
         forbidden = self.capped(offer) or self.kept_apart(offer)
         if forbidden is not None:
             return forbidden
-        if not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer), line=_line(offer)):
+        if not offer.judged and not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer), line=_line(offer)):
             return Reason.NO_CANDIDATE
         leave = [self.made(offer, bundle, offer.destination) for bundle in offer.bundles.tolist()]
         back = replace(offer, broker=offer.destination)

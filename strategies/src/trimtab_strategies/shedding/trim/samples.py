@@ -27,9 +27,11 @@ class SampleRing:
     """Collects the samples of each cycle. Names are kept, so bundles and brokers may come, go and change rows.
 
     rows: number of minutes that it keeps.
+    averaged: whether the bundles' short averages cover the minutes before the first sample. They then fill the ring.
     """
 
     rows: int = MINUTES
+    averaged: bool = False
     _bundles: tuple[str, ...] = ()
     _brokers: tuple[str, ...] = ()
     _minutes: list[_Minute] = field(default_factory=list)
@@ -51,6 +53,8 @@ class SampleRing:
             self._bundles, self._brokers = bundles, brokers
 
     def _keep(self, cluster: ClusterLoad) -> None:
+        if self.averaged and not self._minutes:
+            self._minutes = [_Minute.assumed_at(cluster, cluster.now - 60 * ago) for ago in range(self.rows - 1, 0, -1)]
         oldest = cluster.now - _GAP * self.rows * 60
         minutes = [minute for minute in self._minutes if minute.first > oldest]
         if minutes and cluster.now - minutes[-1].first < _ROW:
@@ -66,6 +70,7 @@ class SampleRing:
             bundles=np.stack([minute.bundles for minute in minutes]),
             cpu=np.stack([minute.cpu for minute in minutes]),
             traffic=np.stack([minute.traffic for minute in minutes]),
+            assumed=sum(minute.assumed for minute in minutes),
         )
 
 
@@ -79,6 +84,14 @@ class _Minute:
     cpu: FloatArray
     traffic: FloatArray
     count: int = 1
+    assumed: bool = False
+
+    @classmethod
+    def assumed_at(cls, cluster: ClusterLoad, time: float) -> _Minute:
+        """A minute before the first sample: bundles as on average, brokers not measured."""
+        n = len(cluster.brokers)
+        bundles = sampled(cluster.bundles.short)
+        return cls(time, time, bundles, np.full(n, np.nan), np.full((n, len(SAMPLED)), np.nan), assumed=True)
 
     @classmethod
     def of(cls, cluster: ClusterLoad) -> _Minute:

@@ -1,0 +1,207 @@
+"""What each broker's CPU is made of: a background, and a slope times the work of its bundles.
+
+    cpu_i(t) = b_i(t) + a_i * U_i(t)        cores; U = bytes/s in + bytes/s out + price of a message * msg/s
+
+The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so mixed machines need no declaration.
+The background `b` is everything else: other programs on the machine, a sidecar, idle connections.
+
+A slope has two sources. The ratio r = median of cpu / U holds where there is no background. Differences between two
+minutes hold always, as a steady background cancels; they need load that changes, and every landed move changes it. The
+ratio is the prior, drawn towards the pool (the median of all brokers with as many cores) as far as it is uncertain. The
+differences are the evidence:
+
+    a ~ N(pool + (r - pool) d^2 / (d^2 + e^2), max(5 % of the pool, |d|)^2),  d = r - pool
+    e = 1.25 sd(cpu / U) / sqrt(count), plus |d| while there are fewer than 3 samples
+    information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
+
+Once there are 8 samples the ratio follows by at most 0.4 % a minute. So a jump of CPU without a jump of traffic is
+background, not slope.
+
+Memory (by broker): ``ratio``, ``count``, ``information``, ``drift``; and ``message`` and ``learned``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
+from trimtab_strategies.protocols import recall, remember
+
+FULL = 0.975
+"""Ratio of CPU from which a machine counts as full: it serves less than its clients want."""
+
+PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
+"""Prices of a message that are considered, in bytes that cost as much."""
+
+_SETTLED = 8  # samples from which on the ratio follows slowly
+_FOLLOWS = 0.004  # ratio by which it follows per minute
+_FORGET = 0.995  # of the evidence, per minute
+_OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
+_LEAST_NOISE = 0.002  # ratio of a broker's cores
+_MOST_COUNTED = 60.0  # samples
+
+
+@dataclass(frozen=True)
+class BrokerModel:
+    """The model of n brokers over the k minutes of the ring.
+
+    slope: (n,) cores per byte/s. background: (k, n) cores. doubt: (n,) cores per byte/s by which the ratio may be off.
+    cores: (n,) NaN unknown. nic: (n, 2) bytes/s in and out, inf where it is unknown. message: bytes that cost as much as
+    one message.
+    """
+
+    slope: FloatArray
+    background: FloatArray
+    doubt: FloatArray
+    cores: FloatArray
+    nic: FloatArray
+    message: float
+
+    def work(self, sampled: FloatArray) -> FloatArray:
+        """U in bytes/s of samples with the columns `SAMPLED` (..., 3)."""
+        work: FloatArray = sampled[..., 0] + sampled[..., 1] + self.message * sampled[..., 2]
+        return work
+
+
+def learned(
+    cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]
+) -> tuple[BrokerModel, dict[str, Any]]:
+    """The model after the newest minute, and the memory."""
+    names = cluster.brokers.names
+    cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
+    cpu, traffic = without_repeats(recent, cluster.bundles.owner)
+    kinds = np.unique(np.nan_to_num(cores), return_inverse=True)[1]
+    message = message_price(cpu, traffic, kinds, float(memory.get("message", 0.0)))
+    work = traffic[..., 0] + traffic[..., 1] + message * traffic[..., 2]
+    if message != memory.get("message", 0.0):
+        memory = {key: value for key, value in memory.items() if key != "brokers"} | {
+            "brokers": {k: v for k, v in memory.get("brokers", {}).items() if k not in {"ratio", "information", "drift"}}
+        }
+    known = np.isfinite(cpu) & (work > 0)
+    each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
+    count = np.nan_to_num(recall(memory, "count", names))
+    fresh = _fresh(recent, memory) & known[-1]
+    count = np.minimum(count + fresh, _MOST_COUNTED)
+    ratio = _followed(recall(memory, "ratio", names), _median(each), count, fresh)
+    pool = _pooled(ratio, kinds)
+    error = 1.25 * _spread(each) / np.sqrt(np.maximum(count, 1))
+    away = np.nan_to_num(ratio - pool)
+    error = np.where(np.isnan(ratio), 0.0, error + np.where(count < 3, np.abs(away), 0.0))  # noqa: PLR2004 - see above
+    trust = np.divide(away**2, away**2 + error**2, out=np.zeros_like(away), where=away != 0)
+    prior, sd = pool + away * trust, np.maximum(_OWN * pool, np.abs(away))
+    information, drift = (np.nan_to_num(recall(memory, what, names)) for what in ("information", "drift"))
+    if fresh.any() and len(recent) > 1:
+        gain = _evidence(cpu, work, cores, prior)
+        information = np.where(fresh, _FORGET * information + gain[0], information)
+        drift = np.where(fresh, _FORGET * drift + gain[1], drift)
+    slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if np.all(sd > 0) else prior
+    slope = np.clip(slope, 0.2 * pool, 5 * pool)
+    background = np.maximum(cpu - slope * work, 0.0)
+    nic = cluster.brokers.limit[:, [NETWORK_IN, NETWORK_OUT]]
+    model = BrokerModel(
+        slope=slope,
+        background=_filled(background),
+        doubt=error,
+        cores=cores,
+        nic=np.where(nic > 0, nic, np.inf),
+        message=message,
+    )
+    for what, values in (("ratio", ratio), ("count", count), ("information", information), ("drift", drift)):
+        memory = remember(memory, what, names, values)
+    return model, {**memory, "message": message, "learned": float(recent.time[-1])}
+
+
+def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray, FloatArray]:
+    """CPU (k, n) and traffic (k, n, 3) without stale reports: the same figures as before, although bundles changed.
+
+    owner: (m,) row of each bundle's owner.
+    """
+    cpu, traffic = recent.cpu, recent.traffic
+    same = np.zeros(cpu.shape, dtype=bool)
+    same[1:] = (cpu[1:] == cpu[:-1]) & (traffic[1:] == traffic[:-1]).all(axis=2)
+    for row in np.flatnonzero(same.any(axis=1)).tolist():
+        changed = np.nan_to_num(np.abs(recent.bundles[row] - recent.bundles[row - 1]).sum(axis=1))
+        same[row] &= np.bincount(owner + 1, weights=changed, minlength=cpu.shape[1] + 1)[1:] > 0
+    return np.where(same, np.nan, cpu), np.where(same[..., np.newaxis], np.nan, traffic)
+
+
+def message_price(cpu: FloatArray, traffic: FloatArray, kinds: FloatArray, before: float) -> float:
+    """The price of a message that makes brokers of a kind most alike in cpu / U; it changes only for a clear gain."""
+    apart = {price: _unlike(cpu, traffic, kinds, price) for price in {*PRICES, before}}
+    best = min(sorted(apart), key=lambda price: apart[price])
+    clear = apart[best] < 0.7 * apart[before] and apart[before] - apart[best] > 0.01  # noqa: PLR2004
+    return best if clear else before
+
+
+def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: FloatArray, price: float) -> float:
+    """Mean absolute deviation of log(cpu / U) within the kinds; 0 when there is nothing to compare."""
+    work = traffic[..., 0] + traffic[..., 1] + price * traffic[..., 2]
+    known = (cpu > 0) & (work > 0)
+    log = _median(np.log(np.divide(cpu, work, out=np.full(cpu.shape, np.nan), where=known)))
+    away = log - _pooled(log, kinds, mean=True)
+    return float(np.nanmean(np.abs(away))) if np.isfinite(away).any() else 0.0
+
+
+def _fresh(recent: RecentSamples, memory: Mapping[str, Any]) -> bool:
+    """Whether the newest minute is one that was not learned from."""
+    return float(recent.time[-1]) - float(memory.get("learned", -np.inf)) >= 50  # noqa: PLR2004 - seconds: a new row
+
+
+def _followed(before: FloatArray, median: FloatArray, count: FloatArray, fresh: BoolArray) -> FloatArray:
+    slow = np.clip(median, before * (1 - _FOLLOWS), before * (1 + _FOLLOWS))
+    after = np.where(np.isnan(before) | (count <= _SETTLED), median, np.where(fresh, slow, before))
+    return np.where(np.isnan(median), before, after)
+
+
+def _pooled(values: FloatArray, kinds: FloatArray, *, mean: bool = False) -> FloatArray:
+    """The median (or mean) of each broker's kind (n,); of all brokers where the kind has none; 1 where no one has."""
+    center = np.nanmean if mean else np.nanmedian
+    found = np.full(len(values), np.nan)
+    for kind in np.unique(kinds):
+        of = kinds == kind
+        if np.isfinite(values[of]).any():
+            found[of] = center(values[of])
+    return np.where(np.isnan(found), center(values) if np.isfinite(values).any() else 1.0, found)
+
+
+def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Information and drift (n,) of the newest difference between two minutes; none from a full machine."""
+    changed, caused = np.diff(cpu, axis=0), np.diff(work, axis=0)
+    usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
+    left = np.where(usable, changed - slope * caused, np.nan) / cores
+    noise = 1.48 * float(np.nanmedian(np.abs(left))) if usable.any() else 0.0
+    scale = max(noise, _LEAST_NOISE) * cores
+    weight = np.minimum(1.0, 2 * scale / np.maximum(np.abs(left[-1]) * cores, 1e-12))
+    weight = np.where(usable[-1], weight, 0.0)
+    moved, cost = np.nan_to_num(caused[-1]), np.nan_to_num(changed[-1])
+    return weight * moved**2 / scale**2, weight * moved * cost / scale**2
+
+
+def _median(values: FloatArray) -> FloatArray:
+    """Median over the rows (k, n) -> (n,); NaN where all are NaN."""
+    found = np.full(values.shape[1], np.nan)
+    some = np.isfinite(values).any(axis=0)
+    found[some] = np.nanmedian(values[:, some], axis=0)
+    return found
+
+
+def _spread(values: FloatArray) -> FloatArray:
+    """Standard deviation over the rows (k, n) -> (n,); 0 where there are fewer than two."""
+    found = np.zeros(values.shape[1])
+    some = np.isfinite(values).sum(axis=0) > 1
+    found[some] = np.nanstd(values[:, some], axis=0)
+    return found
+
+
+def _filled(values: FloatArray) -> FloatArray:
+    """`values` (k, n) with each gap filled by the minute before it; 0 where nothing was measured before."""
+    filled = values.copy()
+    filled[0] = np.nan_to_num(filled[0])
+    for row in range(1, len(filled)):
+        filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])
+    return filled

@@ -1,0 +1,255 @@
+"""Which bundles Trim moves: the most balance for the fewest disconnected clients.
+
+    price of a bundle  0.75 + 0.25 x its clients / average clients       an average bundle costs 1
+    gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2, the dash is after the move
+    taken if           gain >= price x (price of the bundle) / (bundles per broker)
+
+away is a broker's distance from its target in its busiest resource, with the model's doubt taken off. Of the two hottest
+givers and six coldest takers the move with the best gain / sqrt(price) is taken, then the next on the load as it will be.
+When no move is worth it, a swap of two bundles is tried under the same rule. A taker ends at or below its target.
+
+The price is for a share of a broker's bundles, not for a bundle, so one default fits 30 and 600 bundles on a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.shedding.trim.model import BrokerModel
+from trimtab_strategies.shedding.trim.replay import Replay, middle, targets, used
+
+GIVERS, TAKERS = 2, 6
+"""Brokers that are compared for each move: the hottest and the coldest."""
+
+FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
+"""Bounds of a bundle's clients, in times the average."""
+
+AGAIN = 4.0
+"""Price of a bundle that has just moved, in times its own; it falls to 1 within an hour."""
+
+_SWAPPED = 40  # bundles of each end that are considered for a swap
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """Bundles (rows) from `source` to `destination` (rows), and the bundle that comes back in a swap (-1: none)."""
+
+    bundle: int
+    source: int
+    destination: int
+    returned: int = -1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a plan may do.
+
+    movable: (m,). receivers: (n,). most: moves in all. per_broker: moves from and to each broker. price: points^2 for
+    all bundles of an average broker. fixed: part of a bundle's price that does not depend on its clients.
+    """
+
+    movable: BoolArray
+    receivers: BoolArray
+    most: int
+    per_broker: int
+    price: float
+    fixed: float
+
+
+def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
+    """Price (m,) of moving each bundle; an average one costs 1. A bundle that moved within the hour costs more."""
+    clients = np.nan_to_num(np.maximum(cluster.bundles.sessions, 0))
+    mean = float(clients.mean()) if len(clients) and clients.any() else 1.0
+    share = np.clip(clients / mean, FEWEST_CLIENTS, MOST_CLIENTS) if clients.any() else np.ones(len(clients))
+    since = np.clip((cluster.now - cluster.bundles.last_unload) / 3600, 0, 1)
+    again = 1 + (AGAIN - 1) * (1 - np.where(np.isnan(since), 1.0, since))
+    return (fixed + (1 - fixed) * share) * again
+
+
+@dataclass
+class Balance:
+    """The load of the brokers while a plan is made, from the medians of a window.
+
+    load: (m, 3) work, bytes/s in, bytes/s out of each bundle. usage: (n, 3) percent. target, noise: (n,) points.
+    """
+
+    model: BrokerModel
+    load: FloatArray
+    usage: FloatArray
+    target: FloatArray
+    noise: FloatArray
+    unit: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        cpu = 100 * self.model.slope / self.model.cores
+        self.unit = np.nan_to_num(np.concatenate([cpu[:, np.newaxis], 100 / self.model.nic], axis=1))
+
+    @classmethod
+    def of(cls, replay: Replay, window: int) -> Balance:
+        """The balance in the last `window` minutes."""
+        model, minutes = replay.model, slice(-window, None)
+        sample = middle(replay.load[minutes])
+        load = np.stack([model.work(sample), sample[:, 0], sample[:, 1]], axis=1)
+        background = middle(model.background[minutes])
+        carried = middle(replay.carried[minutes])
+        target = 100 * targets(model, carried[np.newaxis], background[np.newaxis])[0]
+        noise = replay.doubt[minutes].min(axis=0)
+        return cls(model, load, 100 * middle(replay.usage[minutes]), target, noise)
+
+    def busiest(self) -> FloatArray:
+        """Usage (n,) of the busiest resource, percent."""
+        return self.usage.max(axis=1)
+
+    def away(self) -> FloatArray:
+        """Distance (n,) from the target, points."""
+        return self._clear(self.busiest() - self.target, self.noise)
+
+    def after(self, broker: int | IntArray, change: FloatArray) -> FloatArray:
+        """Distance from the target with `change` (..., 3) of load on `broker`, points."""
+        usage = self.usage[broker] + change * self.unit[broker]
+        return self._clear(usage.max(axis=-1) - self.target[broker], self.noise[broker])
+
+    def shift(self, source: int, destination: int, load: FloatArray) -> None:
+        """Move `load` (3,) from one broker to another."""
+        self.usage[source] -= load * self.unit[source]
+        self.usage[destination] += load * self.unit[destination]
+
+    @staticmethod
+    def _clear(away: FloatArray, noise: FloatArray) -> FloatArray:
+        """The part of a distance that is not noise."""
+        clear: FloatArray = np.sign(away) * np.maximum(np.abs(away) - noise, 0)
+        return clear
+
+
+@dataclass
+class Planner:
+    """Makes one plan on `balance`, which follows it."""
+
+    balance: Balance
+    owner: IntArray
+    price: FloatArray
+    bounds: Bounds
+    moves: list[PlannedMove] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        n = len(self.balance.target)
+        self._sent, self._received = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        self._spent = np.zeros(n, dtype=bool)  # givers that have nothing left to give
+        self._gave = np.zeros(n, dtype=bool)
+        rows = np.flatnonzero(self.bounds.movable & (self.owner >= 0) & (self.balance.load[:, 0] > 0))
+        rows = rows[np.argsort(self.owner[rows], kind="stable")]
+        edges = np.searchsorted(self.owner[rows], np.arange(n + 1))
+        self._rows = [rows[edges[i] : edges[i + 1]] for i in range(n)]
+        owned = max(1, int((self.owner >= 0).sum()))
+        self._least = self.bounds.price / (owned / n)
+
+    def run(self) -> list[PlannedMove]:
+        """Take the best move until none is worth its price."""
+        while self.room() > 0:
+            givers = self._givers()
+            if not len(givers):
+                break
+            takers = self._takers()
+            found = self._best(self._single(i, takers) for i in givers) if len(takers) else None
+            if found is None and len(takers) and self.room() > 1:
+                found = self._best(self._swap(i, takers) for i in givers)
+            if found is None:
+                self._spent[givers] = True
+            else:
+                self._take(found)
+        return self.moves
+
+    def room(self) -> int:
+        """Moves that are left."""
+        return self.bounds.most - int(self._sent.sum())
+
+    def _givers(self) -> IntArray:
+        away = np.where(self._spent | (self._sent >= self.bounds.per_broker), -np.inf, self.balance.away())
+        hottest = np.argsort(-away, kind="stable")[:GIVERS]
+        return hottest[away[hottest] > 0]
+
+    def _takers(self) -> IntArray:
+        full = self._gave | (self._received >= self.bounds.per_broker) | ~self.bounds.receivers
+        away = np.where(full, np.inf, self.balance.away())
+        coldest = np.argsort(away, kind="stable")[:TAKERS]
+        return coldest[away[coldest] < 0]
+
+    @staticmethod
+    def _best(found: Iterator[tuple[float, PlannedMove] | None]) -> PlannedMove | None:
+        some = [one for one in found if one is not None]
+        return max(some, key=lambda one: one[0])[1] if some else None
+
+    def _single(self, giver: int, takers: IntArray) -> tuple[float, PlannedMove] | None:
+        """The best move from `giver`, with its score."""
+        rows = self._rows[giver]
+        if not len(rows):
+            return None
+        load = self.balance.load[rows]
+        gain = self._gain(giver, takers, load[np.newaxis])
+        score = self._score(gain, self.price[rows][np.newaxis])
+        best = int(np.argmax(score))
+        if score.flat[best] <= 0:
+            return None
+        taker, place = divmod(best, len(rows))
+        return float(score.flat[best]), PlannedMove(int(rows[place]), giver, int(takers[taker]))
+
+    def _swap(self, giver: int, takers: IntArray) -> tuple[float, PlannedMove] | None:
+        """The best swap of one bundle of `giver` with one of a taker, with its score."""
+        found = []
+        leaving = self._some(giver)
+        for taker in takers.tolist():
+            back = self._some(taker)
+            if not len(leaving) or not len(back) or self._sent[taker] >= self.bounds.per_broker:
+                continue
+            net = self.balance.load[leaving][:, np.newaxis] - self.balance.load[back][np.newaxis]
+            gain = self._gain(giver, np.array([taker]), net.reshape(1, -1, 3))
+            score = self._score(gain, (self.price[leaving][:, np.newaxis] + self.price[back]).reshape(1, -1))
+            best = int(np.argmax(score))
+            if score.flat[best] > 0:
+                out, come = divmod(best, len(back))
+                move = PlannedMove(int(leaving[out]), giver, taker, int(back[come]))
+                found.append((float(score.flat[best]), move))
+        return max(found, key=lambda one: one[0], default=None)
+
+    def _some(self, broker: int) -> IntArray:
+        """Bundles of a broker for a swap: evenly spread over its bundles by load, if there are many."""
+        rows = self._rows[broker]
+        if len(rows) <= _SWAPPED:
+            return rows
+        order = np.argsort(self.balance.load[rows, 0], kind="stable")
+        return rows[order[np.linspace(0, len(rows) - 1, _SWAPPED).astype(np.int64)]]
+
+    def _gain(self, giver: int, takers: IntArray, load: FloatArray) -> FloatArray:
+        """Gain (t, k) of shifting `load` (1, k, 3) to each of `takers` (t,); -inf where that is not allowed."""
+        balance = self.balance
+        now, busiest = balance.away(), balance.busiest()
+        left = balance.after(giver, -load)  # (1, k)
+        usage = balance.usage[takers][:, np.newaxis] + load * balance.unit[takers][:, np.newaxis]  # (t, k, 3)
+        raw = usage.max(axis=2) - balance.target[takers][:, np.newaxis]
+        there = balance._clear(raw, balance.noise[takers][:, np.newaxis])
+        gain = now[giver] ** 2 - left**2 + now[takers][:, np.newaxis] ** 2 - there**2
+        allowed = (raw <= 0) & (busiest[takers] < busiest[giver])[:, np.newaxis]
+        return np.where(allowed, gain, -np.inf)
+
+    def _score(self, gain: FloatArray, price: FloatArray) -> FloatArray:
+        """Gain / sqrt(price) where the gain is worth the price, else -inf."""
+        return np.where(gain >= self._least * price, gain / np.sqrt(price), -np.inf)
+
+    def _take(self, move: PlannedMove) -> None:
+        self.moves.append(move)
+        self.balance.shift(move.source, move.destination, self.balance.load[move.bundle])
+        self._leave(move.bundle, move.source, move.destination)
+        self._gave[move.source] = True
+        if move.returned >= 0:
+            self.balance.shift(move.destination, move.source, self.balance.load[move.returned])
+            self._leave(move.returned, move.destination, move.source)
+
+    def _leave(self, bundle: int, source: int, destination: int) -> None:
+        self._rows[source] = self._rows[source][self._rows[source] != bundle]
+        self._sent[source] += 1
+        self._received[destination] += 1

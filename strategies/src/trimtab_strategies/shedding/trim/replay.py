@@ -1,0 +1,165 @@
+"""The last minutes, replayed with the owners that bundles will have once all open moves have landed.
+
+Every test of Trim is made on the replay, not on measured usage. So no decision waits until averages have forgotten an
+earlier owner, a move is not repeated because its effect is not measured yet, and late broker metrics do no harm.
+
+    usage[k, i, r]  ratio: what broker i would have used of resource r in minute k; r is CPU, network in, network out
+    level L[k]      the least ratio at which all load would fit if it could be divided freely:
+                    sum_i min((L cores_i - b_i)+ / (a_i U), L nic_i,in / in, L nic_i,out / out) = 1
+    target[k, i]    max(L[k], b_i / cores_i): a broker can't get below its own background
+    away[k, i]      max_r usage[k, i, r] - target[k, i], in percentage points
+
+The bundles' long averages make one more row, `usual`: what is unusual for the bundles themselves is a surge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
+from trimtab_strategies.shedding.trim.model import FULL, BrokerModel
+from trimtab_strategies.shedding.trim.samples import sampled
+
+HIDDEN = 1.08
+"""Ratio by which a bundle on a full machine wants more than it gets, at least: the demand itself is not measured."""
+
+BELIEVED = 0.15
+"""Ratio by which a minute that was not measured, but assumed from averages, may be off."""
+
+_BISECTIONS = 40
+
+
+@dataclass(frozen=True)
+class Replay:
+    """See the module. k minutes, n brokers, m bundles.
+
+    load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none.
+    assumed: number of leading minutes that were not measured.
+    """
+
+    model: BrokerModel
+    load: FloatArray
+    usual_load: FloatArray
+    owner: IntArray
+    assumed: int
+
+    def __len__(self) -> int:
+        return len(self.load)
+
+    @cached_property
+    def carried(self) -> FloatArray:
+        """What each broker would have carried (k, n, 3): bytes/s of work, bytes/s in, bytes/s out."""
+        return np.stack([self._carried(minute) for minute in self.load])
+
+    def _carried(self, load: FloatArray) -> FloatArray:
+        columns = (self.model.work(load), load[:, 0], load[:, 1])
+        n = len(self.model.slope)
+        return np.stack([np.bincount(self.owner + 1, weights=c, minlength=n + 1)[1:] for c in columns], axis=1)
+
+    @cached_property
+    def usage(self) -> FloatArray:
+        """See the module (k, n, 3)."""
+        return used(self.model, self.carried, self.model.background)
+
+    @cached_property
+    def away(self) -> FloatArray:
+        """See the module (k, n), percentage points."""
+        return _away(self.model, self.carried, self.model.background, self.usage)
+
+    @cached_property
+    def usual(self) -> FloatArray:
+        """`away` (n,) if each bundle carried its long average, with the background of the last minute."""
+        carried, background = self._carried(self.usual_load)[np.newaxis], self.model.background[-1:]
+        return _away(self.model, carried, background, used(self.model, carried, background))[0]
+
+    @cached_property
+    def doubt(self) -> FloatArray:
+        """Percentage points (k, n) by which `away` may be off."""
+        off = 100 * self.model.doubt * self.carried[..., 0] / self.model.cores
+        off[: self.assumed] += 100 * BELIEVED * self.usage[: self.assumed].max(axis=2)
+        return off
+
+    @cached_property
+    def full(self) -> BoolArray:
+        """Brokers (n,) that would have been full in the last minute."""
+        full: BoolArray = self.usage[-1].max(axis=1) >= FULL
+        return full
+
+
+def replayed(cluster: ClusterLoad, recent: RecentSamples, model: BrokerModel) -> Replay:
+    """The replay of `recent` with the owners of `cluster`, in which pending moves count as landed."""
+    load = _wanted(_complete(recent.bundles, sampled(cluster.bundles.short)), cluster, recent)
+    long = sampled(cluster.bundles.long)
+    usual = np.where(np.isfinite(long), long, load[-1])
+    return Replay(model, load, usual, cluster.bundles.owner, recent.assumed)
+
+
+def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
+    """Usage (..., n, 3), ratio: of brokers that carry `carried` (..., n, 3) beside `background` (..., n) cores."""
+    usage = np.empty(carried.shape)
+    usage[..., 0] = (background + model.slope * carried[..., 0]) / model.cores
+    usage[..., 1:] = carried[..., 1:] / model.nic
+    return np.nan_to_num(usage)
+
+
+def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
+    """See the module: (k,), ratio; `carried` (k, n, 3) only counts in total."""
+    total = carried.sum(axis=1)  # (k, 3)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        per_core = model.cores / (model.slope * total[:, :1])  # (k, n): share of the work per unit of level
+        wire = np.nan_to_num(model.nic.T[np.newaxis] / total[:, 1:, np.newaxis], nan=np.inf).min(axis=1)  # (k, n)
+    occupied = np.nan_to_num(background / model.cores)
+    low, high = np.zeros(len(total)), np.full(len(total), 64.0)
+    for _ in range(_BISECTIONS):
+        at = (low + high) / 2
+        share = np.fmin(np.maximum(at[:, np.newaxis] - occupied, 0) * per_core, at[:, np.newaxis] * wire)
+        fits = np.nansum(share, axis=1) >= 1
+        low, high = np.where(fits, low, at), np.where(fits, at, high)
+    return np.where(total[:, 0] > 0, high, 0.0)
+
+
+def targets(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
+    """See the module (k, n), ratio."""
+    return np.maximum(level(model, carried, background)[:, np.newaxis], np.nan_to_num(background / model.cores))
+
+
+def _away(model: BrokerModel, carried: FloatArray, background: FloatArray, usage: FloatArray) -> FloatArray:
+    return 100 * (usage.max(axis=2) - targets(model, carried, background))
+
+
+def _complete(load: FloatArray, average: FloatArray) -> FloatArray:
+    """`load` (k, m, 3) with the gaps of each bundle filled: by the minute before, else the minute after, else the average
+    (m, 3); 0 for a bundle that was never measured.
+    """
+    if not np.isnan(load).any():
+        return load
+    filled = load.copy()
+    for row in range(1, len(filled)):
+        filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])
+    for row in range(len(filled) - 2, -1, -1):
+        filled[row] = np.where(np.isnan(filled[row]), filled[row + 1], filled[row])
+    return np.where(np.isnan(filled), np.nan_to_num(average), filled)
+
+
+def _wanted(load: FloatArray, cluster: ClusterLoad, recent: RecentSamples) -> FloatArray:
+    """`load` with the hidden demand of bundles whose broker was full in the last two minutes."""
+    cores = cluster.brokers.limit[:, 0]
+    if len(recent) < 2 or not (full := (recent.cpu[-2:] >= FULL * cores).all(axis=0)).any():  # noqa: PLR2004
+        return load
+    there = np.flatnonzero(np.append(full, False)[cluster.bundles.owner])
+    wanted = load.copy()
+    least = HIDDEN * np.median(load[:, there], axis=0)
+    wanted[-2:, there] = np.maximum(wanted[-2:, there], least)
+    return wanted
+
+
+def middle(values: FloatArray) -> FloatArray:
+    """Median over the first axis, by sorting: rows are few and columns many."""
+    ordered, k = np.sort(values, axis=0), len(values)
+    return ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2
+
+
