@@ -24,6 +24,7 @@ from trimtab_strategies.shedding import avg, overload, threshold, uniform
 from trimtab_strategies.shedding.transfer import shedder
 from trimtab_strategies.shedding.trim.place import TrimPlacement, TrimPlacementParams
 from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
+from trimtab_strategies.shedding.trim.split import TrimSplitter, TrimSplitterParams
 from trimtab_strategies.shedding.weighted import shedder as weighted_balancer
 from trimtab_strategies.splitting import bundle_splitter_task, namespace_bundle_split, weighted
 from trimtab_strategies.usage import DEFAULT_WEIGHTS
@@ -148,6 +149,12 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
 
 
 SPLITTERS: Mapping[str, Row[Splitter]] = {
+    "Trim": Row(
+        params=TrimSplitterParams,
+        build=TrimSplitter,
+        summary="Bundles that no broker can take whole are cut once, by the load of their topics, and spread at once.",
+        original="",
+    ),
     "BundleSplitterTask": Row(
         params=bundle_splitter_task.BundleSplitterTaskParams,
         build=bundle_splitter_task.BundleSplitterTask,

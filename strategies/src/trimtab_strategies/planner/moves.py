@@ -157,7 +157,9 @@ class MovePlanner:
         forbidden = self.capped(offer) or self.kept_apart(offer)
         if forbidden is not None:
             return forbidden
-        if not offer.judged and not self.predicted.evens_out(offer.broker, offer.destination, self._load(offer), line=_line(offer)):
+        if not offer.judged and not self.predicted.evens_out(
+            offer.broker, offer.destination, self._load(offer), line=_line(offer)
+        ):
             return Reason.NO_CANDIDATE
         leave = [self.made(offer, bundle, offer.destination) for bundle in offer.bundles.tolist()]
         back = replace(offer, broker=offer.destination)

@@ -10,15 +10,16 @@ three or four, a burst of a minute never. A plan pays when
 
     (points taken off brokers above their target) x (minutes that will probably last) >= worth x (price of its moves)
 
-Points above 85 % count three times, above 95 % twenty times. A difference will last as long as it has lasted: the window,
-but an hour after eight minutes, and at least 20 minutes within a campaign. A campaign lasts three minutes after each plan.
+Points above 85 % count three times, above 95 % twenty times. A difference will last as long as it has lasted: the
+window, but an hour after eight minutes, and at least 20 minutes within a campaign. A campaign lasts three minutes after
+each plan.
 
-Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half times
-as long counts. And a load that is unusual for its bundles, by their long averages, is a surge: it must last for twelve
-minutes, unless its broker is above 85 %.
+Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
+times as long counts. And a load that is unusual for its bundles, by their long averages, is a surge: it must last for
+twelve minutes, unless its broker is above 85 %.
 
-Memory: ``brokers.since`` (epoch seconds since which a broker is in excess), ``spikes`` ([end, minutes] of the last hour),
-``campaign`` (epoch seconds of the last plan).
+Memory: ``brokers.since`` (epoch seconds since which a broker is in excess), ``spikes`` ([end, minutes] of the last
+hour), ``campaign`` (epoch seconds of the last plan).
 """
 
 from __future__ import annotations

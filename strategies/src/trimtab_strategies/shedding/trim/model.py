@@ -51,8 +51,8 @@ class BrokerModel:
     """The model of n brokers over the k minutes of the ring.
 
     slope: (n,) cores per byte/s. background: (k, n) cores. doubt: (n,) cores per byte/s by which the ratio may be off.
-    cores: (n,) NaN unknown. nic: (n, 2) bytes/s in and out, inf where it is unknown. message: bytes that cost as much as
-    one message.
+    cores: (n,) NaN unknown. nic: (n, 2) bytes/s in and out, inf where it is unknown. message: bytes that cost as much
+    as one message.
     """
 
     slope: FloatArray
@@ -80,7 +80,9 @@ def learned(
     work = traffic[..., 0] + traffic[..., 1] + message * traffic[..., 2]
     if message != memory.get("message", 0.0):
         memory = {key: value for key, value in memory.items() if key != "brokers"} | {
-            "brokers": {k: v for k, v in memory.get("brokers", {}).items() if k not in {"ratio", "information", "drift"}}
+            "brokers": {
+                k: v for k, v in memory.get("brokers", {}).items() if k not in {"ratio", "information", "drift"}
+            }
         }
     known = np.isfinite(cpu) & (work > 0)
     each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
@@ -130,7 +132,7 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
     return np.where(same, np.nan, cpu), np.where(same[..., np.newaxis], np.nan, traffic)
 
 
-def message_price(cpu: FloatArray, traffic: FloatArray, kinds: FloatArray, before: float) -> float:
+def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
     """The price of a message that makes brokers of a kind most alike in cpu / U; it changes only for a clear gain."""
     apart = {price: _unlike(cpu, traffic, kinds, price) for price in {*PRICES, before}}
     best = min(sorted(apart), key=lambda price: apart[price])
@@ -138,7 +140,7 @@ def message_price(cpu: FloatArray, traffic: FloatArray, kinds: FloatArray, befor
     return best if clear else before
 
 
-def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: FloatArray, price: float) -> float:
+def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, price: float) -> float:
     """Mean absolute deviation of log(cpu / U) within the kinds; 0 when there is nothing to compare."""
     work = traffic[..., 0] + traffic[..., 1] + price * traffic[..., 2]
     known = (cpu > 0) & (work > 0)
@@ -158,7 +160,7 @@ def _followed(before: FloatArray, median: FloatArray, count: FloatArray, fresh: 
     return np.where(np.isnan(median), before, after)
 
 
-def _pooled(values: FloatArray, kinds: FloatArray, *, mean: bool = False) -> FloatArray:
+def _pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatArray:
     """The median (or mean) of each broker's kind (n,); of all brokers where the kind has none; 1 where no one has."""
     center = np.nanmean if mean else np.nanmedian
     found = np.full(len(values), np.nan)

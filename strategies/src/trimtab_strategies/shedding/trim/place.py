@@ -1,7 +1,7 @@
 """Where Trim places a bundle that has no owner, and the children of a split: where the busiest resource stays lowest.
 
-The bundle is expected to cost as much CPU as its traffic costs on average over all brokers, in proportion to the cores of
-each candidate. CPU, network in and network out count alike; the busiest one decides.
+The bundle is expected to cost as much CPU as its traffic costs on average over all brokers, in proportion to the cores
+of each candidate. CPU, network in and network out count alike; the busiest one decides.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2, the dash is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
-away is a broker's distance from its target in its busiest resource, with the model's doubt taken off. Of the two hottest
-givers and six coldest takers the move with the best gain / sqrt(price) is taken, then the next on the load as it will be.
-When no move is worth it, a swap of two bundles is tried under the same rule. A taker ends at or below its target.
+away is a broker's distance from its target in its busiest resource, with the model's doubt taken off. Of the two
+hottest givers and six coldest takers the move with the best gain / sqrt(price) is taken, then the next on the load as
+it will be. When no move is worth it, a swap of two bundles is tried under the same rule. A taker ends at or below its
+target.
 
 The price is for a share of a broker's bundles, not for a bundle, so one default fits 30 and 600 bundles on a broker.
 """
@@ -21,7 +22,7 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.shedding.trim.model import BrokerModel
-from trimtab_strategies.shedding.trim.replay import Replay, middle, targets, used
+from trimtab_strategies.shedding.trim.replay import Replay, middle, targets
 
 GIVERS, TAKERS = 2, 6
 """Brokers that are compared for each move: the hottest and the coldest."""
@@ -103,27 +104,30 @@ class Balance:
 
     def busiest(self) -> FloatArray:
         """Usage (n,) of the busiest resource, percent."""
-        return self.usage.max(axis=1)
+        busiest: FloatArray = self.usage.max(axis=1)
+        return busiest
 
     def away(self) -> FloatArray:
         """Distance (n,) from the target, points."""
-        return self._clear(self.busiest() - self.target, self.noise)
+        return _clear(self.busiest() - self.target, self.noise)
 
-    def after(self, broker: int | IntArray, change: FloatArray) -> FloatArray:
-        """Distance from the target with `change` (..., 3) of load on `broker`, points."""
-        usage = self.usage[broker] + change * self.unit[broker]
-        return self._clear(usage.max(axis=-1) - self.target[broker], self.noise[broker])
+    def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
+        """Busiest resource (b, k), percent, of each of `brokers` (b,) with each of `load` (1, k, 3) added to it."""
+        usage, unit = self.usage[brokers][:, np.newaxis], self.unit[brokers][:, np.newaxis]
+        busiest = usage[..., 0] + unit[..., 0] * load[..., 0]
+        for resource in (1, 2):
+            np.maximum(busiest, usage[..., resource] + unit[..., resource] * load[..., resource], out=busiest)
+        return busiest
 
     def shift(self, source: int, destination: int, load: FloatArray) -> None:
         """Move `load` (3,) from one broker to another."""
         self.usage[source] -= load * self.unit[source]
         self.usage[destination] += load * self.unit[destination]
 
-    @staticmethod
-    def _clear(away: FloatArray, noise: FloatArray) -> FloatArray:
-        """The part of a distance that is not noise."""
-        clear: FloatArray = np.sign(away) * np.maximum(np.abs(away) - noise, 0)
-        return clear
+
+def _clear(away: FloatArray, noise: FloatArray) -> FloatArray:
+    """The part of a distance that is not noise."""
+    return away - np.clip(away, -noise, noise)
 
 
 @dataclass
@@ -226,13 +230,12 @@ class Planner:
 
     def _gain(self, giver: int, takers: IntArray, load: FloatArray) -> FloatArray:
         """Gain (t, k) of shifting `load` (1, k, 3) to each of `takers` (t,); -inf where that is not allowed."""
-        balance = self.balance
+        balance, giver_row = self.balance, np.array([giver])
         now, busiest = balance.away(), balance.busiest()
-        left = balance.after(giver, -load)  # (1, k)
-        usage = balance.usage[takers][:, np.newaxis] + load * balance.unit[takers][:, np.newaxis]  # (t, k, 3)
-        raw = usage.max(axis=2) - balance.target[takers][:, np.newaxis]
-        there = balance._clear(raw, balance.noise[takers][:, np.newaxis])
-        gain = now[giver] ** 2 - left**2 + now[takers][:, np.newaxis] ** 2 - there**2
+        left = _clear(balance.with_load(giver_row, -load) - balance.target[giver], balance.noise[giver])  # (1, k)
+        raw = balance.with_load(takers, load) - balance.target[takers][:, np.newaxis]  # (t, k)
+        there = _clear(raw, balance.noise[takers][:, np.newaxis])
+        gain = (now[giver] ** 2 + now[takers] ** 2)[:, np.newaxis] - left**2 - there**2
         allowed = (raw <= 0) & (busiest[takers] < busiest[giver])[:, np.newaxis]
         return np.where(allowed, gain, -np.inf)
 

@@ -53,7 +53,8 @@ class Replay:
     @cached_property
     def carried(self) -> FloatArray:
         """What each broker would have carried (k, n, 3): bytes/s of work, bytes/s in, bytes/s out."""
-        return np.stack([self._carried(minute) for minute in self.load])
+        carried: FloatArray = np.stack([self._carried(minute) for minute in self.load])
+        return carried
 
     def _carried(self, load: FloatArray) -> FloatArray:
         columns = (self.model.work(load), load[:, 0], load[:, 1])
@@ -74,12 +75,13 @@ class Replay:
     def usual(self) -> FloatArray:
         """`away` (n,) if each bundle carried its long average, with the background of the last minute."""
         carried, background = self._carried(self.usual_load)[np.newaxis], self.model.background[-1:]
-        return _away(self.model, carried, background, used(self.model, carried, background))[0]
+        away: FloatArray = _away(self.model, carried, background, used(self.model, carried, background))[0]
+        return away
 
     @cached_property
     def doubt(self) -> FloatArray:
         """Percentage points (k, n) by which `away` may be off."""
-        off = 100 * self.model.doubt * self.carried[..., 0] / self.model.cores
+        off: FloatArray = 100 * self.model.doubt * self.carried[..., 0] / self.model.cores
         off[: self.assumed] += 100 * BELIEVED * self.usage[: self.assumed].max(axis=2)
         return off
 
@@ -128,12 +130,13 @@ def targets(model: BrokerModel, carried: FloatArray, background: FloatArray) -> 
 
 
 def _away(model: BrokerModel, carried: FloatArray, background: FloatArray, usage: FloatArray) -> FloatArray:
-    return 100 * (usage.max(axis=2) - targets(model, carried, background))
+    away: FloatArray = 100 * (usage.max(axis=2) - targets(model, carried, background))
+    return away
 
 
 def _complete(load: FloatArray, average: FloatArray) -> FloatArray:
-    """`load` (k, m, 3) with the gaps of each bundle filled: by the minute before, else the minute after, else the average
-    (m, 3); 0 for a bundle that was never measured.
+    """`load` (k, m, 3) with the gaps of each bundle filled: by the minute before, else the minute after, else the
+    average (m, 3); 0 for a bundle that was never measured.
     """
     if not np.isnan(load).any():
         return load
@@ -160,6 +163,5 @@ def _wanted(load: FloatArray, cluster: ClusterLoad, recent: RecentSamples) -> Fl
 def middle(values: FloatArray) -> FloatArray:
     """Median over the first axis, by sorting: rows are few and columns many."""
     ordered, k = np.sort(values, axis=0), len(values)
-    return ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2
-
-
+    median: FloatArray = ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2
+    return median

@@ -1,8 +1,8 @@
 """How good Trim's predictions were: the CPU that a plan predicted for the brokers it touched, against the measured one.
 
-A prediction is due three minutes after its plan, if no other plan touched the broker since. It hit when the median of the
-three minutes is within 3 points. When fewer than 70 % of the last 20 hit, `step` halves, down to an eighth; each further
-check doubles or halves it.
+A prediction is due three minutes after its plan, if no other plan touched the broker since. It hit when the median of
+the three minutes is within 3 points. When fewer than 70 % of the last 20 hit, `step` halves, down to an eighth; each
+further check doubles or halves it.
 
 Memory: ``predictions`` ([due, broker, percent]), ``hits`` (1 or 0, the newest last), ``step`` (ratio).
 """
@@ -41,7 +41,10 @@ def predicted(
     rows = np.flatnonzero(touched).tolist()
     again = {names[row] for row in rows}
     kept = [entry for entry in memory.get("predictions", ()) if entry[1] not in again]
-    return {**memory, "predictions": [*kept, *([now + _DUE, names[row], round(float(percent[row]), 2)] for row in rows)]}
+    return {
+        **memory,
+        "predictions": [*kept, *([now + _DUE, names[row], round(float(percent[row]), 2)] for row in rows)],
+    }
 
 
 def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]) -> dict[str, Any]:

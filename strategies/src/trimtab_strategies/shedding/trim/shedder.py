@@ -3,14 +3,14 @@
 Idea. The last eight minutes of every bundle are kept. They are replayed with the present owners: what would each broker
 have used? A difference that lasted in the replay is real; a new broker is seen to be empty at once, and a burst never
 moves anything. What a bundle costs on a broker is learned (`model`), so mixed machines and other programs need no
-declaration. The plan (`plan`) takes the moves with the most balance for the fewest disconnected clients, and only if the
-gain pays (`cause`).
+declaration. The plan (`plan`) takes the moves with the most balance for the fewest disconnected clients, and only if
+the gain pays (`cause`).
 
-When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once, lasts for a
-quarter of an hour and ends: no one can know that it ends.
+When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once, lasts for
+a quarter of an hour and ends: no one can know that it ends.
 
-A plan is scored: three minutes later the usage that it predicted is compared with the measured one. When fewer than 70 %
-of the last predictions are within 3 points, the next plans make half as many moves, until they are.
+A plan is scored: three minutes later the usage that it predicted is compared with the measured one. When fewer than 70
+% of the last predictions are within 3 points, the next plans make half as many moves, until they are.
 
 While a rollout is on (two brokers gone within 15 minutes) nothing is balanced.
 
@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.shedding.trim import scores
@@ -77,85 +77,94 @@ class Trim:
         memory = scores.checked(cluster, recent, memory)
         if pause is not None:
             return Shedding(held_back=(pause,), memory=memory)
-        return self._decided(cluster, sheddable, recent, replay, watch, memory)
+        return _Cycle(self.params, cluster, sheddable, replay, watch, memory).decided()
 
-    def _decided(
-        self,
-        cluster: ClusterLoad,
-        sheddable: BoolArray,
-        recent: RecentSamples,
-        replay: Replay,
-        watch: Watch,
-        memory: Mapping[str, Any],
-    ) -> Shedding:
+
+@dataclass(frozen=True)
+class _Cycle:
+    """One decision. memory: as it is when nothing moves."""
+
+    params: TrimParams
+    cluster: ClusterLoad
+    sheddable: BoolArray
+    replay: Replay
+    watch: Watch
+    memory: Mapping[str, Any]
+
+    def decided(self) -> Shedding:
         """The plan of the longest window that gives a cause and pays; else why nothing moves."""
-        params, waits = self.params, ""
-        for window in watch.windows(len(recent)):
-            shown = cause(replay, watch, window, hot=params.hot, apart=params.apart)
-            if not shown.given:
-                waits = waits or self._level(shown, cluster)
-                continue
-            plan = self._planned(cluster, sheddable, replay, window, memory)
-            if plan.floor:
-                return _nothing(Reason.BELOW_MINIMUM, plan.floor, memory)
-            if plan.moves and plan.gained * watch.life(window) >= plan.price:
-                return _made(plan, cluster, memory)
-            waits = self._not_worth(plan, shown, watch.life(window), cluster)
-        text = waits or f"it watches for {counted(3, 'minute')} before it compares brokers"
-        return _nothing(Reason.BALANCED, text, memory)
+        params, refused = self.params, ""
+        busiest = 100 * self.replay.usage[-1].max()
+        if busiest < params.floor:
+            text = f"the busiest broker is at {busiest:.0f} %; balancing begins at {params.floor:g} % (floor)"
+            return _nothing(Reason.BELOW_MINIMUM, text, self.memory)
+        for window in self.watch.windows(len(self.replay)):
+            shown = cause(self.replay, self.watch, window, hot=params.hot, apart=params.apart)
+            if shown.given:
+                plan = self.planned(window)
+                if plan.moves and plan.gained * self.watch.life(window) >= plan.price:
+                    return _made(plan, self.cluster, self.memory)
+                refused = refused or self.not_worth(plan, shown)
+        return _nothing(Reason.BELOW_MINIMUM, refused, self.memory) if refused else self.waiting()
 
-    def _planned(
-        self, cluster: ClusterLoad, sheddable: BoolArray, replay: Replay, window: int, memory: Mapping[str, Any]
-    ) -> _Plan:
-        params, n = self.params, len(cluster.brokers)
-        balance = Balance.of(replay, window)
-        before = balance.busiest()
-        if before.max() < params.floor:
-            return _Plan([], 0.0, 0.0, balance, f"the busiest broker is at {before.max():.0f} %, {params.floor:g} needed")
-        step = scores.step(memory)
-        background = 100 * np.nan_to_num(replay.model.background[-1] / replay.model.cores)
-        bounds = Bounds(
-            movable=sheddable,
-            receivers=cluster.brokers.schedulable & (background < balance.target - 1e-9),
-            most=max(1, int(max(20, 2 * n) * step)),
-            per_broker=max(1, int(params.moves_per_broker * step)),
-            price=params.price,
-            fixed=params.fixed,
-        )
-        price = prices(cluster, params.fixed)
-        planner = Planner(balance, cluster.bundles.owner, price, bounds)
-        moves = planner.run()
+    def planned(self, window: int) -> _Plan:
+        """The best plan for the load of `window`."""
+        balance, cluster, n = Balance.of(self.replay, window), self.cluster, len(self.cluster.brokers)
+        before, price = balance.busiest(), prices(cluster, self.params.fixed)
+        moves = Planner(balance, cluster.bundles.owner, price, self.bounds(balance)).run()
         rows = [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
         owned = max(1, int((cluster.bundles.owner >= 0).sum())) / n
-        explained = _explained(replay, window)
-        gained = relief(before, balance.busiest(), balance.target, explained)
-        return _Plan(moves, gained, params.worth / owned * float(price[rows].sum()), balance)
+        gained = relief(before, balance.busiest(), balance.target, _explained(self.replay, window))
+        clients = np.nan_to_num(cluster.bundles.sessions)
+        cut = float(clients[rows].sum() / clients.sum()) if clients.sum() > 0 else float("nan")
+        return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut)
 
-    def _level(self, shown: Cause, cluster: ClusterLoad) -> str:
-        name = cluster.brokers.names[int(np.argmax(shown.low))]
-        return (
-            f"{name} was at least {shown.hottest:.1f} points above its level for {counted(shown.window, 'minute')}, "
-            f"{shown.hot:.1f} are needed"
+    def bounds(self, balance: Balance) -> Bounds:
+        """What the plan may do: less after wrong predictions, and no bundle for a broker above its level by itself."""
+        step, model = scores.step(self.memory), self.replay.model
+        background = 100 * np.nan_to_num(model.background[-1] / model.cores)
+        return Bounds(
+            movable=self.sheddable,
+            receivers=self.cluster.brokers.schedulable & (background < balance.target - 1e-9),
+            most=max(1, int(max(20, 2 * len(background)) * step)),
+            per_broker=max(1, int(self.params.moves_per_broker * step)),
+            price=self.params.price,
+            fixed=self.params.fixed,
         )
 
-    def _not_worth(self, plan: _Plan, shown: Cause, life: float, cluster: ClusterLoad) -> str:
-        name = cluster.brokers.names[int(np.argmax(shown.low))]
-        words = f"{name} was {shown.hottest:.1f} points above its level for {counted(shown.window, 'minute')}"
+    def waiting(self) -> Shedding:
+        """No cause yet: the brokers are level, or differ for too short a time."""
+        now, names = self.replay.away[-1], self.cluster.brokers.names
+        row, range_now = int(np.argmax(now)), float(now.max() - now.min())
+        text = f"{names[row]} is {now[row]:.1f} points above its level, {range_now:.1f} above the broker farthest below"
+        needed = f"{self.params.hot:g} or {self.params.apart:g} are needed, for 2 to 8 minutes"
+        apart = now[row] >= self.params.hot or range_now >= self.params.apart
+        return _nothing(Reason.AVERAGING if apart else Reason.BALANCED, f"{text}; {needed}", self.memory)
+
+    def not_worth(self, plan: _Plan, shown: Cause) -> str:
+        """Why a cause leads to no moves, in words."""
+        name, minutes = self.cluster.brokers.names[int(np.argmax(shown.low))], counted(shown.window, "minute")
+        words = f"{name} was {shown.hottest:.1f} points above its level for {minutes}"
         if not plan.moves:
             return f"{words}; no move is worth its price"
-        gain = plan.gained * life
-        return f"{words}; {counted(len(plan.moves), 'move')} would save {gain:.0f} point-minutes, {plan.price:.0f} needed"
+        gain, moves = plan.gained * self.watch.life(shown.window), counted(len(plan.moves), "move")
+        clients = "" if np.isnan(plan.cut) else f" and cut {plan.cut:.1%} of the clients"
+        return f"{words}; {moves} would save {gain:.0f} point-minutes{clients}: worth it from {plan.price:.0f} on"
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A plan before it is judged: point(s) it takes off, and the point-minutes that its moves must be worth."""
+    """A plan before it is judged.
+
+    gained: points that it takes off brokers above their level. price: point-minutes that its moves must be worth. cut:
+    ratio 0-1 of all clients that it disconnects, NaN unknown.
+    """
 
     moves: list[PlannedMove]
     gained: float
     price: float
     balance: Balance
-    floor: str = ""
+    cut: float
 
 
 def _made(plan: _Plan, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Shedding:
@@ -171,9 +180,7 @@ def _made(plan: _Plan, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Shedd
 def _unload(move: PlannedMove) -> Unload:
     returned = np.array([move.returned] if move.returned >= 0 else [], dtype=np.int64)
     bundles = np.array([move.bundle], dtype=np.int64)
-    return Unload(
-        move.source, bundles, Reason.OVERLOADED, destination=move.destination, returned=returned, judged=True
-    )
+    return Unload(move.source, bundles, Reason.OVERLOADED, destination=move.destination, returned=returned, judged=True)
 
 
 def _nothing(reason: Reason, text: str, memory: Mapping[str, Any]) -> Shedding:
@@ -210,5 +217,5 @@ def rollout(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[dict[str, 
     pause = _OUTLASTS * max(np.diff(times).max(), 60.0) + 60
     if now - times[-1] >= pause:
         return memory, None
-    text = f"{len(times)} brokers left within {_ROLLOUT / 60:.0f} minutes; balancing goes on {pause / 60:.0f} minutes after"
-    return memory, HeldBack("", Reason.ROLLING_OUT, f"{text} the last one")
+    text = f"{len(times)} brokers left within {_ROLLOUT / 60:.0f} minutes"
+    return memory, HeldBack("", Reason.ROLLING_OUT, f"{text}; balancing waits {pause / 60:.0f} minutes after the last")
