@@ -75,7 +75,7 @@ class _Loop:
 
     def __init__(self, world: World, chance: np.random.Generator) -> None:
         self.world, self.chance = world, chance
-        self.state, self.sight, self.ring = BundleState.of(world), Sight(world), SampleRing()
+        self.state, self.sight, self.ring = BundleState.of(world), Sight(world), SampleRing(averaged=True)
         self.landing: list[_Landing] = []
         self.rows = {name: row for row, name in enumerate(world.brokers)}
         self.allowed = allowed_brokers(world)

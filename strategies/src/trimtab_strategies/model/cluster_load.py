@@ -229,6 +229,17 @@ class RecentSamples:
     def __len__(self) -> int:
         return len(self.time)
 
+    def last(self, minutes: int) -> RecentSamples:
+        """The newest rows, at most so many."""
+        first = max(0, len(self) - minutes)
+        return RecentSamples(
+            self.time[first:],
+            self.bundles[first:],
+            self.cpu[first:],
+            self.traffic[first:],
+            max(0, self.assumed - first),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerTraits:

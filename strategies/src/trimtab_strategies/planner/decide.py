@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
-from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
+from trimtab_strategies.model import ClusterLoad, Decision, Doubt, Memory, Move, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
@@ -161,7 +161,10 @@ def shed(
 
 
 def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
-    """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it."""
+    """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it.
+
+    A ready broker that is left out stays in `quality.doubts`, so that a strategy does not take it for gone.
+    """
     brokers = cluster.brokers
     row = np.append(np.where(part, np.cumsum(part) - 1, -1), -1)  # the last entry is for unowned bundles (-1)
     columns = ("usage", "limit", "traffic", "age", "ready", "schedulable", "trusted")
@@ -174,4 +177,7 @@ def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
     recent = cluster.recent
     if recent is not None:
         recent = replace(recent, cpu=recent.cpu[:, part], traffic=recent.traffic[:, part])
-    return replace(cluster, brokers=fewer, bundles=bundles, recent=recent)
+    left_out = {brokers.names[k] for k in np.flatnonzero(brokers.ready & ~part).tolist()} - cluster.quality.doubts.keys()
+    unnamed = {name: Doubt(Reason.UNTRUSTED, "left out of the comparison") for name in sorted(left_out)}
+    quality = replace(cluster.quality, doubts={**cluster.quality.doubts, **unnamed}) if unnamed else cluster.quality
+    return replace(cluster, brokers=fewer, bundles=bundles, recent=recent, quality=quality)

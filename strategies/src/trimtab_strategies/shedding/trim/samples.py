@@ -15,8 +15,8 @@ import numpy.typing as npt
 from trimtab_strategies.model import CPU, RATE_IN, RATE_OUT, SAMPLED, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, RecentSamples
 
-MINUTES = 8
-"""Rows of the ring, one per minute."""
+MINUTES = 24
+"""Rows of the ring, one per minute. The newest ones are replayed; those before show what is usual."""
 
 _ROW = 50.0  # seconds: a sample this long after the first one of a row begins the next
 _GAP = 1.5  # rows older than this many times the ring's span are dropped

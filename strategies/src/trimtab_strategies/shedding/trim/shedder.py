@@ -34,7 +34,7 @@ from trimtab_strategies.shedding.trim import scores
 from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import Balance, Bounds, PlannedMove, Planner, prices
-from trimtab_strategies.shedding.trim.replay import Replay, replayed
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
 _ROLLOUT = 900.0  # seconds within which two departures make a rollout
@@ -72,7 +72,7 @@ class Trim:
         if recent is None or not len(recent) or len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
             return _nothing(Reason.NO_LOAD_DATA, "no recent samples of the bundles are kept", memory)
         memory, pause = rollout(cluster, memory)
-        model, memory = learned(cluster, recent, memory)
+        model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model)
         watch, memory = watched(replay, cluster.brokers.names, cluster.now, memory)
         memory = scores.checked(cluster, recent, memory)

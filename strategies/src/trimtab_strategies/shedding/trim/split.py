@@ -28,7 +28,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.shedding.trim.model import learned
-from trimtab_strategies.shedding.trim.replay import Replay, replayed, targets
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed, targets
 from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import Inside
 
@@ -66,7 +66,7 @@ class TrimSplitter:
         if recent is None or len(recent) - recent.assumed < LASTS:
             text = f"recent samples of {LASTS} minutes are needed"
             return Splitting((), (HeldBack("", Reason.NO_LOAD_DATA, text),), memory)
-        model, memory = learned(cluster, recent, memory)
+        model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model)
         points, level, coldest = _sizes(replay)
         large = splittable & (points >= self.params.least) & (coldest + points >= level + self.params.above)
