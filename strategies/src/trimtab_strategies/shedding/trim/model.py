@@ -200,7 +200,9 @@ def _spread(values: FloatArray) -> FloatArray:
 
     So one jump, or one false reading, does not count as noise. 0 where there are fewer than two values.
     """
-    return np.nan_to_num(1.48 / np.sqrt(2) * _median(np.abs(np.diff(values, axis=0))))
+    step = _median(np.abs(np.diff(values, axis=0))) if len(values) > 1 else np.zeros(values.shape[1])
+    spread: FloatArray = np.nan_to_num(1.48 / np.sqrt(2) * step)
+    return spread
 
 
 def _filled(values: FloatArray) -> FloatArray:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -65,6 +65,7 @@ class Trim:
     """See the module."""
 
     params: TrimParams
+    rests_after_splits: ClassVar[bool] = True
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """The moves that pay, each with its destination."""
