@@ -126,6 +126,13 @@ class RemembersChoices(Protocol):
         """The memory after `bundle` was assigned to `broker` (rows)."""
 
 
+@runtime_checkable
+class HeaviestFirst(Protocol):
+    """A placement that should choose for the heaviest of several bundles without an owner first."""
+
+    heaviest_first: ClassVar[bool]
+
+
 class Splitter(Protocol):
     """Chooses the bundles to split, and the boundaries of their children."""
 
