@@ -23,8 +23,7 @@ from trimtab_lab.simulation.contenders import (
     played,
     shown,
 )
-from trimtab_lab.simulation.parts import InvalidScenarioError
-from trimtab_lab.simulation.scenario import Scenario, catalogue, named
+from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, named
 from trimtab_lab.simulation.score import RunScore
 
 SEED = 364

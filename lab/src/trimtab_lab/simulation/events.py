@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trimtab_lab.simulation.parts import Load, Minutes, Positive, Ratio, Round, ScenarioPart
-
-BrokerRows = tuple[Annotated[int, Field(ge=0)], ...] | str
-"""Brokers by number, counted from 0 in the order of the machines; or the name of a group of machines."""
+from trimtab_lab.simulation.parts import BrokerRows, Load, Minutes, Positive, Ratio, Round, ScenarioPart
 
 
 class Leaves(ScenarioPart):
@@ -29,7 +26,7 @@ class Joins(ScenarioPart):
 
     event: Literal["join"]
     brokers: BrokerRows
-    """The brokers that join. Their machines must have usage 0."""
+    """The brokers that join. The usage of their machines counts as 0."""
     round: Round
     """The first round with them."""
 
