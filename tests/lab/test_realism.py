@@ -9,7 +9,7 @@ import pytest
 
 from small_worlds import RNG, Script, cpu, small
 from trimtab_lab.simulation import build, named, run
-from trimtab_lab.simulation.bundle_state import BundleState
+from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.serving import latency, serve
 from trimtab_strategies.model import CPU
 
@@ -53,7 +53,7 @@ def test_a_gap_has_a_median_and_stays_within_a_minute() -> None:
 def test_what_is_wanted_is_served_lost_or_waits(name: str) -> None:
     """A hundred rounds with owners that change at random, also to none."""
     rng, made = RNG(4), build(named(name), RNG(4))
-    state = BundleState.of(made)
+    state = RunBundles.of(made)
     wanted = served = lost = 0.0
     for step in range(60):
         state.gap = rng.uniform(0, 60, len(state)) * (rng.random(len(state)) < 0.2)

@@ -72,7 +72,8 @@ def _problem(found: Any, names: set[str]) -> str:
     if kind == "value_error":
         return str(found["msg"]).removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        close = get_close_matches(str(found["loc"][-1]), sorted(names), n=1)
+        wrong = str(found["loc"][-1])
+        close = get_close_matches(wrong, sorted(names - {wrong}), n=1)
         return f"there is no such field: {f'write {close[0]}, or ' if close else ''}leave it out"
     if kind == "missing":
         return "is missing: add it"

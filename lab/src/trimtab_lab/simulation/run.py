@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_lab.simulation.bundle_state import BundleState
 from trimtab_lab.simulation.deciders import Decider
+from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.serving import latency, pressure, serve, serve_before, usage
 from trimtab_lab.simulation.sight import Sight
 from trimtab_lab.simulation.world import MINUTE, World
@@ -75,7 +75,7 @@ class _Loop:
 
     def __init__(self, world: World, chance: np.random.Generator) -> None:
         self.world, self.chance = world, chance
-        self.state, self.sight, self.ring = BundleState.of(world), Sight(world), SampleRing()
+        self.state, self.sight, self.ring = RunBundles.of(world), Sight(world), SampleRing()
         self.landing: list[_Landing] = []
         self.rows = {name: row for row, name in enumerate(world.brokers)}
         self.allowed = allowed_brokers(world)

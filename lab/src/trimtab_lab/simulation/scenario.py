@@ -57,7 +57,7 @@ class SightOptions(ScenarioPart):
     """Seconds by which the windows of brokers differ at most: each shows a rate over a minute that ended earlier."""
 
 
-class Splitting(ScenarioPart):
+class SplittingOptions(ScenarioPart):
     """Limits of a bundle for strategies that leave splits to a splitter."""
 
     bandwidth: Annotated[int, Field(ge=1, le=100000)]
@@ -85,7 +85,7 @@ class Scenario(ScenarioPart):
     """What the metrics show."""
     landing: Annotated[int, Field(ge=1, le=60)] = 1
     """Rounds from a decision until its moves have landed; 1: by the next snapshot."""
-    splitting: Splitting | None = None
+    splitting: SplittingOptions | None = None
     """Limits for a splitter; none: only strategies that split by themselves do."""
     realism: Realism = Realism()
     """What real clusters do beyond that."""

@@ -67,7 +67,7 @@ class Alternation(ScenarioPart):
     """Length of each part."""
 
 
-class Day(ScenarioPart):
+class DailyCycle(ScenarioPart):
     """Traffic rises and falls with the hour: a trend."""
 
     length: Annotated[int, Field(ge=2, le=20160)] = 1440
@@ -121,7 +121,7 @@ class Tenant(ScenarioPart):
     """Bursts of a round."""
     alternation: Alternation | None = None
     """Traffic that goes on and off."""
-    day: Day | None = None
+    day: DailyCycle | None = None
     """Traffic that follows the hour."""
     drift: Drift | None = None
     """Traffic that changes slowly."""

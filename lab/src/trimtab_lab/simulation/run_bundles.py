@@ -21,7 +21,7 @@ _LONG_AGO = 1_000_000
 
 
 @dataclass
-class BundleState:
+class RunBundles:
     """(m,) each. Traffic averages are bytes/s; `measured` is the number of samples in them.
 
     serving:     row of the broker that serves it, -1 none.
@@ -49,7 +49,7 @@ class BundleState:
     version: int = 0
 
     @classmethod
-    def of(cls, world: World) -> BundleState:
+    def of(cls, world: World) -> RunBundles:
         """The bundles before the first round."""
         m = len(world.owner)
         ranges = zip(world.namespace.tolist(), world.lower.tolist(), world.upper.tolist(), strict=True)
