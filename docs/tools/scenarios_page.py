@@ -33,6 +33,7 @@ PARTS: Mapping[str, str] = {
     "Neighbour": "Event neighbour",
     "Crowd": "Event crowd",
     "HotBundle": "Event hot",
+    "Failover": "Event failover",
 }
 """Name of each part in the schema, in the order of the page -> its heading."""
 

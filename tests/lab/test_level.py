@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from small_worlds import RNG, small
+from small_worlds import RNG, Still, small
 from trimtab_lab.simulation import Scenario, World, build, run
-from trimtab_lab.simulation.deciders import Orders
 
 
 def test_level_is_where_water_stands() -> None:
@@ -88,14 +87,6 @@ def test_no_division_of_the_load_beats_the_level(seed: int) -> None:
 
     assert level <= above + 1e-9
     assert above == pytest.approx(level, rel=0.05)
-
-
-class Still:
-    """Moves nothing."""
-
-    def decide(self, *_: object) -> Orders:
-        """See `Decider`."""
-        return Orders()
 
 
 def test_imbalance_is_the_range_of_distances_from_the_target() -> None:

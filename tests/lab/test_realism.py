@@ -37,6 +37,17 @@ def test_traffic_that_is_not_caught_up_is_lost() -> None:
     assert record.unserved / record.wanted == pytest.approx(0.25 * 0.5 / 60)
 
 
+def test_clients_that_give_up_drop_a_part_of_the_backlog() -> None:
+    realism = {"reconnect": {"gap": 60, "spread": 0, "catchUp": 0.25, "giveUp": 0.5}}
+    made = small(0.8, 0.0, realism=realism)
+
+    record = run(made, Script(MOVE), RNG(0))
+
+    # of a bundle's minute one half is dropped at once, a quarter served, and half of what is left dropped
+    assert record.unserved / record.wanted == pytest.approx(0.25 * (0.5 + 0.125 + 0) / 60)
+    assert record.wanted == pytest.approx(60 * float(made.real[0].sum()))
+
+
 def test_a_gap_has_a_median_and_stays_within_a_minute() -> None:
     script = Script({step: [(row, step % 2) for row in range(4)] for step in range(1, 60)})
 

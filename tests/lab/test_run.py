@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from small_worlds import RNG, Script, cpu, scenario, small
-from trimtab_lab.simulation import AsPulsar, Decider, Orders, UnderTrimtab, build, catalogue, named, run
+from small_worlds import RNG, Script, Still, cpu, scenario, small
+from trimtab_lab.simulation import AsPulsar, UnderTrimtab, build, catalogue, named, run
 from trimtab_lab.simulation.draws import WARM_UP
 from trimtab_lab.simulation.world import CORE, GBIT
 from trimtab_strategies import registry
-from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.planner.decide import Pair
 
 
@@ -173,21 +172,11 @@ def test_the_same_seed_gives_the_same_run(name: str) -> None:
     assert first.cut == second.cut
 
 
-class Nothing:
-    """Decides nothing but owners for bundles without one."""
-
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
-        """See `Decider`."""
-        del cluster, rng
-        return Orders()
-
-
 @pytest.mark.parametrize("name", catalogue())
 def test_every_scenario_of_the_catalogue_can_be_run(name: str) -> None:
     made = build(named(name).model_copy(update={"rounds": 8}), RNG(3))
-    decider: Decider = Nothing()
 
-    record = run(made, decider, RNG(3))
+    record = run(made, Still(), RNG(3))
 
     assert len(record.imbalance) == 9
     assert np.isfinite(record.imbalance).all()
@@ -200,6 +189,23 @@ def test_an_hour_of_ten_brokers_takes_little_time() -> None:
     assert (len(made.cores), made.real.shape[1], made.rounds) == (10, 600, 60)
 
     started = time.process_time()
-    run(made, Nothing(), RNG(0))
+    run(made, Still(), RNG(0))
 
     assert time.process_time() - started < 0.3
+
+
+def test_another_leader_has_no_samples() -> None:
+    script = Script()
+
+    run(small(0.8, 0.2, events=[{"event": "failover", "round": 12}]), script, RNG(0))
+
+    assert [len(seen.recent or []) for seen in script.seen[10:15]] == [8, 8, 1, 2, 3]
+    assert script.forgot == [12]
+
+
+def test_only_pulsar_forgets_when_another_leader_takes_over() -> None:
+    for decider, known in ((AsPulsar(threshold()), False), (UnderTrimtab(threshold()), True)):
+        run(small(0.8, 0.2, rounds=2), decider, RNG(0))
+        assert decider.memory.shedder
+        decider.forget()
+        assert bool(decider.memory.shedder) is known

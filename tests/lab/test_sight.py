@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from small_worlds import RNG, Script, small
+from small_worlds import RNG, Script, cpu, small
 from trimtab_lab.simulation import World, run
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, RATE_IN, THROUGHPUT_IN, THROUGHPUT_OUT
 from trimtab_strategies.model.cluster_load import FloatArray
@@ -127,3 +127,25 @@ def test_only_large_bundles_show_their_topics() -> None:
     sums = [topics.traffic[topics.bundle == row].sum(axis=0).tolist() for row in range(4)]
     assert np.array(sums) == pytest.approx(bundles.newest[:4])
     assert bundles.topics.tolist() == [5] * 8
+
+
+def test_figures_of_bundles_may_be_older_than_those_of_brokers() -> None:
+    made = small(1.6, 0.0, sight={"bundlesLate": 2})
+    script = Script({0: [(row, 1) for row in range(2)]})
+
+    run(made, script, RNG(0))
+
+    newest = [cluster.bundles.newest[:, THROUGHPUT_IN].sum() for cluster in script.seen[:5]]
+    assert (np.array(newest) / newest[0]).tolist() == pytest.approx([1, 1, 1, 1.6, 1.6])
+    assert cpu(script.seen[1]) == [80, 80]
+
+
+def test_late_figures_of_a_split_bundle_begin_with_the_children() -> None:
+    made = small(0.8, 0.2, sight={"bundlesLate": 3})
+    place = made.pieces.place[made.pieces.bundle == 0]
+    script = Script(splits={5: (0, [int(place[4])], ())})
+
+    run(made, script, RNG(0))
+
+    sums = [cluster.bundles.newest.sum() for cluster in script.seen]
+    assert np.ptp(sums) / sums[0] == pytest.approx(0)

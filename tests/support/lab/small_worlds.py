@@ -36,12 +36,13 @@ class Script:
     """Decides what it was told to, round by round, and keeps the snapshots it was shown.
 
     wanted: by round, pairs of bundle and destination (rows). splits: by round, a bundle (row), boundaries, destinations
-    (rows, -1 for its owner).
+    (rows, -1 for its owner). forgot: rounds in which another leader took over.
     """
 
     wanted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     splits: dict[int, tuple[int, Sequence[int], Sequence[int]]] = field(default_factory=dict)
     seen: list[ClusterLoad] = field(default_factory=list)
+    forgot: list[int] = field(default_factory=list)
 
     def decide(self, cluster: ClusterLoad, _: np.random.Generator) -> Orders:
         """See `Decider`."""
@@ -59,6 +60,22 @@ class Script:
             there = tuple(brokers[row] if row >= 0 else owner[bundle] for row in to)
             splits = (Split(names[bundle], owner[bundle], tuple(boundaries), Reason.BANDWIDTH, there),)
         return Orders(moves, splits)
+
+    def forget(self) -> None:
+        """See `Decider`."""
+        self.forgot.append(len(self.seen))
+
+
+@dataclass
+class Still:
+    """Moves nothing."""
+
+    def decide(self, *_: object) -> Orders:
+        """See `Decider`."""
+        return Orders()
+
+    def forget(self) -> None:
+        """See `Decider`."""
 
 
 def cpu(cluster: ClusterLoad) -> list[float]:

@@ -42,11 +42,12 @@ COLUMNS: Mapping[str, str] = {
     "overload": "hot",
     "unserved": "unserved %",
     "owned": "owners",
+    "latency": "p99 ms",
     "cost": "cost",
 }
 """Score -> heading, in the order of the table."""
 
-_TENTHS = ("cut", "area", "left", "overshoot", "cost")
+_TENTHS = ("cut", "area", "left", "overshoot", "latency", "cost")
 
 
 def compare(scenario: Scenario) -> dict[Contender, SimulationResult]:

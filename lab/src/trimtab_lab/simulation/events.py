@@ -101,14 +101,22 @@ class HotBundle(ScenarioPart):
     """The first round of it."""
 
 
+class Failover(ScenarioPart):
+    """Another leader takes over. Recent samples are lost, and what a strategy under Pulsar remembered."""
+
+    event: Literal["failover"]
+    round: Round
+    """The round before whose decision it happens."""
+
+
 Happening = Annotated[
-    Leaves | Joins | Restarts | ForeignLoad | Neighbour | Crowd | HotBundle, Field(discriminator="event")
+    Leaves | Joins | Restarts | ForeignLoad | Neighbour | Crowd | HotBundle | Failover, Field(discriminator="event")
 ]
 """One event of a scenario."""
 
 
 def last_round(happening: Happening, brokers: int) -> int:
-    """The round from which nothing happens any more; 0 for load that comes and goes. brokers: how many it is about."""
+    """The round from which nothing happens any more; 0 for what comes and goes. brokers: how many it is about."""
     match happening:
         case Restarts():
             return happening.round + happening.every * (brokers - 1) + happening.away
@@ -118,5 +126,7 @@ def last_round(happening: Happening, brokers: int) -> int:
             return happening.until
         case Joins() | HotBundle():
             return happening.round
+        case Failover():
+            return 0
         case Neighbour():
             return 0

@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from trimtab_lab.simulation.events import Crowd, Happening, HotBundle, Joins, last_round
+from trimtab_lab.simulation.events import Crowd, Failover, Happening, HotBundle, Joins, last_round
 from trimtab_lab.simulation.parts import BrokerRows, Ratio, Round, ScenarioPart, loads
 from trimtab_lab.simulation.realism import Realism
 from trimtab_lab.simulation.refusals import refusals
@@ -41,7 +41,7 @@ class Goal(StrEnum):
 
 
 class SightOptions(ScenarioPart):
-    """How the metrics of brokers differ from what happens. Bundles are measured exactly."""
+    """How the metrics of brokers differ from what happens. Bundles are measured exactly, but perhaps late."""
 
     noise: Ratio = 0
     """Standard deviation of a factor on the CPU, as a ratio."""
@@ -53,6 +53,8 @@ class SightOptions(ScenarioPart):
     """Chance per broker and round that its last report is shown again."""
     newest: Annotated[float, Field(gt=0, le=1)] = 1
     """Weight of the newest sample in what is shown of brokers; the rest is the average before."""
+    bundles_late: Annotated[int, Field(ge=0, le=30)] = 0
+    """Rounds by which the figures of bundles are older than those of brokers."""
     scrape: Annotated[int, Field(ge=0, le=59)] = 0
     """Seconds by which the windows of brokers differ at most: each shows a rate over a minute that ended earlier."""
 
@@ -115,10 +117,7 @@ class Scenario(ScenarioPart):
         return self
 
     def _brokers_named(self) -> list[tuple[str, BrokerRows]]:
-        events = [
-            (f"events[{k}].brokers", (event.broker,) if isinstance(event, Crowd | HotBundle) else event.brokers)
-            for k, event in enumerate(self.events)
-        ]
+        events = [(f"events[{k}].brokers", _brokers_of(event)) for k, event in enumerate(self.events)]
         tenants = [(f"tenants[{k}].brokers", tenant.brokers) for k, tenant in enumerate(self.tenants)]
         return [*events, *((place, given) for place, given in tenants if given is not None)]
 
@@ -173,10 +172,7 @@ class Scenario(ScenarioPart):
         """The round from which nothing happens any more, from which the time to balanced counts."""
         if self.settled is not None:
             return self.settled
-        ends = [
-            last_round(event, 1 if isinstance(event, Crowd | HotBundle) else len(self.rows(event.brokers)))
-            for event in self.events
-        ]
+        ends = [last_round(event, len(self.rows(_brokers_of(event)))) for event in self.events]
         return min(max(ends, default=0), self.rounds - 1)
 
     @property
@@ -184,6 +180,13 @@ class Scenario(ScenarioPart):
         """Rows of the brokers that join later."""
         later = [self.rows(event.brokers) for event in self.events if isinstance(event, Joins)]
         return np.concatenate([np.empty(0, dtype=np.int64), *later])
+
+
+def _brokers_of(event: Happening) -> BrokerRows:
+    """The brokers that an event is about."""
+    if isinstance(event, Failover):
+        return ()
+    return (event.broker,) if isinstance(event, Crowd | HotBundle) else event.brokers
 
 
 def parsed(text: str, origin: str = "scenario") -> Scenario:

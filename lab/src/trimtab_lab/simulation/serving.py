@@ -76,7 +76,9 @@ def _serve(world: World, foreign: FloatArray, state: RunBundles, wanted: FloatAr
     if reconnect is not None and reconnect.catch_up > 0:
         state.backlog += (wanted - load) * MINUTE
         np.maximum(state.backlog, 0, out=state.backlog)
-        return Served(load, cpu, float(wanted.sum()), 0.0)
+        dropped = float(state.backlog.sum()) * reconnect.give_up / MINUTE
+        state.backlog *= 1 - reconnect.give_up
+        return Served(load, cpu, float(wanted.sum()), dropped)
     count = owned if reconnect is None else np.ones_like(owned)
     return Served(load, cpu, float(wanted[count].sum()), float((wanted - load)[count].sum()))
 

@@ -73,6 +73,7 @@ class World:
     owner:    (m,) row of the first owner.
     lower, upper: (m,) range of hashes.
     event:    the round from which nothing happens any more.
+    failovers: rounds in which another leader takes over.
     """
 
     brokers: tuple[str, ...]
@@ -101,6 +102,7 @@ class World:
     splitting: SplittingOptions | None = None
     landing: int = 1
     event: int = 0
+    failovers: frozenset[int] = frozenset()
 
     @property
     def rounds(self) -> int:
