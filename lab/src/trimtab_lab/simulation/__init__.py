@@ -18,9 +18,8 @@ from trimtab_lab.simulation.contenders import (
     shown,
 )
 from trimtab_lab.simulation.deciders import AsPulsar, Decider, Orders, UnderTrimtab
-from trimtab_lab.simulation.parts import InvalidScenarioError
 from trimtab_lab.simulation.run import Record, run
-from trimtab_lab.simulation.scenario import Goal, Scenario, catalogue, named, parsed
+from trimtab_lab.simulation.scenario import Goal, InvalidScenarioError, Scenario, catalogue, named, parsed
 from trimtab_lab.simulation.score import LEVEL, OVERLOADED, RunScore, score
 from trimtab_lab.simulation.world import World
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab_lab.simulation import draws
-from trimtab_lab.simulation.events import Crowd, ForeignLoad, HotBundle, Joins, Leaves, Neighbour, Restarts
+from trimtab_lab.simulation.events import Crowd, Failover, ForeignLoad, HotBundle, Joins, Leaves, Neighbour, Restarts
 from trimtab_lab.simulation.parts import drawn, loads
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.tenants import Tenant
@@ -58,6 +58,7 @@ def build(scenario: Scenario, rng: np.random.Generator) -> World:
         splitting=scenario.splitting,
         landing=scenario.landing,
         event=scenario.event,
+        failovers=frozenset(event.round for event in scenario.events if isinstance(event, Failover)),
     )
 
 

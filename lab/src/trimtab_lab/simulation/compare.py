@@ -23,8 +23,7 @@ from trimtab_lab.simulation.contenders import (
     played,
     shown,
 )
-from trimtab_lab.simulation.parts import InvalidScenarioError
-from trimtab_lab.simulation.scenario import Scenario, catalogue, named
+from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, named
 from trimtab_lab.simulation.score import RunScore
 
 SEED = 364
@@ -43,11 +42,12 @@ COLUMNS: Mapping[str, str] = {
     "overload": "hot",
     "unserved": "unserved %",
     "owned": "owners",
+    "latency": "p99 ms",
     "cost": "cost",
 }
 """Score -> heading, in the order of the table."""
 
-_TENTHS = ("cut", "area", "left", "overshoot", "cost")
+_TENTHS = ("cut", "area", "left", "overshoot", "latency", "cost")
 
 
 def compare(scenario: Scenario) -> dict[Contender, SimulationResult]:

@@ -31,6 +31,9 @@ class Decider(Protocol):
     def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
         """Splits, moves for balance, and owners for unassigned bundles."""
 
+    def forget(self) -> None:
+        """Lose what another leader would not know."""
+
 
 @dataclass
 class AsPulsar:
@@ -60,6 +63,10 @@ class AsPulsar:
                 placing.move(bundle, unload.destination, unload.broker, unload.reason)
         self.memory = Memory(shedding.memory, placing.memory, splitter_memory)
         return Orders(tuple(placing.moves), splits)
+
+    def forget(self) -> None:
+        """See `Decider`. Pulsar's leader keeps its memory in the process."""
+        self.memory = Memory()
 
     def _splits(self, cluster: ClusterLoad, placing: _Placing) -> tuple[tuple[Split, ...], Any]:
         if self.pair.splitter is None:
@@ -129,6 +136,9 @@ class UnderTrimtab:
         parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
         self._moved.append((cluster.now, len(plan.moves) + parted))
         return Orders((*given, *plan.moves), plan.splits)
+
+    def forget(self) -> None:
+        """See `Decider`. Trimtab's memory is in a ConfigMap, so another leader has it."""
 
     def _housed(self, cluster: ClusterLoad, bundles: IntArray, rng: np.random.Generator) -> tuple[Move, ...]:
         if not len(bundles):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from trimtab_lab.simulation.parts import loads
-from trimtab_lab.simulation.tenants import Alternation, Bursts, Day, Drift, Steps, Tenant
+from trimtab_lab.simulation.tenants import Alternation, Bursts, DailyCycle, Drift, Steps, Tenant
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 WARM_UP = 10
@@ -70,7 +70,7 @@ def trend(rng: np.random.Generator, tenant: Tenant, rounds: int, home: IntArray,
     return factors
 
 
-def day(rounds: int, given: Day) -> FloatArray:
+def day(rounds: int, given: DailyCycle) -> FloatArray:
     """Factor of each round (rounds,), a cosine over the day, less on the last two of seven days."""
     days = np.arange(rounds) / given.length
     factor = 1 + given.swing * np.cos(2 * np.pi * (days - given.peak))

@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trimtab_lab.simulation.parts import Load, Minutes, Positive, Ratio, Round, ScenarioPart
-
-BrokerRows = tuple[Annotated[int, Field(ge=0)], ...] | str
-"""Brokers by number, counted from 0 in the order of the machines; or the name of a group of machines."""
+from trimtab_lab.simulation.parts import BrokerRows, Load, Minutes, Positive, Ratio, Round, ScenarioPart
 
 
 class Leaves(ScenarioPart):
@@ -29,7 +26,7 @@ class Joins(ScenarioPart):
 
     event: Literal["join"]
     brokers: BrokerRows
-    """The brokers that join. Their machines must have usage 0."""
+    """The brokers that join. The usage of their machines counts as 0."""
     round: Round
     """The first round with them."""
 
@@ -104,14 +101,22 @@ class HotBundle(ScenarioPart):
     """The first round of it."""
 
 
+class Failover(ScenarioPart):
+    """Another leader takes over. Recent samples are lost, and what a strategy under Pulsar remembered."""
+
+    event: Literal["failover"]
+    round: Round
+    """The round before whose decision it happens."""
+
+
 Happening = Annotated[
-    Leaves | Joins | Restarts | ForeignLoad | Neighbour | Crowd | HotBundle, Field(discriminator="event")
+    Leaves | Joins | Restarts | ForeignLoad | Neighbour | Crowd | HotBundle | Failover, Field(discriminator="event")
 ]
 """One event of a scenario."""
 
 
 def last_round(happening: Happening, brokers: int) -> int:
-    """The round from which nothing happens any more; 0 for load that comes and goes. brokers: how many it is about."""
+    """The round from which nothing happens any more; 0 for what comes and goes. brokers: how many it is about."""
     match happening:
         case Restarts():
             return happening.round + happening.every * (brokers - 1) + happening.away
@@ -121,5 +126,7 @@ def last_round(happening: Happening, brokers: int) -> int:
             return happening.until
         case Joins() | HotBundle():
             return happening.round
+        case Failover():
+            return 0
         case Neighbour():
             return 0

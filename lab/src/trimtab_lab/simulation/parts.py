@@ -1,24 +1,18 @@
-"""The base of all parts of a scenario, values that may be a number or a spread, and the text of errors.
+"""The base of all parts of a scenario, and values that may be a number or a spread.
 
 Ratios are 0-1. Times are rounds of one minute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic.alias_generators import to_camel
 
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.params import DescribedModel
-
-
-class InvalidScenarioError(ValueError):
-    """A scenario that can't be built. The message names each field, its value, the bound and the fix."""
 
 
 class ScenarioPart(DescribedModel):
@@ -46,20 +40,48 @@ Round = Annotated[int, Field(ge=0, le=20160)]
 
 def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
     if pair[0] > pair[1]:
-        raise ValueError(f"the first of the pair must not be above the second: write [{pair[1]:g}, {pair[0]:g}]")
+        raise ValueError(
+            f"is [{pair[0]:g}, {pair[1]:g}], but the first must not be above the second: write"
+            f" [{pair[1]:g}, {pair[0]:g}]"
+        )
     return pair
 
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 """A number above 0."""
 
-Drawn = Positive | Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
+
+def form(value: Any) -> str:
+    """The form of a value that may be written in several: a tag, so that errors speak of that form alone."""
+    match value:
+        case list() | tuple():
+            return "<list>"
+        case {"about": _} | About():
+            return "<about>"
+        case dict() | Even():
+            return "<even>"
+        case _:
+            return "<one>"
+
+
+ONE, LIST, EVEN, ABOUT = map(Tag, ("<one>", "<list>", "<even>", "<about>"))
+
+Drawn = Annotated[
+    Annotated[Positive, ONE] | Annotated[tuple[Positive, Positive], AfterValidator(_ascending), LIST],
+    Discriminator(form),
+]
 """A number, or a pair: drawn for each bundle between the two, evenly on a logarithmic scale."""
 
 Minutes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=20160)], Annotated[int, Field(ge=1, le=20160)]], AfterValidator(_ascending)
 ]
 """A pair of minutes: drawn evenly between the two."""
+
+
+_Row = Annotated[int, Field(ge=0)]
+
+BrokerRows = Annotated[Annotated[str, ONE] | Annotated[tuple[_Row, ...], LIST], Discriminator(form)]
+"""Brokers by number, counted from 0 in the order of the machines; or the name of a group of machines."""
 
 
 class Even(ScenarioPart):
@@ -78,7 +100,10 @@ class About(ScenarioPart):
     """The value in the middle."""
 
 
-Loads = Load | Even | About | tuple[Load, ...]
+Loads = Annotated[
+    Annotated[Load, ONE] | Annotated[Even, EVEN] | Annotated[About, ABOUT] | Annotated[tuple[Load, ...], LIST],
+    Discriminator(form),
+]
 """A ratio of a machine for each broker: one for all, evenly spread, about one value, or one by one."""
 
 
@@ -102,46 +127,3 @@ def drawn(rng: np.random.Generator, given: Drawn, count: int) -> FloatArray:
         values: FloatArray = np.exp(rng.uniform(low, high, count))
         return values
     return np.full(count, float(given))
-
-
-def refusals(error: ValidationError, model: type[DescribedModel]) -> str:
-    """The problems that pydantic found, one per line: field, value, bound and fix."""
-    problems: dict[str, str] = {}
-    for found in error.errors():
-        place = [part for part in found["loc"] if not _is_branch(part)]
-        problems.setdefault(_path(place), _problem(found, model))
-    return "\n".join(f"{path or 'scenario'}: {text}" for path, text in problems.items())
-
-
-def _is_branch(part: int | str) -> bool:
-    """Whether a part of a location names a branch of a union, not a field."""
-    if not isinstance(part, str):
-        return False
-    return part in _PLAIN or not part[:1].islower() or any(mark in part for mark in "[]-_(")
-
-
-_PLAIN = ("float", "int", "str", "tuple")
-
-
-def _path(place: Sequence[int | str]) -> str:
-    text = ""
-    for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
-
-
-def _problem(found: Any, model: type[DescribedModel]) -> str:
-    if found["type"] == "extra_forbidden":
-        close = get_close_matches(str(found["loc"][-1]), _field_names(model), n=1)
-        hint = f"did you mean {close[0]}? Otherwise leave it out" if close else "leave it out"
-        return f"there is no such field: {hint}"
-    if found["type"] == "missing":
-        return "is missing: add it"
-    text = found["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"is {found['input']!r:.60}, but it {text.replace('Input ', '')}: change it"
-
-
-def _field_names(model: type[DescribedModel]) -> list[str]:
-    schema = model.model_json_schema()
-    parts = [schema, *schema.get("$defs", {}).values()]
-    return [name for part in parts for name in part.get("properties", {})]

@@ -23,6 +23,8 @@ class Reconnect(ScenarioPart):
     """Standard deviation of the logarithm of that time."""
     catch_up: Annotated[float, Field(ge=0, le=10)] = 0.5
     """Ratio of its traffic that a bundle carries on top until its backlog is gone; 0: what was missed is lost."""
+    give_up: Ratio = 0
+    """Ratio of the backlog that clients drop each round."""
 
 
 class ColdCache(ScenarioPart):

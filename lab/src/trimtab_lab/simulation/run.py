@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_lab.simulation.bundle_state import BundleState
 from trimtab_lab.simulation.deciders import Decider
+from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.serving import latency, pressure, serve, serve_before, usage
 from trimtab_lab.simulation.sight import Sight
 from trimtab_lab.simulation.world import MINUTE, World
@@ -75,13 +76,14 @@ class _Loop:
 
     def __init__(self, world: World, chance: np.random.Generator) -> None:
         self.world, self.chance = world, chance
-        self.state, self.sight, self.ring = BundleState.of(world), Sight(world), SampleRing(averaged=True)
+        self.state, self.sight, self.ring = RunBundles.of(world), Sight(world), SampleRing(averaged=True)
         self.landing: list[_Landing] = []
         self.rows = {name: row for row, name in enumerate(world.brokers)}
         self.allowed = allowed_brokers(world)
+        self.recent: deque[FloatArray] = deque(maxlen=world.sight.bundles_late + 1)
         for minute in range(len(world.before)):
             served = serve_before(world, minute, self.state)
-            self.state.measure(served.load)
+            self.state.measure(self._late(served.load))
             self.sight.see_before(self.state, served)
         self.imbalance: list[float] = []
         self.pressure: list[FloatArray] = []
@@ -116,11 +118,14 @@ class _Loop:
         state.serving[(state.serving >= 0) & ~world.present[step][state.serving]] = -1
         served = serve(world, step, state)
         self.wanted, self.lost = self.wanted + served.wanted, self.lost + served.lost
-        state.measure(served.load)
+        state.measure(self._late(served.load))
         used = usage(world, state, served.load, world.foreign[step], state.serving)
         slow = latency(world, np.maximum(used, served.cpu / world.cores))
         self.latency.append(np.where(world.present[step], slow, np.nan))
         owner, moving = self._desired()
+        if step in world.failovers:
+            self.ring = SampleRing(averaged=True)
+            decider.forget()
         cluster = self.ring.add(self.sight.snapshot(step, state, served, owner, moving))
         orders = decider.decide(cluster, rng)
         state.since += 1
@@ -128,6 +133,13 @@ class _Loop:
         parted = self._split(step, orders.splits)
         self._begin(step, cluster, [*parted, *orders.moves], {move.bundle for move in parted})
         self._land(step)
+
+    def _late(self, load: FloatArray) -> FloatArray:
+        """The load (m,) that is measured in this round: an older one where bundles are measured late."""
+        if self.recent and len(self.recent[-1]) != len(load):
+            self.recent.clear()  # a split changed the rows
+        self.recent.append(load)
+        return self.recent[0]
 
     def _desired(self) -> tuple[IntArray, IntArray]:
         """The desired owner (m,) of each bundle, and the source (m,) of its open move, otherwise -1."""

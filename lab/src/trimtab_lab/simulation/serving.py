@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab_lab.simulation.bundle_state import BundleState
+from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.world import MINUTE, World
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
@@ -34,7 +34,7 @@ def by_broker(owner: IntArray, values: FloatArray, count: int) -> FloatArray:
     return sums.astype(np.float64, copy=False)  # numpy makes integers of an empty sum
 
 
-def usage(world: World, state: BundleState, load: FloatArray, foreign: FloatArray, serving: IntArray) -> FloatArray:
+def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray, serving: IntArray) -> FloatArray:
     """Usage (n,) as ratio of the busiest resource that serving all `load` (m,) would need; above 1 when full."""
     n, origin = len(world.cores), state.origin
     coming = load * world.share_in[origin]
@@ -46,23 +46,23 @@ def usage(world: World, state: BundleState, load: FloatArray, foreign: FloatArra
     return busiest
 
 
-def pressure(world: World, step: int, state: BundleState) -> FloatArray:
+def pressure(world: World, step: int, state: RunBundles) -> FloatArray:
     """`usage` (n,) of the load without noise, with the owners of now."""
     return usage(world, state, world.real[step][state.origin] * state.share, world.foreign[step], state.serving)
 
 
-def serve(world: World, step: int, state: BundleState) -> Served:
+def serve(world: World, step: int, state: RunBundles) -> Served:
     """Serve a round, and keep what waits as backlog in `state`."""
     wanted = world.real[step][state.origin] * world.noise[step][state.origin] * state.share
     return _serve(world, world.foreign[step], state, wanted)
 
 
-def serve_before(world: World, minute: int, state: BundleState) -> Served:
+def serve_before(world: World, minute: int, state: RunBundles) -> Served:
     """Serve a minute before the first round, with the other programs of the first round."""
     return _serve(world, world.foreign[0], state, world.real[0] * world.before[minute])
 
 
-def _serve(world: World, foreign: FloatArray, state: BundleState, wanted: FloatArray) -> Served:
+def _serve(world: World, foreign: FloatArray, state: RunBundles, wanted: FloatArray) -> Served:
     reconnect = world.realism.reconnect
     owned = state.serving >= 0
     up = np.where(owned, 1 - state.gap / MINUTE, 0.0)
@@ -76,21 +76,21 @@ def _serve(world: World, foreign: FloatArray, state: BundleState, wanted: FloatA
     if reconnect is not None and reconnect.catch_up > 0:
         state.backlog += (wanted - load) * MINUTE
         np.maximum(state.backlog, 0, out=state.backlog)
-        return Served(load, cpu, float(wanted.sum()), 0.0)
+        dropped = float(state.backlog.sum()) * reconnect.give_up / MINUTE
+        state.backlog *= 1 - reconnect.give_up
+        return Served(load, cpu, float(wanted.sum()), dropped)
     count = owned if reconnect is None else np.ones_like(owned)
     return Served(load, cpu, float(wanted[count].sum()), float((wanted - load)[count].sum()))
 
 
-def _arrivals(world: World, state: BundleState) -> FloatArray:
+def _arrivals(world: World, state: RunBundles) -> FloatArray:
     """Cores (n,) that the clients of bundles that have just landed take."""
     landed = (state.since == 0) & (state.serving >= 0)
     seconds = world.sessions[state.origin] * state.share * landed * world.realism.client_cpu
     return by_broker(state.serving, seconds, len(world.cores)) / MINUTE
 
 
-def _saturate(
-    world: World, foreign: FloatArray, state: BundleState, tried: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _saturate(world: World, foreign: FloatArray, state: RunBundles, tried: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The part (n + 1,) of the traffic that each broker serves (0 for no broker), and the cores (n,) that it uses."""
     n, origin, serving = len(world.cores), state.origin, state.serving
     coming = tried * world.share_in[origin]
@@ -105,7 +105,7 @@ def _saturate(
     return np.append(part, 0.0), cpu
 
 
-def _cold(world: World, state: BundleState) -> FloatArray | float:
+def _cold(world: World, state: RunBundles) -> FloatArray | float:
     """Factor on the CPU of bundles whose cache is not warm yet."""
     cache = world.realism.cold_cache
     if cache is None:

@@ -1,7 +1,7 @@
 """What the metrics show: snapshots of a run as `ClusterLoad`, with the lies that the scenario asks for.
 
-Bundles are measured exactly. Brokers' CPU may be noisy, spike, be missing, or be an old report; their figures may be
-an average, or a rate over a minute that ended some seconds ago.
+Bundles are measured exactly, but perhaps late. Brokers' CPU may be noisy, spike, be missing, or be an old report; their
+figures may be an average, or a rate over a minute that ended some seconds ago.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab_lab.simulation.bundle_state import BundleState
+from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.serving import Served
 from trimtab_lab.simulation.world import MINUTE, START, World
 from trimtab_strategies.model import (
@@ -61,25 +61,25 @@ class Sight:
         self._shown: _Report | None = None
         self._names: tuple[int, tuple[str, ...]] = (0, ())
 
-    def see_before(self, state: BundleState, served: Served) -> None:
+    def see_before(self, state: RunBundles, served: Served) -> None:
         """Let the averages of brokers know a minute before the first round."""
         self._average(self._taken(state, served))
 
-    def snapshot(self, step: int, state: BundleState, served: Served, owner: IntArray, moving: IntArray) -> ClusterLoad:
+    def snapshot(self, step: int, state: RunBundles, served: Served, owner: IntArray, moving: IntArray) -> ClusterLoad:
         """The cluster after a round. owner: (m,) desired owners. moving: (m,) source of open moves, otherwise -1."""
-        bundles = self._bundles(state, served, owner, moving)
+        bundles = self._bundles(state, owner, moving)
         brokers = self._brokers(step, state, served)
         return ClusterLoad(
             brokers,
             bundles,
             self.world.namespaces,
             START + MINUTE * step,
-            topics=self._topics(state, served),
+            topics=self._topics(state),
             traits=self.world.traits,
             policies=self.world.policies,
         )
 
-    def _bundles(self, state: BundleState, served: Served, owner: IntArray, moving: IntArray) -> Bundles:
+    def _bundles(self, state: RunBundles, owner: IntArray, moving: IntArray) -> Bundles:
         m, mix = len(state), self._mix[state.origin]
         unseen = (state.measured == 0)[:, np.newaxis]
         if self._names[0] != state.version:
@@ -97,17 +97,17 @@ class Sight:
             in_flight=moving >= 0,
             moving_from=moving,
             moving_share=(moving >= 0).astype(np.float64),
-            newest=np.where(unseen, np.nan, served.load[:, np.newaxis] * mix),
+            newest=np.where(unseen, np.nan, state.newest[:, np.newaxis] * mix),
         )
 
-    def _topic_counts(self, state: BundleState) -> FloatArray:
+    def _topic_counts(self, state: RunBundles) -> FloatArray:
         counts = np.bincount(self.world.pieces.bundle, minlength=len(self.world.owner)).astype(np.float64)
         return np.maximum(np.round(counts[state.origin] * np.where(state.share < 1, state.share, 1.0)), 1)
 
-    def _topics(self, state: BundleState, served: Served) -> Topics:
+    def _topics(self, state: RunBundles) -> Topics:
         """The topics of bundles that are a large part of a machine."""
         world, pieces = self.world, self.world.pieces
-        part = served.load * world.cost[state.origin] / float((world.cores * world.speed).mean())
+        part = state.newest * world.cost[state.origin] / float((world.cores * world.speed).mean())
         names: list[str] = []
         bundle, place, traffic = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)], [np.empty((0, 4))]
         for row in np.flatnonzero((part >= HOT) & (state.measured > 0)).tolist():
@@ -119,11 +119,11 @@ class Sight:
             names += [f"persistent://{space}/topic-{origin}-{number - first}" for number in inside.tolist()]
             bundle.append(np.full(len(inside), row))
             place.append(pieces.place[inside])
-            share = pieces.share[inside] / pieces.share[inside].sum() * served.load[row]
+            share = pieces.share[inside] / pieces.share[inside].sum() * state.newest[row]
             traffic.append(share[:, np.newaxis] * self._mix[origin])
         return Topics(tuple(names), np.concatenate(bundle), np.concatenate(place), np.concatenate(traffic))
 
-    def _taken(self, state: BundleState, served: Served) -> _Report:
+    def _taken(self, state: RunBundles, served: Served) -> _Report:
         """The figures of this minute, as they are."""
         n = len(self.world.cores)
         traffic = sum_by_broker(state.serving, served.load[:, np.newaxis] * self._mix[state.origin], n)
@@ -144,7 +144,7 @@ class Sight:
         self._averaged = taken
         return taken
 
-    def _brokers(self, step: int, state: BundleState, served: Served) -> Brokers:
+    def _brokers(self, step: int, state: RunBundles, served: Served) -> Brokers:
         """The brokers' reports with this round's lies."""
         world, lies, there = self.world, self.world.lies, self.world.present[step]
         taken = self._windowed(self._taken(state, served))

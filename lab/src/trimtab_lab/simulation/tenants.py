@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Discriminator, Field
 
-from trimtab_lab.simulation.parts import Drawn, Loads, Minutes, Positive, Ratio, ScenarioPart
+from trimtab_lab.simulation.parts import (
+    LIST,
+    ONE,
+    BrokerRows,
+    Drawn,
+    Loads,
+    Minutes,
+    Positive,
+    Ratio,
+    ScenarioPart,
+    form,
+)
 
 
 class Machines(ScenarioPart):
@@ -56,7 +67,7 @@ class Alternation(ScenarioPart):
     """Length of each part."""
 
 
-class Day(ScenarioPart):
+class DailyCycle(ScenarioPart):
     """Traffic rises and falls with the hour: a trend."""
 
     length: Annotated[int, Field(ge=2, le=20160)] = 1440
@@ -92,7 +103,7 @@ class Tenant(ScenarioPart):
 
     name: Annotated[str, Field(pattern=r"^[\w.=-]+/[\w.=-]+$")] = "public/simulated"
     """Tenant and namespace, ``tenant/namespace``."""
-    share: Ratio | tuple[Ratio, ...] = 1
+    share: Annotated[Annotated[Ratio, ONE] | Annotated[tuple[Ratio, ...], LIST], Discriminator(form)] = 1
     """Ratio of each broker's bundles that belong to this tenant; one for all brokers, or one by one."""
     skew: Annotated[float, Field(ge=0, le=4)] = 0.8
     """Standard deviation of the logarithm of a bundle's traffic. With 0.8 the largest of 60 is six times the mean."""
@@ -110,13 +121,13 @@ class Tenant(ScenarioPart):
     """Bursts of a round."""
     alternation: Alternation | None = None
     """Traffic that goes on and off."""
-    day: Day | None = None
+    day: DailyCycle | None = None
     """Traffic that follows the hour."""
     drift: Drift | None = None
     """Traffic that changes slowly."""
     steps: Steps | None = None
     """Traffic that changes at once for all bundles."""
-    brokers: tuple[Annotated[int, Field(ge=0)], ...] | str | None = None
+    brokers: BrokerRows | None = None
     """Brokers (numbers, or a group's name) to which the tenant is isolated; none: it may be anywhere."""
     anti_affinity: str = ""
     """Name of the anti-affinity group of its namespace; empty: none."""

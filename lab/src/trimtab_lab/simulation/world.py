@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from trimtab_lab.simulation.realism import Realism
-from trimtab_lab.simulation.scenario import SightOptions, Splitting
+from trimtab_lab.simulation.scenario import SightOptions, SplittingOptions
 from trimtab_strategies.model import BrokerTraits, NamespacePolicy
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
@@ -73,6 +73,7 @@ class World:
     owner:    (m,) row of the first owner.
     lower, upper: (m,) range of hashes.
     event:    the round from which nothing happens any more.
+    failovers: rounds in which another leader takes over.
     """
 
     brokers: tuple[str, ...]
@@ -98,9 +99,10 @@ class World:
     realism: Realism
     traits: dict[str, BrokerTraits]
     policies: dict[str, NamespacePolicy]
-    splitting: Splitting | None = None
+    splitting: SplittingOptions | None = None
     landing: int = 1
     event: int = 0
+    failovers: frozenset[int] = frozenset()
 
     @property
     def rounds(self) -> int:

@@ -21,8 +21,8 @@ _LONG_AGO = 1_000_000
 
 
 @dataclass
-class BundleState:
-    """(m,) each. Traffic averages are bytes/s; `measured` is the number of samples in them.
+class RunBundles:
+    """(m,) each. `newest`, `short` and `long` are bytes/s; `measured` is the number of samples in the averages.
 
     serving:     row of the broker that serves it, -1 none.
     last_unload: epoch seconds of its last move, NaN never. times: how often it moved for balance.
@@ -39,6 +39,7 @@ class BundleState:
     serving: IntArray
     last_unload: FloatArray
     times: IntArray
+    newest: FloatArray
     short: FloatArray
     long: FloatArray
     measured: IntArray
@@ -49,7 +50,7 @@ class BundleState:
     version: int = 0
 
     @classmethod
-    def of(cls, world: World) -> BundleState:
+    def of(cls, world: World) -> RunBundles:
         """The bundles before the first round."""
         m = len(world.owner)
         ranges = zip(world.namespace.tolist(), world.lower.tolist(), world.upper.tolist(), strict=True)
@@ -63,6 +64,7 @@ class BundleState:
             serving=world.owner.copy(),
             last_unload=np.full(m, np.nan),
             times=np.zeros(m, dtype=np.int64),
+            newest=np.zeros(m),
             short=np.zeros(m),
             long=np.zeros(m),
             measured=np.zeros(m, dtype=np.int64),
@@ -83,6 +85,7 @@ class BundleState:
     def measure(self, served: FloatArray) -> None:
         """Add one sample (m,), bytes/s, to the averages."""
         self.measured += 1
+        self.newest = served
         self.short += (served - self.short) / np.minimum(self.measured, SHORT_WINDOW)
         self.long += (served - self.long) / np.minimum(self.measured, LONG_WINDOW)
 
