@@ -203,7 +203,7 @@ class Play:
     @property
     def text(self) -> str:
         """The newest answer's explanation."""
-        return "; ".join(held.text for held in self.last.held_back)
+        return "; ".join(held.detail for held in self.last.held_back)
 
 
 def spread(total: float, count: int, seed: int = 0, skew: float = 0.8) -> list[float]:

@@ -116,7 +116,7 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
         wire = np.nan_to_num(model.nic.T[np.newaxis] / total[:, 1:, np.newaxis], nan=np.inf, posinf=np.inf).min(
             axis=1
         )  # (k, n)
-    no_limit = np.isnan(per_core) & np.isinf(wire)  # such a broker has no room that anyone knows of
+    no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
     per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, per_core)
     occupied = np.nan_to_num(background / model.cores)
     low, high = np.zeros(len(total)), np.full(len(total), 64.0)
