@@ -92,8 +92,8 @@ def test_another_program_of_one_minute_never_acts(cores: float) -> None:
     assert sum(play.moves) == 0
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("period", [1, 2, 3, 4, 5, 7, 10])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("period", [1, 2, 3, 5, 10])
 def test_load_that_goes_on_and_off_moves_nothing_in_two_hours(period: int, seed: int) -> None:
     """Every broker's tenants carry 1.6 and 0.4 times their average for some minutes each, not in step."""
     play = Play(level_world(8, 45))
