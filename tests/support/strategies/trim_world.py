@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, Brokers, Bundles, ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Shedding
@@ -71,7 +72,7 @@ class World:
             "moved": np.full(m, np.nan),
             "long": load.copy(),
             "brokers": tuple(f"broker-{row}" for row in range(n)),
-            "bundles": tuple(f"public/default/0x{row:08x}_0x{row + 1:08x}" for row in range(m)),
+            "bundles": tuple(bundle_names("public/default", default_boundaries(m))) if m else (),
         }
         return cls(load=load, owner=owner, **{**columns, **given})
 

@@ -4,9 +4,10 @@ Idea. A bundle that would leave even the idlest broker well above the level can'
 it again and again disconnects its clients each time. Here it is cut in one step, between its topics, and the children
 are placed in the same plan.
 
-Formula. Split when the bundle is `least` points itself and the coldest broker with it would be `above` points above the
-level, in the last two minutes of the replay. Children: ceil(load / max(6 points, a fifth of the level)), cut by the
-load of its topics. A single topic that carries more than `hot_topic` of it can't be parted: add partitions.
+Formula. Split when the bundle is `least` points itself and every broker with it would be `above` points above the
+level, in the last two minutes of the replay. Its owner has it already, so a bundle that is well where it is stays
+whole. Children: ceil(load / max(6 points, a fifth of the level)), cut by the load of its topics. A single topic that
+carries more than `hot_topic` of it can't be parted: add partitions.
 
 When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes: a split stays.
 
@@ -23,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import SplitCandidate, Splitting
@@ -63,13 +64,16 @@ class TrimSplitter:
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         """The bundles that no broker can take whole, the largest first."""
         recent = cluster.recent
+        if len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
+            text = f"the cluster has {counted(len(cluster.brokers), 'broker')}: children would have nowhere to go"
+            return Splitting((), (HeldBack("", Reason.NO_CANDIDATE, text),), memory)
         if recent is None or len(recent) - recent.assumed < LASTS:
             text = f"recent samples of {LASTS} minutes are needed"
             return Splitting((), (HeldBack("", Reason.NO_LOAD_DATA, text),), memory)
         model, memory = learned(cluster, recent, memory)
         replay = replayed(cluster, recent, model)
-        points, level, coldest = _sizes(replay)
-        large = splittable & (points >= self.params.least) & (coldest + points >= level + self.params.above)
+        points, level, lowest = _sizes(replay)
+        large = splittable & (points >= self.params.least) & (lowest >= level + self.params.above)
         rows = np.flatnonzero(large)
         if not len(rows):
             text = f"the largest bundle is {points.max(initial=0):.0f} points, and a broker can take it whole"
@@ -116,10 +120,10 @@ class TrimSplitter:
         return cut_into(places, sums, count).boundaries
 
 
-def _sizes(replay: Replay) -> tuple[FloatArray, float, float]:
-    """Points (m,) of each bundle on an average broker, the level, and the usage of the coldest broker, percent.
+def _sizes(replay: Replay) -> tuple[FloatArray, float, FloatArray]:
+    """Points (m,) of each bundle on an average broker, the level, and the least usage (m,) of a broker with it, percent.
 
-    A bundle counts by the least of the last minutes.
+    A bundle counts by the least of the last minutes. Its owner has it already.
     """
     model = replay.model
     load = replay.load[-LASTS:].min(axis=0)
@@ -127,4 +131,8 @@ def _sizes(replay: Replay) -> tuple[FloatArray, float, float]:
     nic = 100 * load[:, :2] / np.median(model.nic, axis=0)
     minutes = slice(-LASTS, None)
     level = 100 * float(targets(model, replay.carried[minutes], model.background[minutes]).min(axis=1)[-1])
-    return np.maximum(cpu, nic.max(axis=1)), level, 100 * float(replay.usage[minutes].max(axis=2)[-1].min())
+    points = np.maximum(cpu, nic.max(axis=1))
+    usage = 100 * replay.usage[-1].max(axis=1)
+    coldest, second = np.argsort(usage, kind="stable")[:2]
+    elsewhere = np.where(replay.owner == coldest, usage[second], usage[coldest]) + points
+    return points, level, np.minimum(elsewhere, np.append(usage, np.inf)[replay.owner])
