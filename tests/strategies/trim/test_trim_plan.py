@@ -325,7 +325,7 @@ def settled(world: World) -> int:
 
 
 def test_plans_come_close_to_the_best_there_is_with_as_many_moves() -> None:
-    """Brute force as the referee. With one or two bundles on a broker the first moves decide, and the plan is greedy."""
+    """Brute force as the referee. With one or two bundles on a broker the first move decides, and Trim is greedy."""
     gaps = []
     for number in range(CASES):
         world = small_case(number)
