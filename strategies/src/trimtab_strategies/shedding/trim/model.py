@@ -17,7 +17,8 @@ differences are the evidence:
 Once there are 8 samples the ratio follows by at most 0.4 % a minute. So a jump of CPU without a jump of traffic is
 background, not slope.
 
-Memory (by broker): ``ratio``, ``count``, ``information``, ``drift``; and ``message`` and ``learned``.
+Memory (by broker): ``ratio``, ``count``, ``information``, ``drift``; ``message``; and ``learned`` (epoch
+seconds of the first sample of the newest row that was learned from).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import numpy as np
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
 from trimtab_strategies.protocols import recall, remember
+from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
 FULL = 0.975
 """Ratio of CPU from which a machine counts as full: it serves less than its clients want."""
@@ -88,7 +90,8 @@ def learned(
     known = np.isfinite(cpu) & (work > 0)
     each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
     count = np.nan_to_num(recall(memory, "count", names))
-    fresh = _fresh(recent, memory) & known[-1]
+    new_row = _fresh(recent, memory)
+    fresh = new_row & known[-1]
     count = np.minimum(count + fresh, _MOST_COUNTED)
     ratio = _followed(recall(memory, "ratio", names), _median(each), count, fresh)
     pool = _pooled(ratio, kinds)
@@ -118,7 +121,8 @@ def learned(
     )
     for what, values in (("ratio", ratio), ("count", count), ("information", information), ("drift", drift)):
         memory = remember(memory, what, names, values)
-    return model, {**memory, "message": message, "learned": float(recent.time[-1])}
+    last_learned = float(recent.time[-1]) if new_row else memory["learned"]
+    return model, {**memory, "message": message, "learned": last_learned}
 
 
 def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -154,7 +158,7 @@ def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, price: float)
 
 def _fresh(recent: RecentSamples, memory: Mapping[str, Any]) -> bool:
     """Whether the newest minute is one that was not learned from."""
-    return float(recent.time[-1]) - float(memory.get("learned", -np.inf)) >= 50  # noqa: PLR2004 - seconds: a new row
+    return float(recent.time[-1]) - float(memory.get("learned", -np.inf)) >= NEW_ROW
 
 
 def _followed(before: FloatArray, median: FloatArray, count: FloatArray, fresh: BoolArray) -> FloatArray:

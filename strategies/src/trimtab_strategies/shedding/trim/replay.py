@@ -128,7 +128,11 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
     total = carried.sum(axis=1)  # (k, 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_core = model.cores / (model.slope * total[:, :1])  # (k, n): share of the work per unit of level
-        wire = np.nan_to_num(model.nic.T[np.newaxis] / total[:, 1:, np.newaxis], nan=np.inf).min(axis=1)  # (k, n)
+        wire = np.nan_to_num(model.nic.T[np.newaxis] / total[:, 1:, np.newaxis], nan=np.inf, posinf=np.inf).min(
+            axis=1
+        )  # (k, n)
+    no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
+    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, per_core)
     occupied = np.nan_to_num(background / model.cores)
     low, high = np.zeros(len(total)), np.full(len(total), 64.0)
     for _ in range(_BISECTIONS):

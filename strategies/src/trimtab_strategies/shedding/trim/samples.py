@@ -18,7 +18,9 @@ from trimtab_strategies.model.cluster_load import FloatArray, RecentSamples
 MINUTES = 24
 """Rows of the ring, one per minute. The newest ones are replayed; those before show what is usual."""
 
-_ROW = 50.0  # seconds: a sample this long after the first one of a row begins the next
+NEW_ROW = 55.0
+"""Seconds: a sample this long after the first one of a row begins the next. Cycles of a minute may be 5 s early."""
+
 _GAP = 1.5  # rows older than this many times the ring's span are dropped
 
 
@@ -57,7 +59,7 @@ class SampleRing:
             self._minutes = [_Minute.assumed_at(cluster, cluster.now - 60 * ago) for ago in range(self.rows - 1, 0, -1)]
         oldest = cluster.now - _GAP * self.rows * 60
         minutes = [minute for minute in self._minutes if minute.first > oldest]
-        if minutes and cluster.now - minutes[-1].first < _ROW:
+        if minutes and cluster.now - minutes[-1].first < NEW_ROW:
             minutes[-1].merge(cluster)
         else:
             minutes.append(_Minute.of(cluster))

@@ -4,10 +4,10 @@ Idea. A bundle that would leave even the idlest broker well above the level can'
 it again and again disconnects its clients each time. Here it is cut in one step, between its topics, and the children
 are placed in the same plan.
 
-Formula. Split when the bundle is `least` points itself and the coldest broker with it would be `above` points above the
-level, in the last two minutes of the replay; on a full machine in the last one. Children: ceil(load / max(6 points, a
-fifth of the level)), cut by the load of its topics. A single topic that carries more than `hot_topic` of it can't be
-parted: add partitions.
+Formula. Split when the bundle is `least` points itself and every broker with it would be `above` points above the
+level, in the last two minutes of the replay; on a full machine in the last one. Its owner has it already, so a bundle
+that is well where it is stays whole. Children: ceil(load / max(6 points, a fifth of the level)), cut by the load of its
+topics. A single topic that carries more than `hot_topic` of it can't be parted: add partitions.
 
 When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes: a split stays.
 
@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import SplitCandidate, Splitting
@@ -65,6 +65,9 @@ class TrimSplitter:
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         """The bundles that no broker can take whole, the largest first."""
         recent = cluster.recent
+        if len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
+            text = f"the cluster has {counted(len(cluster.brokers), 'broker')}: children would have nowhere to go"
+            return Splitting((), (HeldBack("", Reason.NO_CANDIDATE, text),), memory)
         if recent is None or len(recent) - recent.assumed < LASTS:
             text = f"recent samples of {LASTS} minutes are needed"
             return Splitting((), (HeldBack("", Reason.NO_LOAD_DATA, text),), memory)
@@ -72,8 +75,7 @@ class TrimSplitter:
         replay = replayed(cluster, recent, model)
         sizes = _Sizes.of(replay)
         points = sizes.points
-        large = splittable & (points >= self.params.least)
-        large &= sizes.coldest + points >= sizes.level + self.params.above
+        large = splittable & (points >= self.params.least) & (sizes.lowest >= sizes.level + self.params.above)
         rows = np.flatnonzero(large)
         if not len(rows):
             text = f"the largest bundle is {points.max(initial=0):.0f} points, and a broker can take it whole"
@@ -130,14 +132,15 @@ class TrimSplitter:
 class _Sizes:
     """What the bundles would be on an average broker, by the least of the last minutes.
 
-    sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level, coldest: percent.
+    sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest: (m,)
+    the least usage, percent, of a broker with the bundle.
     """
 
     sample: FloatArray
     cpu: FloatArray
     points: FloatArray
     level: float
-    coldest: float
+    lowest: FloatArray
 
     @classmethod
     def of(cls, replay: Replay) -> _Sizes:
@@ -149,7 +152,10 @@ class _Sizes:
         nic = sample[:, :2] / np.median(model.nic, axis=0)
         points = 100 * np.maximum(cpu / float(np.nanmean(model.cores)), nic.max(axis=1))
         level = float(targets(model, replay.carried[minutes], model.background[minutes])[-1].min())
-        return cls(sample, cpu, points, 100 * level, 100 * float(replay.usage[-1].max(axis=1).min()))
+        usage = 100 * replay.usage[-1].max(axis=1)
+        coldest, second = np.argsort(usage, kind="stable")[:2]
+        elsewhere = np.where(replay.owner == coldest, usage[second], usage[coldest]) + points
+        return cls(sample, cpu, points, 100 * level, np.minimum(elsewhere, np.append(usage, np.inf)[replay.owner]))
 
     def load(self, row: int) -> FloatArray:
         """Usage (5,) that a bundle (row) causes, columns `RESOURCES`."""
