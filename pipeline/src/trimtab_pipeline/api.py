@@ -11,8 +11,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_strategies.model import Bundles, ClusterLoad
+from trimtab_strategies.model import TRAFFIC, Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 __all__ = [
@@ -77,8 +79,15 @@ class Topology:
     moving_share: FloatArray
     admin: tuple[str, ...] = ()
 
-    def carrying(self, short: FloatArray, long: FloatArray, topics: FloatArray, sessions: FloatArray) -> Bundles:
-        """These bundles with their measured load: (m, 4), (m, 4), (m,), (m,), NaN unknown."""
+    def carrying(
+        self,
+        short: FloatArray,
+        long: FloatArray,
+        topics: FloatArray,
+        sessions: FloatArray,
+        newest: FloatArray | None = None,
+    ) -> Bundles:
+        """These bundles with their measured load: averages (m, 4), counts (m,), newest sample (m, 4); NaN unknown."""
         return Bundles(
             names=self.bundles,
             namespace=self.namespace,
@@ -92,6 +101,7 @@ class Topology:
             in_flight=self.in_flight,
             moving_from=self.moving_from,
             moving_share=self.moving_share,
+            newest=np.full((len(self.bundles), len(TRAFFIC)), np.nan) if newest is None else newest,
         )
 
 

@@ -181,6 +181,7 @@ def _bundles(table: pa.Table, brokers: pa.Table, at: float) -> tuple[Bundles, tu
     count = len(names)
     topics, sessions, time = _floats(table, ("topics", "sessions", "time")).T
     old = at - time > _floats(brokers, ("max_age",)).min(initial=math.inf)
+    newest = _floats(table, TRAFFIC)
     bundles = Bundles(
         names=names,
         namespace=np.array([row[home] for home in homes], np.int64),
@@ -194,6 +195,7 @@ def _bundles(table: pa.Table, brokers: pa.Table, at: float) -> tuple[Bundles, tu
         in_flight=np.zeros(count, bool),
         moving_from=np.full(count, -1, np.int64),
         moving_share=np.zeros(count),
+        newest=unless(old, np.where(np.isfinite(newest), newest, np.nan)),
     )
     return bundles, namespaces
 
