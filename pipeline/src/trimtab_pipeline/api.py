@@ -6,7 +6,7 @@ This module loads neither Spark nor pandas; `factory.spark_sources` loads them w
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ import numpy as np
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_strategies.model import TRAFFIC, Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 __all__ = [
     "KEEP_A_DAY",
@@ -31,6 +32,7 @@ __all__ = [
     "LoadSources",
     "Observation",
     "PrometheusSettings",
+    "RecallsSamples",
     "Retention",
     "SourceMisconfiguredError",
     "SourceUnavailableError",
@@ -334,3 +336,15 @@ class KeepsFacts(Protocol):
 
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
         """Write the policy and its strategies' memory (JSON values) as of `at` (epoch seconds)."""
+
+
+@runtime_checkable
+class RecallsSamples(Protocol):
+    """Load sources whose histories hold the samples of past cycles."""
+
+    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
+        """The samples of the cycles of `policy` from `begin` until before `end` (epoch seconds), oldest first.
+
+        None without a history. Cycles that can't be read are left out and logged, once in all. Each step blocks for
+        some milliseconds, and raises `OSError` or `ValueError` when the history can't be read at all.
+        """

@@ -138,8 +138,7 @@ def load_of(at: float, bundles: pa.Table, brokers: pa.Table, quality: pa.Table) 
 
     A bundle's owner is the broker that reported it. It lacks what only resources know (pins, desired owners, moves).
     """
-    believed = _brokers(brokers)
-    return ClusterLoad(believed, *_bundles(bundles, brokers, at), at, _quality(quality, brokers))
+    return ClusterLoad(brokers_of(brokers), *_bundles(bundles, brokers, at), at, _quality(quality, brokers))
 
 
 def _nullable(values: FloatArray) -> pa.DoubleArray:
@@ -152,7 +151,8 @@ def _floats(table: pa.Table, names: Sequence[str]) -> FloatArray:
     return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
 
 
-def _brokers(table: pa.Table) -> Brokers:
+def brokers_of(table: pa.Table) -> Brokers:
+    """The brokers in rows of `BROKER_SNAPSHOT`."""
     age = _floats(table, ("age",))[:, 0]
     ready, schedulable, trusted = (_flags(table, name) for name in _FLAGS)
     return Brokers(
