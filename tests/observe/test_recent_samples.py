@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kept_histories import AT, LOAD, keep
-from policy_environment import PolicyEnvironment, RunPolicy, eager
+from policy_environment import PolicyEnvironment, RunPolicy, eager, refit
 from trimtab_operator.app import new_cluster
 from trimtab_operator.loop.preview import preview
 from trimtab_operator.observe.recent_samples import with_recent
@@ -24,6 +24,7 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources
 from trimtab_pipeline.factory import direct_sources
+from trimtab_pipeline.history.recalled_samples import recalled_samples
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
@@ -48,6 +49,18 @@ class BrokenHistory(StaticSources):
         self.asked += 1
         yield from ()
         raise self.error
+
+
+class KeptHistory(StaticSources):
+    """Sources that always measure `load`, with the history below `root`."""
+
+    def __init__(self, root: Path, load: ClusterLoad) -> None:
+        super().__init__(StaticSource(load))
+        self.root = root
+
+    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
+        """The samples in the history."""
+        return recalled_samples(self.root, policy, begin, end)
 
 
 def settings(name: str = "one", **source: Any) -> Settings:
@@ -127,6 +140,21 @@ def test_samples_of_another_source_are_not_compared(source: dict[str, Any]) -> N
 
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
+
+
+@pytest.mark.apiserver
+def test_a_preview_looks_back_as_far_as_its_history_does(run_policy: RunPolicy, tmp_path: Path) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        keep(tmp_path, f"{env.namespace}/main", range(3), HOT)
+        env.clock = AT + 180
+        refit(env.cluster, sources=KeptHistory(tmp_path, HOT))
+
+        recent = (await preview(env.cluster, "main")).snapshot.load.recent
+
+        assert recent is not None
+        assert recent.time.tolist() == [AT, AT + 60, AT + 120, AT + 180]
+
+    run_policy(HOT, scenario, mode="DryRun")
 
 
 @pytest.mark.apiserver
