@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -178,3 +180,23 @@ def test_cycles_and_previews_decide_with_the_recent_samples(run_policy: RunPolic
         assert np.isfinite(recent.bundles).all()
 
     run_policy(load, scenario, mode="DryRun")
+
+
+@pytest.mark.apiserver
+def test_a_cycle_keeps_no_samples_of_the_one_before_alive(run_policy: RunPolicy) -> None:
+    """At 60,000 bundles they take 11.5 MB: nothing may hold a snapshot until garbage is collected."""
+
+    async def scenario(env: PolicyEnvironment) -> None:
+        gc.disable()
+        try:
+            recent = (await preview(env.cluster, "main")).snapshot.load.recent
+            assert recent is not None
+            before = weakref.ref(recent.bundles)
+            del recent
+            assert before() is not None
+            await env.cycle()
+            assert before() is None
+        finally:
+            gc.enable()
+
+    run_policy(HOT, scenario, mode="DryRun")
