@@ -141,6 +141,14 @@ def test_samples_of_another_source_are_not_compared(source: dict[str, Any]) -> N
     assert len(seen(state, 4, settings(**source, window="90s"))) == 3
 
 
+def test_a_clock_that_was_set_back_begins_again() -> None:
+    """Until the clock had passed its newest sample, the ring would show old minutes as the present ones."""
+    state = process(StaticSources(StaticSource(LOAD)))
+    assert [len(seen(state, minute, settings())) for minute in (60, 61, 62)] == [1, 2, 3]
+    assert len(seen(state, 61.5, settings())) == 3
+    assert [len(seen(state, minute, settings())) for minute in (2, 3)] == [1, 2]
+
+
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 
 

@@ -18,6 +18,9 @@ from trimtab_strategies.shedding.trim.samples import SampleRing
 
 log = logging.getLogger(__name__)
 
+SET_BACK = 60.0
+"""Seconds that the newest sample may be ahead of the clock. A ring adds nothing until the clock has passed it."""
+
 
 async def with_recent(cluster: ClusterState, settings: Settings, load: ClusterLoad) -> ClusterLoad:
     """`load` with its `recent`; its own samples are the newest."""
@@ -26,13 +29,13 @@ async def with_recent(cluster: ClusterState, settings: Settings, load: ClusterLo
 
 
 async def _ring(cluster: ClusterState, settings: Settings, now: float) -> SampleRing:
-    """The ring of the policy. Another source begins a new one."""
+    """The ring of the policy. Another source begins a new one, and so does a clock that was set back."""
     rings, source = cluster.policies.samples, SampleSource.of(settings.prometheus)
     kept = rings.get(settings.name)
     if kept is None:
         policy = f"{cluster.namespace}/{settings.name}"
         kept = KeptSamples(source, await asyncio.to_thread(_rebuilt, cluster.sources, policy, now))
-    elif kept.source != source:
+    elif kept.source != source or kept.ring.newest - now > SET_BACK:
         kept = KeptSamples(source, SampleRing())
     rings[settings.name] = kept
     return kept.ring

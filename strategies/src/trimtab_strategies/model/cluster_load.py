@@ -210,12 +210,14 @@ class RecentSamples:
     bundles: (k, m, 3) columns `SAMPLED`, wherever the bundle was then.
     cpu:     (k, n) cores that each broker used.
     traffic: (k, n, 3) columns `SAMPLED`, each broker's own totals, measured together with `cpu`.
+    assumed: number of leading rows that were not measured minute by minute: they repeat the bundles' averages.
     """
 
     time: FloatArray
     bundles: FloatArray
     cpu: FloatArray
     traffic: FloatArray
+    assumed: int = 0
 
     def __post_init__(self) -> None:
         k, n, m = len(self.time), self.cpu.shape[-1], self.bundles.shape[1]

@@ -21,7 +21,9 @@ from trimtab_strategies.model.cluster_load import Brokers, FloatArray, RecentSam
 MINUTES = 8
 """Rows of the ring, one per minute."""
 
-_ROW = 50.0  # seconds: a sample this long after the first one of a row begins the next
+NEW_ROW = 55.0
+"""Seconds: a sample this long after the first one of a row begins the next. Cycles of a minute may be 5 s early."""
+
 _GAP = 1.5  # rows older than this many times the ring's span are dropped
 
 Names = tuple[str, ...]
@@ -68,9 +70,11 @@ class SampleRing:
     """Collects the samples of each cycle. Names are kept, so bundles and brokers may come, go and change rows.
 
     rows: number of minutes that it keeps.
+    averaged: whether the bundles' short averages cover the minutes before the first sample. They then fill the ring.
     """
 
     rows: int = MINUTES
+    averaged: bool = False
     _bundles: Names = ()
     _brokers: Names = ()
     _starts: tuple[float, ...] = ()  # epoch seconds of the first sample of each row
@@ -93,15 +97,33 @@ class SampleRing:
         """Seconds until now in which a row still counts."""
         return _GAP * self.rows * 60
 
-    def add(self, cluster: ClusterLoad) -> ClusterLoad:
-        """Keep the newest samples of `cluster`; returns it with its `recent`. The time of the last one adds nothing.
+    @property
+    def newest(self) -> float:
+        """Epoch seconds of the newest sample; -inf before the first."""
+        return float(self._recent.time[-1]) if len(self) else -np.inf
 
-        Rows that begin later than the cluster are dropped: a clock was set back.
-        """
+    def add(self, cluster: ClusterLoad) -> ClusterLoad:
+        """Keep the newest samples of `cluster`; returns it with its `recent`. A time that is not newer adds nothing."""
         bundles, brokers = cluster.bundles, cluster.brokers
+        if self.averaged and not len(self):
+            self._assume(cluster)
         cycle = CycleSamples.of(cluster.now, brokers, bundles.names, bundles.newest)
         self._keep(cycle, bundles.names, brokers.names)
         return replace(cluster, recent=self._recent)
+
+    def _assume(self, cluster: ClusterLoad) -> None:
+        """Fill the minutes before the first sample: bundles as on average, brokers not measured."""
+        self._bundles, self._brokers = cluster.bundles.names, cluster.brokers.names
+        self._starts = tuple(cluster.now - 60.0 * ago for ago in range(self.rows - 1, 0, -1))
+        k, n = len(self._starts), len(self._brokers)
+        self._counts = (1,) * k
+        self._recent = RecentSamples(
+            time=np.array(self._starts),
+            bundles=np.repeat(sampled(cluster.bundles.short)[np.newaxis], k, axis=0),
+            cpu=np.full((k, n), np.nan),
+            traffic=np.full((k, n, len(SAMPLED)), np.nan),
+            assumed=k,
+        )
 
     def _keep(self, cycle: CycleSamples, bundles: Names, brokers: Names) -> None:
         """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past."""
@@ -114,6 +136,7 @@ class SampleRing:
             bundles=of_bundles.rows(before.bundles, kept, cycle.load, count),
             cpu=of_brokers.rows(before.cpu, kept, cycle.cpu, count),
             traffic=of_brokers.rows(before.traffic, kept, cycle.traffic, count),
+            assumed=sum(row < before.assumed for row in kept),
         )
         self._bundles, self._brokers = bundles, brokers
         self._starts = (*(self._starts[row] for row in kept), *(last if count == 1 else ()))
@@ -121,11 +144,11 @@ class SampleRing:
         self._counts = (*counts[: len(self._starts) - 1], count) if count else counts
 
     def _room(self, now: float) -> tuple[list[int], int]:
-        """The rows to keep beside a sample of `now`, and the number of samples in its row; 0: `now` was seen."""
-        kept = [row for row, start in enumerate(self._starts) if now - self.span < start <= now]
-        if kept and self._recent.time[kept[-1]] == now:
+        """The rows to keep beside a sample of `now`, and the number of samples in its row; 0: `now` is not newer."""
+        kept = [row for row, start in enumerate(self._starts) if start > now - self.span]
+        if now <= self.newest:
             return kept, 0
-        if kept and now - self._starts[kept[-1]] < _ROW:
+        if kept and now - self._starts[kept[-1]] < NEW_ROW:
             return kept, self._counts[kept[-1]] + 1
         return kept[max(len(kept) + 1 - self.rows, 0) :], 1
 
