@@ -132,8 +132,8 @@ class TrimSplitter:
 class _Sizes:
     """What the bundles would be on an average broker, by the least of the last minutes.
 
-    sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest: (m,)
-    the least usage, percent, of a broker with the bundle.
+    sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest:
+    (m,) the least usage, percent, of a broker with the bundle.
     """
 
     sample: FloatArray
