@@ -159,17 +159,18 @@ class _Places:
 
     before: Places
     cycle: Places
+    unchanged: bool
 
     @classmethod
     def of(cls, before: Names, cycle: Names, names: Names) -> Self:
-        return cls(_places(before, names), _places(cycle, names))
+        return cls(_places(before, names), _places(cycle, names), before == names)
 
     def rows(self, before: FloatArray, kept: Sequence[int], sample: FloatArray, count: int) -> FloatArray:
         """The rows `kept` of `before` (k, x, ...), and `sample` (x, ...) as the last of `count` samples of its row."""
-        after = np.full((len(kept) + (count == 1), len(self.before), *before.shape[2:]), np.nan)
-        known = self.before >= 0
+        after = np.empty((len(kept) + (count == 1), len(self.before), *before.shape[2:]))
+        after[len(kept) :] = np.nan
         for row, old in enumerate(kept):
-            after[row, known] = before[old, self.before[known]]
+            after[row] = before[old] if self.unchanged else _taken(before[old], self.before)
         if count:
             after[-1] = _mean(after[-1], _taken(sample, self.cycle), count)
         return after
