@@ -29,8 +29,8 @@ def test_a_name_without_a_runner_means_trimtab() -> None:
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownContenderError, match="strategy 'Nobody' is unknown: use one of ThresholdShedder/Pulsar"):
-        contender("Nobody")
+    with pytest.raises(UnknownContenderError, match=r"'Unknown' is unknown: use one of .*AvgShedder/Pulsar"):
+        contender("Unknown")
 
 
 def test_the_cap_of_trim_follows_the_number_of_brokers() -> None:
@@ -86,7 +86,7 @@ def test_the_command_prints_a_row_per_scenario_and_strategy(capsys: pytest.Captu
     ]
 
 
-@pytest.mark.parametrize("asked", [["--scenario", "nowhere"], ["--strategy", "Nobody"]])
+@pytest.mark.parametrize("asked", [["--scenario", "nowhere"], ["--strategy", "Unknown"]])
 def test_the_command_refuses_unknown_names(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(asked)
