@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,27 @@ def test_the_command_prints_a_row_per_scenario_and_strategy(capsys: pytest.Captu
         ["idle", "AvgShedder/Trimtab"],
         ["idle", "AvgShedder/Pulsar"],
     ]
+
+
+def test_the_command_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("title: T\ndescription: D\nrounds: 3\nmachines: [{count: 2, usage: [0.2, 0.8]}]\n")
+
+    main(["--scenario", str(mine), "--strategy", "AvgShedder", "--seeds", "1"])
+
+    assert str(mine) in capsys.readouterr().out
+
+
+def test_the_command_says_why_a_file_can_t_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"title: \xff")
+
+    for name, words in (
+        ("none.yaml", "No such file or directory: give the path"),
+        ("binary.yaml", "is not UTF-8 text"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["--scenario", str(tmp_path / name)])
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("asked", [["--scenario", "nowhere"], ["--strategy", "Unknown"]])
