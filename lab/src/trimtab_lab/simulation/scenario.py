@@ -214,6 +214,18 @@ def catalogue() -> dict[str, Scenario]:
     return {path.stem.split("-", 1)[1]: parsed(path.read_text(encoding="utf-8"), path.name) for path in files}
 
 
+def load(name: str) -> Scenario:
+    """A scenario by its name in the catalogue, or from a file that ends in .yaml. Raises `InvalidScenarioError`."""
+    if not name.endswith((".yaml", ".yml")):
+        return named(name)
+    try:
+        return parsed(Path(name).read_text(encoding="utf-8"), name)
+    except OSError as error:
+        raise InvalidScenarioError(f"can't read {name}: {error.strerror}: give the path of a scenario") from error
+    except UnicodeDecodeError as error:
+        raise InvalidScenarioError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def named(identifier: str) -> Scenario:
     """A scenario of the catalogue. Raises `InvalidScenarioError` for an unknown one."""
     if identifier not in catalogue():

@@ -38,7 +38,8 @@ class Machines(ScenarioPart):
     nic: Annotated[float, Field(gt=0, le=1000)] = 25
     """Gbit/s of the network in each direction."""
     usage: Loads = 0
-    """Ratio of the busiest resource that the brokers' bundles take at the beginning; 0: they have no bundles."""
+    """Ratio of the busiest resource that the brokers' bundles take at the beginning, before `batching` and `knee` bend
+    it; 0: they have no bundles."""
     bundles: Annotated[int, Field(ge=1, le=10000)] = 40
     """Bundles of each broker at the beginning."""
     zone: str = ""
