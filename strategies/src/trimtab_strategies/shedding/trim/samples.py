@@ -98,13 +98,17 @@ class _Minute:
     @classmethod
     def of(cls, cluster: ClusterLoad) -> _Minute:
         brokers = cluster.brokers
+        traffic = sampled(brokers.traffic)
         believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
+        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(
+            axis=1
+        )  # one without the other misleads
         return cls(
             first=cluster.now,
             last=cluster.now,
             bundles=sampled(cluster.bundles.newest),
             cpu=np.where(believed, brokers.usage[:, CPU], np.nan),
-            traffic=np.where(believed[:, np.newaxis], sampled(brokers.traffic), np.nan),
+            traffic=np.where(believed[:, np.newaxis], traffic, np.nan),
         )
 
     def merge(self, cluster: ClusterLoad) -> None:
