@@ -31,6 +31,7 @@ BELIEVED = 0.15
 """Ratio by which a minute that was not measured, but assumed from averages, may be off."""
 
 _BISECTIONS = 40
+_FREE = 1e300  # share of the work per unit of level where work costs no CPU
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Replay:
     @cached_property
     def doubt(self) -> FloatArray:
         """Percentage points (k, n) by which `away` may be off."""
-        off: FloatArray = 100 * self.model.doubt * self.carried[..., 0] / self.model.cores
+        off: FloatArray = np.nan_to_num(100 * self.model.doubt * self.carried[..., 0] / self.model.cores)
         off[: self.assumed] += 100 * BELIEVED * self.usage[: self.assumed].max(axis=2)
         return off
 
@@ -117,7 +118,7 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
             axis=1
         )  # (k, n)
     no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
-    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, per_core)
+    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.minimum(per_core, _FREE))
     occupied = np.nan_to_num(background / model.cores)
     low, high = np.zeros(len(total)), np.full(len(total), 64.0)
     for _ in range(_BISECTIONS):

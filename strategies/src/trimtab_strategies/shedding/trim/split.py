@@ -121,7 +121,7 @@ class TrimSplitter:
 
 
 def _sizes(replay: Replay) -> tuple[FloatArray, float, FloatArray]:
-    """Points (m,) of each bundle on an average broker, the level, and the least usage (m,) of a broker with it, percent.
+    """Points (m,) of each bundle on an average broker, the level, and the least percent (m,) of a broker with it.
 
     A bundle counts by the least of the last minutes. Its owner has it already.
     """
