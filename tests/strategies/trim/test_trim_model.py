@@ -119,6 +119,20 @@ def test_one_landed_move_tells_slope_from_background() -> None:
     assert after.background[-1, 0] == pytest.approx(3.0, rel=0.1)
 
 
+@pytest.mark.parametrize("traffic", [0.0, 1e3, 1e5])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_brokers_that_only_beat_their_hearts_tell_nothing_about_costs(n: int, traffic: float) -> None:
+    """All load is on one broker; the CPU of the others is background, not the price of a few bytes."""
+    world = World.of(spread(60, 16, 1), *([0.0] for _ in range(n - 1)), background=np.full(n, 0.3))
+    world.load[-(n - 1) :] = traffic
+    world.size[-(n - 1) :] = 50.0
+    model = Lesson(world).minutes(3)
+
+    assert model.message == 0.0
+    assert model.slope / COST == pytest.approx([1.0] * n, rel=0.06)
+    assert model.background[-1, 1:] == pytest.approx([0.3] * (n - 1), abs=0.01)
+
+
 def test_a_slow_machine_stays_slow_after_a_landed_move() -> None:
     lesson = Lesson(four([1.75, 1, 1, 1]))
     lesson.minutes(10)

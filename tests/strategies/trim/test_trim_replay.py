@@ -108,6 +108,12 @@ def test_no_load_has_the_level_zero() -> None:
     assert level_of(model_of(np.full(3, 10.0), np.full(3, COST)), np.zeros(3), np.ones(3)) == 0.0
 
 
+def test_work_that_costs_no_cpu_fits_above_the_background() -> None:
+    model = model_of(np.full(2, 10.0), np.zeros(2))
+
+    assert level_of(model, np.array([1e9, 0, 0]), np.array([1.0, 2.0])) == pytest.approx(0.1)
+
+
 def test_a_broker_whose_limits_are_unknown_takes_nothing() -> None:
     """It would be bottomless, and all others above their level."""
     world = World.of([40], [40], [], cores=np.array([10.0, 10.0, 0.0]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trim_world import POINT, START, World
+from trim_world import POINT, START, World, unmeasured
 from trimtab_strategies.model import CPU, ClusterLoad
 from trimtab_strategies.model.cluster_load import IntArray, RecentSamples
 from trimtab_strategies.shedding.trim.samples import MINUTES, SampleRing
@@ -205,6 +205,18 @@ def test_a_broker_that_is_not_believed_is_not_measured(column: str) -> None:
     assert np.isnan(recent.cpu[0]).tolist() == [False, True, False]
     assert np.isnan(recent.traffic[0]).all(axis=1).tolist() == [False, True, False]
     assert np.isfinite(recent.bundles).all()
+
+
+def test_cpu_and_traffic_are_measured_together_or_not_at_all() -> None:
+    """A sample without CPU, merged into a minute, must not add its traffic to the CPU of others."""
+    ring, whole = SampleRing(), at(0)
+    ring.add(whole)
+    recent = ring.add(replace(unmeasured(at(20, 2.0), 1), now=START + 20)).recent
+    assert recent is not None
+
+    assert recent.cpu[0, 1] == pytest.approx(whole.brokers.usage[1, CPU])
+    assert recent.traffic[0, 1, :2].sum() == pytest.approx(30 * POINT)
+    assert recent.traffic[0, 0, :2].sum() == pytest.approx(1.5 * 35 * POINT)
 
 
 def test_a_broker_without_a_limit_of_cpu_is_not_measured() -> None:

@@ -14,6 +14,8 @@ differences are the evidence:
     e = 1.25 sd(cpu / U) / sqrt(count), plus |d| while there are fewer than 3 samples
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
+A broker with hardly any traffic has no ratio: its CPU is background.
+
 Once there are 8 samples the ratio follows by at most 0.4 % a minute. So a jump of CPU without a jump of traffic is
 background, not slope.
 
@@ -42,6 +44,7 @@ PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
 
 _SETTLED = 8  # samples from which on the ratio follows slowly
 _FOLLOWS = 0.004  # ratio by which it follows per minute
+_IDLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
 _FORGET = 0.995  # of the evidence, per minute
 _OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
 _LEAST_NOISE = 0.002  # ratio of a broker's cores
@@ -79,7 +82,8 @@ def learned(
     cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
     cpu, traffic = without_repeats(recent, cluster.bundles.owner)
     kinds = np.unique(np.nan_to_num(cores), return_inverse=True)[1]
-    message = message_price(cpu, traffic, kinds, float(memory.get("message", 0.0)))
+    loaded = np.where(_loaded(traffic, cores), cpu, np.nan)
+    message = message_price(loaded, traffic, kinds, float(memory.get("message", 0.0)))
     work = traffic[..., 0] + traffic[..., 1] + message * traffic[..., 2]
     if message != memory.get("message", 0.0):
         memory = {key: value for key, value in memory.items() if key != "brokers"} | {
@@ -87,7 +91,7 @@ def learned(
                 k: v for k, v in memory.get("brokers", {}).items() if k not in {"ratio", "information", "drift"}
             }
         }
-    known = np.isfinite(cpu) & (work > 0)
+    known = np.isfinite(loaded) & (work > 0)
     each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
     count = np.nan_to_num(recall(memory, "count", names))
     new_row = _fresh(recent, memory)
@@ -137,6 +141,14 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
         changed = np.nan_to_num(np.abs(recent.bundles[row] - recent.bundles[row - 1]).sum(axis=1))
         same[row] &= np.bincount(owner + 1, weights=changed, minlength=cpu.shape[1] + 1)[1:] > 0
     return np.where(same, np.nan, cpu), np.where(same[..., np.newaxis], np.nan, traffic)
+
+
+def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
+    """Where (k, n) cpu / U tells a slope: not on a broker that is idle beside the busiest. Its CPU is background."""
+    carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
+    per_core = np.nan_to_num(carried / np.nan_to_num(cores, nan=1.0)[:, np.newaxis])
+    loaded: BoolArray = (per_core >= _IDLE * per_core.max(axis=1, keepdims=True, initial=0.0)).any(axis=-1)
+    return loaded
 
 
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:

@@ -37,6 +37,7 @@ FEWEST_EARLIER = 4
 """Earlier minutes from which on they show what is usual."""
 
 _BISECTIONS = 40
+_FREE = 1e300  # share of the work per unit of level where work costs no CPU
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Replay:
     @cached_property
     def doubt(self) -> FloatArray:
         """Percentage points (k, n) by which `away` may be off."""
-        off: FloatArray = 100 * self.model.doubt * self.carried[..., 0] / self.model.cores
+        off: FloatArray = np.nan_to_num(100 * self.model.doubt * self.carried[..., 0] / self.model.cores)
         off[: self.assumed] += 100 * BELIEVED * self.usage[: self.assumed].max(axis=2)
         return off
 
@@ -137,7 +138,7 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
             axis=1
         )  # (k, n)
     no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
-    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, per_core)
+    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.minimum(per_core, _FREE))
     occupied = np.nan_to_num(background / model.cores)
     low, high = np.zeros(len(total)), np.full(len(total), 64.0)
     for _ in range(_BISECTIONS):

@@ -51,14 +51,16 @@ class CycleSamples:
 
         A broker is believed while it is ready and trusted, and its limit of CPU is known.
         """
+        traffic = sampled(brokers.traffic)
         believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
+        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)  # one alone misleads
         return cls(
             time=time,
             bundles=bundles,
             brokers=brokers.names,
             load=sampled(newest),
             cpu=np.where(believed, brokers.usage[:, CPU], np.nan),
-            traffic=np.where(believed[:, np.newaxis], sampled(brokers.traffic), np.nan),
+            traffic=np.where(believed[:, np.newaxis], traffic, np.nan),
         )
 
 

@@ -53,16 +53,15 @@ def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, An
     due = [entry for entry in open_ones if entry[0] <= cluster.now]
     if not due:
         return dict(memory)
-    hits = [*memory.get("hits", ())]
-    before = len(hits)
+    new: list[int] = []
     for _, name, percent in due:
         row = cluster.brokers.index.get(name)
         measured = np.nan if row is None else _measured(cluster, recent, row)
         if np.isfinite(measured):
-            hits.append(int(abs(measured - percent) <= WITHIN))
-    hits = hits[-_KEPT:]
+            new.append(int(abs(measured - percent) <= WITHIN))
+    hits = [*memory.get("hits", ()), *new][-_KEPT:]
     after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > cluster.now], "hits": hits}
-    if len(hits) < _ENOUGH or len(hits) == before < _KEPT:
+    if len(hits) < _ENOUGH or not new:
         return after
     right = sum(hits) / len(hits) >= RIGHT
     return {**after, "step": min(1.0, 2 * step(memory)) if right else max(_SMALLEST, step(memory) / 2)}

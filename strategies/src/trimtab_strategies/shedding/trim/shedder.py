@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
+from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Shedding, Unload
@@ -70,8 +70,14 @@ class Trim:
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """The moves that pay, each with its destination."""
         recent = cluster.recent
-        if recent is None or not len(recent) or len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
+        if len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
+            return _nothing(
+                Reason.NO_CANDIDATE, f"{counted(len(cluster.brokers), 'broker')}: balancing takes two", memory
+            )
+        if recent is None or not len(recent):
             return _nothing(Reason.NO_LOAD_DATA, "no recent samples of the bundles are kept", memory)
+        if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
+            return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
         model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model)
@@ -122,12 +128,15 @@ class _Cycle:
         return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut)
 
     def bounds(self, balance: Balance) -> Bounds:
-        """What the plan may do: less after wrong predictions, and no bundle for a broker above its level by itself."""
+        """What the plan may do: less after wrong predictions.
+
+        A broker that is above its level by itself, or not measured now, gets no bundle.
+        """
         step, model = scores.step(self.memory), self.replay.model
         background = 100 * np.nan_to_num(model.background[-1] / model.cores)
         return Bounds(
             movable=self.sheddable,
-            receivers=self.cluster.brokers.schedulable & (background < balance.target - 1e-9),
+            receivers=self.cluster.brokers.schedulable & (background < balance.target - 1e-9) & _measured(self.cluster),
             most=max(1, int(max(20, 2 * len(background)) * step)),
             per_broker=max(1, int(self.params.moves_per_broker * step)),
             price=self.params.price,
@@ -201,6 +210,14 @@ def _unload(move: PlannedMove) -> Unload:
 
 def _nothing(reason: Reason, text: str, memory: Mapping[str, Any]) -> Shedding:
     return Shedding(held_back=(HeldBack("", reason, text),), memory=memory)
+
+
+def _measured(cluster: ClusterLoad) -> BoolArray:
+    """The brokers (n,) whose CPU was measured in the newest minute; all of them where CPU is not measured at all."""
+    if cluster.recent is None or not (cluster.brokers.limit[:, CPU] > 0).any():
+        return np.ones(len(cluster.brokers), dtype=bool)
+    measured: BoolArray = np.isfinite(cluster.recent.cpu[-1])
+    return measured
 
 
 def _explained(replay: Replay, window: int) -> BoolArray:
