@@ -195,6 +195,16 @@ def test_a_namespace_stays_on_the_brokers_it_is_isolated_to() -> None:
     assert isolation.primary == ("broker\\-00", "broker\\-01")
 
 
+def test_a_move_that_ends_elsewhere_stays_within_the_isolation() -> None:
+    tenants = [{"name": "gold/orders", "skew": 0, "jitter": 0, "brokers": [0, 1]}]
+    made = small(0.8, 0, 0, 0, tenants=tenants, per_broker=100, realism={"failures": {"lost": 0, "elsewhere": 1}})
+    script = Script({0: [(row, 1) for row in range(100)]})
+
+    run(made, script, RNG(0))
+
+    assert set(script.seen[1].bundles.owner.tolist()) == {0, 1}
+
+
 def test_zones_and_anti_affinity_are_shown() -> None:
     script = Script()
 

@@ -15,6 +15,7 @@ from trimtab_lab.simulation.parts import (
     ONE,
     BrokerRows,
     Drawn,
+    Factors,
     Loads,
     Minutes,
     Positive,
@@ -95,7 +96,7 @@ class Steps(ScenarioPart):
 
     every: Minutes
     """Minutes from one change to the next, drawn between the two."""
-    factor: Annotated[tuple[Positive, Positive], Field()]
+    factor: Factors
     """Factor on the traffic, drawn between the two."""
 
 
