@@ -28,6 +28,10 @@ from trimtab_strategies.model.plan import counted
 from trimtab_strategies.params import Compatibility
 
 SHOWN: Mapping[str, tuple[str, str]] = {
+    "Trim": (
+        "Skewed load",
+        "All brokers meet at their level after one plan, and stay there: the noise moves nothing.",
+    ),
     "ThresholdShedder": (
         "Two hot brokers of six",
         "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
@@ -117,6 +121,7 @@ def _shedder_drawing(name: str) -> str:
     panels = [
         Panel(title, _told(_outcome(name, guarded=guarded)), _outcome(name, guarded=guarded).record)
         for title, guarded in (("As Pulsar runs it", False), ("Under Trimtab", True))
+        if guarded or registry.SHEDDERS[name].original
     ]
     return draw(f"{name}: {SHOWN[name][0]}", panels)
 

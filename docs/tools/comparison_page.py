@@ -61,6 +61,7 @@ WORDS: Mapping[str, str] = {
     "AvgShedder": "average",
     "TransferShedder": "transfer",
     "WeightedBalancer": "weighted",
+    "Trim": "trim",
 }
 """Shedders in the sentences: ``threshold`` as Pulsar runs it, ``our_threshold`` corrected and under Trimtab."""
 

@@ -54,12 +54,13 @@ def member(name: str) -> str:
 def union(
     title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]], default: str | None = None
 ) -> type[Union]:
-    """Create a union class. rows: by type, its parameter model and a summary of one sentence. default: type if absent."""
-    types = _types(title, rows)
-    described = (
-        Field(description=_choices(rows)) if default is None else Field(types(default), description=_choices(rows))
-    )
-    fields: dict[str, Any] = {"type": (types, described)}
+    """Create a union class. rows: by type, its parameter model and a summary of one sentence.
+
+    default: the type if it is absent; None: it is required.
+    """
+    types, words = _types(title, rows), _choices(rows)
+    chosen = Field(description=words) if default is None else Field(types(default), description=words)
+    fields: dict[str, Any] = {"type": (types, chosen)}
     tunable = {name: params for name, (params, _) in rows.items() if params.model_fields}
     for name, params in tunable.items():
         text = f"Parameters of {name}. If absent, its defaults apply."
