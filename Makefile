@@ -8,7 +8,7 @@ KUBE ?= build
 ORACLE := .trimtab/oracle
 SEED ?= 1000
 COUNT ?= 100
-SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies
+SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help

@@ -12,11 +12,12 @@ from page_text import filled, table, wrapped
 
 from trimtab_lab.simulation import (
     CUSTOMARY,
-    SCENARIOS,
     Contender,
+    Scenario,
     SimulationResult,
-    SimulationScenario,
     UnderTrimtab,
+    build,
+    catalogue,
     played,
     run,
     score,
@@ -100,8 +101,8 @@ def _splitter(story: splitting_story.Story) -> str:
     return wrapped(f"- **{story.name}**: {row.summary} {many}.", "  ")
 
 
-def _scenario(title: str) -> SimulationScenario:
-    return next(scenario for scenario in SCENARIOS if scenario.title == title)
+def _scenario(title: str) -> Scenario:
+    return next(scenario for scenario in catalogue().values() if scenario.title == title)
 
 
 @cache
@@ -109,7 +110,7 @@ def _outcome(name: str, *, guarded: bool) -> SimulationResult:
     """A run of a shedder with its customary placement."""
     compatible = "compatibility" in registry.SHEDDERS[name].params.model_fields
     value = (Compatibility.CORRECTED if guarded else Compatibility.JAVA) if compatible else None
-    return played(_scenario(SHOWN[name][0]), Contender(name, value, guarded))
+    return played(_scenario(SHOWN[name][0]), Contender(name, value, guarded), SEED)
 
 
 def _shedder_drawing(name: str) -> str:
@@ -123,7 +124,7 @@ def _shedder_drawing(name: str) -> str:
 def _told(outcome: SimulationResult) -> tuple[str, str]:
     got = outcome.score
     level = "not level within the hour" if got.balanced is None else f"level after {got.balanced} min"
-    return f"{counted(got.moves, 'move')}, {got.backward} uphill", f"{level}, {got.imbalance:.0f} points left"
+    return f"{counted(got.moves, 'move')}, {got.backward} uphill", f"{level}, {got.left:.0f} points left"
 
 
 def _placement_drawing() -> str:
@@ -134,7 +135,7 @@ def _placed(name: str) -> Panel:
     """A run of a placement under Trimtab."""
     shedder = name if name in registry.SHEDDERS else "ThresholdShedder"
     scenario = _scenario(PLACED)
-    world = scenario.build(np.random.default_rng(SEED))
+    world = build(scenario, np.random.default_rng(SEED))
     record = run(world, UnderTrimtab(registry.pair(shedder, {}, name, {})), np.random.default_rng(SEED))
     return Panel(name, _told(SimulationResult(record, score(record, scenario.event))), record)
 

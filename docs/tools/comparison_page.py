@@ -10,23 +10,42 @@ from page_text import ROOT, anchor, filled, table, wrapped
 
 from trimtab_lab.simulation import (
     LEVEL,
-    SCENARIOS,
+    OVERLOADED,
     Contender,
     RunScore,
+    Scenario,
     SimulationResult,
-    SimulationScenario,
-    comparison,
+    named,
 )
-from trimtab_lab.simulation.compare import OVERLOADED, SEED
-from trimtab_lab.simulation.scenarios import WARM_UP
+from trimtab_lab.simulation.compare import SEED, compare
+from trimtab_lab.simulation.draws import WARM_UP
 from trimtab_strategies.params import Compatibility
+
+SCENARIOS = tuple(
+    map(
+        named,
+        (
+            "skewed",
+            "two-brokers",
+            "two-hot",
+            "new-broker",
+            "twenty-new",
+            "lost-broker",
+            "mixed-machines",
+            "shared-machine",
+            "foreign-load",
+            "jitter",
+        ),
+    )
+)
+"""The scenarios of the proposal, in the order of the page."""
 
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = 20
 """Length of a chart; each character is the mean of three minutes."""
 
 SUMMARY = (
-    ("mixed machines: points left", "Mixed machines", "imbalance"),
+    ("mixed machines: points left", "Mixed machines", "left"),
     ("shared machine: moves uphill", "A shared machine", "backward"),
     ("load jitter: moves in vain", "Load jitter", "moves"),
     ("over placement: moves uphill", "Two hot brokers of six", "backward"),
@@ -45,7 +64,11 @@ WORDS: Mapping[str, str] = {
 }
 """Shedders in the sentences: ``threshold`` as Pulsar runs it, ``our_threshold`` corrected and under Trimtab."""
 
-_results = cache(comparison)
+
+@cache
+def _results() -> dict[str, dict[Contender, SimulationResult]]:
+    """All results: by the scenario's title, then by contender."""
+    return {scenario.title: compare(scenario) for scenario in SCENARIOS}
 
 
 def page() -> str:
@@ -91,7 +114,7 @@ def _shown(contenders: Mapping[Contender, object]) -> Iterator[Contender]:
             yield who
 
 
-def _section(scenario: SimulationScenario, sentences: str) -> str:
+def _section(scenario: Scenario, sentences: str) -> str:
     head = "shedder | run by | compatibility | balanced | quiet | moves | again | uphill | left | hot | the hour"
     rows = table(head, _merged(_results()[scenario.title]))
     said = wrapped(" ".join(sentences.split()).format(**scores(scenario.title)))
@@ -108,7 +131,7 @@ def _merged(outcomes: Mapping[Contender, SimulationResult]) -> Iterator[tuple[st
 
 def _cells(outcome: SimulationResult) -> tuple[str, ...]:
     got = outcome.score
-    counts = (got.balanced, got.quiet, got.moves, got.repeated, got.backward, got.imbalance, got.overload)
+    counts = (got.balanced, got.quiet, got.moves, got.repeated, got.backward, got.left, got.overload)
     return (*map(_number, counts), f"`{_chart(outcome.record.imbalance[1:].tolist())}`")
 
 

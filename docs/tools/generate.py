@@ -21,6 +21,7 @@ import examples_page
 import monitoring_page
 import reference_page
 import resources_page
+import scenarios_page
 import screens_page
 import vocabulary_page
 
@@ -39,6 +40,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/cli": cli_page.page,
     "reference/reasons": vocabulary_page.reasons,
     "reference/examples": examples_page.page,
+    "reference/scenarios": scenarios_page.page,
+    "reference/scenario.schema.json": scenarios_page.schema,
     "explanation/algorithms": algorithms_page.page,
     **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
     **{f"images/{name}.svg": partial(screens_page.drawing, name) for name in screens_page.SCREENS},

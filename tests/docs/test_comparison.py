@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_lab.simulation import SCENARIOS, RunScore
+from trimtab_lab.simulation import RunScore
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -50,7 +50,7 @@ TRUE: dict[str, list[Callable[[Any], bool]]] = {
         lambda v: fewer(v.average, v.threshold, 3) and v.threshold.backward > 0,
         lambda v: fewer(v.our_threshold, v.threshold) and sooner(v.our_threshold, v.threshold),
         lambda v: v.our_threshold.backward == 0,
-        lambda v: v.our_weighted.balanced is not None and not v.our_weighted.repeated and v.weighted.imbalance > 40,
+        lambda v: v.our_weighted.balanced is not None and not v.our_weighted.repeated and v.weighted.left > 40,
     ],
     "Two hot brokers of six": [
         lambda v: v.threshold.backward > 4 * v.our_threshold.backward,
@@ -64,7 +64,7 @@ TRUE: dict[str, list[Callable[[Any], bool]]] = {
         lambda v: v.uniform.quiet is None and sooner(v.average, v.uniform),
         lambda v: v.threshold.repeated > 0 and sooner(v.our_threshold, v.threshold),
         lambda v: fewer(v.our_threshold, v.threshold),
-        lambda v: v.transfer.imbalance > v.our_weighted.imbalance and v.our_weighted.balanced is not None,
+        lambda v: v.transfer.left > v.our_weighted.left and v.our_weighted.balanced is not None,
         lambda v: v.weighted.balanced is None and fewer(v.our_weighted, v.weighted),
     ],
     "A broker is lost and comes back": [
@@ -73,14 +73,14 @@ TRUE: dict[str, list[Callable[[Any], bool]]] = {
     ],
     "Mixed machines": [
         lambda v: None not in (v.threshold.balanced, v.our_threshold.balanced),
-        lambda v: v.our_threshold.imbalance < v.threshold.imbalance,
-        lambda v: v.uniform.moves == 0 and v.average.balanced is None and v.average.imbalance > 40,
+        lambda v: v.our_threshold.left < v.threshold.left,
+        lambda v: v.uniform.moves == 0 and v.average.balanced is None and v.average.left > 40,
         lambda v: v.our_weighted.balanced is not None and not v.our_weighted.backward,
     ],
     "A shared machine": [
         lambda v: v.uniform.backward > 0 and v.our_uniform.backward == 0,
         lambda v: v.threshold.moves == v.average.moves == 0,
-        lambda v: v.our_weighted.imbalance < v.weighted.imbalance,
+        lambda v: v.our_weighted.left < v.weighted.left,
     ],
     "Foreign load arrives": [
         lambda v: v.threshold.balanced is not None and v.threshold.balanced > 5 and not v.threshold.backward,
@@ -95,8 +95,8 @@ TRUE: dict[str, list[Callable[[Any], bool]]] = {
 """Of each scenario what its sentences in docs/templates/comparison-scenarios.md claim, in their order."""
 
 
-def test_every_scenario_has_claims() -> None:
-    assert list(TRUE) == [scenario.title for scenario in SCENARIOS]
+def test_every_scenario_has_claims(script: Any) -> None:
+    assert list(TRUE) == [scenario.title for scenario in script.SCENARIOS]
 
 
 @pytest.mark.parametrize("scenario", TRUE)

@@ -157,6 +157,22 @@ def test_a_bundle_never_measured_is_nan_and_one_not_measured_now_keeps_its_avera
     assert load.quality.missing_bundles == 2
 
 
+def test_the_newest_sample_is_known_only_of_bundles_that_were_measured_now() -> None:
+    """The averages of a bundle survive a cycle without a sample; its newest sample does not."""
+    rows = pa.table(bundles(("t/n/1", "a", 10.0, NOW), ("t/n/2", "b", 20.0, NOW - 60)))
+    measured = rows.set_column(rows.column_names.index("rate_in"), "rate_in", pa.array([7.0, None], pa.float64()))
+    load = picture(brokers(a={}, b={}), measured)
+    assert load.bundles.newest[:, RATE_IN].tolist() == pytest.approx([7.0, np.nan], nan_ok=True)
+    assert load.bundles.short[:, RATE_IN].tolist() == [10.0, 20.0]
+
+
+@pytest.mark.parametrize(("rate", "time"), [(np.inf, NOW), (np.nan, NOW), (7.0, NOW - 61)], ids=["inf", "NaN", "old"])
+def test_a_sample_that_is_no_number_or_too_old_is_not_the_newest(rate: float, time: float) -> None:
+    rows = bundles(("t/n/1", "a", rate, NOW))
+    measured = rows.set_column(rows.column_names.index("time"), "time", pa.array([time]))
+    assert np.isnan(picture(brokers(a={}, b={}), measured).bundles.newest).all()
+
+
 def test_bundles_that_no_resource_knows_are_counted_and_left_out() -> None:
     load = picture(brokers(a={}, b={}), bundles(("t/n/1", "a", 1.0, NOW), ("x/y/1", "a", 1.0, NOW)))
     assert load.quality.dropped == {"Unknown": 1}

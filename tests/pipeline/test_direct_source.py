@@ -44,8 +44,11 @@ def test_without_spark_the_same_is_measured_as_on_spark(
     for minute, rate in enumerate((10.0, 110.0, 50.0)):
         add_bundle(fake, FIRST, "a", rate)
         one, other = look(there, AT + 60 * minute), look(here, AT + 60 * minute)
+        assert one.bundles.newest[:, 0].tolist() == [rate, 10.0]
         for of in ("bundles", "brokers"):
-            for name in ("short", "long", "topics", "sessions") if of == "bundles" else ("usage", "limit", "trusted"):
+            for name in (
+                ("short", "long", "newest", "topics", "sessions") if of == "bundles" else ("usage", "limit", "trusted")
+            ):
                 np.testing.assert_array_equal(getattr(getattr(one, of), name), getattr(getattr(other, of), name))
         assert one.quality == other.quality
 

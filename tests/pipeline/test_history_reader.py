@@ -106,6 +106,7 @@ def test_the_snapshot_of_any_cycle_is_the_one_that_was_trusted(tmp_path: Path, *
     np.testing.assert_array_equal(then.brokers.usage[:, CPU], hotter.brokers.usage[:, CPU])
     assert past.load(AT + 60).brokers.usage[:, CPU].tolist() == LOAD.brokers.usage[:, CPU].tolist()
     np.testing.assert_allclose(then.bundles.short, LOAD.bundles.short, rtol=ROUNDED)
+    np.testing.assert_allclose(then.bundles.newest, LOAD.bundles.short, rtol=ROUNDED)
     assert then.bundles.owner.tolist() == LOAD.bundles.owner.tolist()
     assert then.quality == LOAD.quality
     owners = [LOAD.brokers.names[row] for row in LOAD.bundles.owner]

@@ -48,6 +48,7 @@ def test_a_bundle_belongs_to_the_broker_whose_pod_reported_it(pod: str, owner: i
     assert load.bundles.owner.tolist() == [owner]
     first = BUNDLE_STATE.names.index("short_rate_out")
     np.testing.assert_array_equal(load.bundles.short, [[np.nan, first, first + 1, first + 2]])
+    assert load.bundles.newest.tolist() == [[float(BUNDLE_STATE.names.index(name)) for name in TRAFFIC]]
     assert load.quality == DataQuality()
 
 

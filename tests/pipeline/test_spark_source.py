@@ -56,6 +56,7 @@ def test_samples_become_a_snapshot_in_the_topologys_rows(fake: FakePrometheus, o
     assert load.brokers.limit[:, CPU].tolist() == [4.0, 4.0]
     assert load.brokers.trusted.all()
     assert load.bundles.short.tolist() == [[10.0, 20.0, 10_000.0, 20_000.0]] * 2
+    assert load.bundles.newest.tolist() == load.bundles.short.tolist()
     assert load.bundles.sessions.tolist() == [9.0, 9.0]
     assert not load.quality.partial
     assert not load.quality.dropped
@@ -221,7 +222,10 @@ def test_a_bundle_of_which_nothing_good_comes_any_more_becomes_unknown(
     source = observing(fake.url, max_age=90.0)
     look(source)
     add_bundle(fake, FIRST, "a", "NaN")
-    assert look(source, AT + 60).bundles.short[:, RATE_IN].tolist() == [10.0, 10.0]
+    load = look(source, AT + 60)
+    assert load.bundles.short[:, RATE_IN].tolist() == [10.0, 10.0]
+    assert np.isnan(load.bundles.newest[0]).all()
+    assert load.bundles.newest[1, RATE_IN] == 10.0
     gone = look(source, AT + 120)
     assert np.isnan(gone.bundles.short[0]).all()
     assert gone.quality.dropped == {"NaN": 4, "OutDated": 1}

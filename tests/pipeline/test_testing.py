@@ -24,7 +24,8 @@ def fixed() -> ClusterLoad:
     usage, short = np.full((2, 5), 1.0), np.full((1, 4), 7.0)
     usage[1] = 2.0
     brokers = dataclasses.replace(load.brokers, usage=usage, trusted=np.ones(2, bool))
-    return dataclasses.replace(load, brokers=brokers, bundles=dataclasses.replace(load.bundles, short=short))
+    bundles = dataclasses.replace(load.bundles, short=short, newest=short + 1)
+    return dataclasses.replace(load, brokers=brokers, bundles=bundles)
 
 
 def test_a_bundle_that_moved_keeps_its_load_and_strangers_have_none() -> None:
@@ -36,6 +37,7 @@ def test_a_bundle_that_moved_keeps_its_load_and_strangers_have_none() -> None:
     assert load.brokers.usage[1:, CPU].tolist() == [2.0, 1.0]
     assert load.brokers.age[0] == np.inf
     assert load.bundles.short[:, 0].tolist() == pytest.approx([np.nan, 7.0], nan_ok=True)
+    assert load.bundles.newest[:, 0].tolist() == pytest.approx([np.nan, 8.0], nan_ok=True)
     assert load.bundles.owner.tolist() == [-1, 1]
     assert (load.quality.missing_brokers, load.quality.missing_bundles) == (1, 1)
 

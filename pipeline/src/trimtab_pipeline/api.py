@@ -6,14 +6,17 @@ This module loads neither Spark nor pandas; `factory.spark_sources` loads them w
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_strategies.model import Bundles, ClusterLoad
+from trimtab_strategies.model import TRAFFIC, Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 __all__ = [
     "KEEP_A_DAY",
@@ -29,6 +32,7 @@ __all__ = [
     "LoadSources",
     "Observation",
     "PrometheusSettings",
+    "RecallsSamples",
     "Retention",
     "SourceMisconfiguredError",
     "SourceUnavailableError",
@@ -77,8 +81,15 @@ class Topology:
     moving_share: FloatArray
     admin: tuple[str, ...] = ()
 
-    def carrying(self, short: FloatArray, long: FloatArray, topics: FloatArray, sessions: FloatArray) -> Bundles:
-        """These bundles with their measured load: (m, 4), (m, 4), (m,), (m,), NaN unknown."""
+    def carrying(
+        self,
+        short: FloatArray,
+        long: FloatArray,
+        topics: FloatArray,
+        sessions: FloatArray,
+        newest: FloatArray | None = None,
+    ) -> Bundles:
+        """These bundles with their measured load: averages (m, 4), counts (m,), newest sample (m, 4); NaN unknown."""
         return Bundles(
             names=self.bundles,
             namespace=self.namespace,
@@ -92,6 +103,7 @@ class Topology:
             in_flight=self.in_flight,
             moving_from=self.moving_from,
             moving_share=self.moving_share,
+            newest=np.full((len(self.bundles), len(TRAFFIC)), np.nan) if newest is None else newest,
         )
 
 
@@ -324,3 +336,15 @@ class KeepsFacts(Protocol):
 
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
         """Write the policy and its strategies' memory (JSON values) as of `at` (epoch seconds)."""
+
+
+@runtime_checkable
+class RecallsSamples(Protocol):
+    """Load sources whose histories hold the samples of past cycles."""
+
+    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
+        """The samples of the cycles of `policy` from `begin` until before `end` (epoch seconds), oldest first.
+
+        None without a history. Cycles that can't be read are left out and logged, once in all. Each step blocks for
+        some milliseconds, and raises `OSError` or `ValueError` when the history can't be read at all.
+        """

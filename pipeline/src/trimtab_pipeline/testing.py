@@ -85,6 +85,7 @@ class StaticSource:
             long=_taken(of.long, row),
             topics=_taken(of.topics, row),
             sessions=_taken(of.sessions, row),
+            newest=_taken(of.newest, row),
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class SplitCandidate:
 
     spread: whether its children are placed in the same plan; otherwise they stay with the owner.
     shares: (children,) ratio 0-1 of the bundle's load in each child, ascending by range, summing to 1.
+    load:   (5,) usage that the whole bundle causes, in each resource's unit; empty: the planner estimates it.
     """
 
     bundle: int
@@ -78,6 +79,7 @@ class SplitCandidate:
     reason: Reason
     spread: bool = False
     shares: FloatArray = field(default_factory=lambda: np.empty(0))
+    load: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,13 @@ class Shedder(Protocol):
         """
 
 
+@runtime_checkable
+class RestsAfterSplits(Protocol):
+    """A shedder that sheds nothing in a decision in which children of split bundles leave their parent's owner."""
+
+    rests_after_splits: ClassVar[bool]
+
+
 class Placement(Protocol):
     """Chooses the broker that a bundle should go to."""
 
@@ -115,6 +124,13 @@ class RemembersChoices(Protocol):
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
         """The memory after `bundle` was assigned to `broker` (rows)."""
+
+
+@runtime_checkable
+class HeaviestFirst(Protocol):
+    """A placement that should choose for the heaviest of several bundles without an owner first."""
+
+    heaviest_first: ClassVar[bool]
 
 
 class Splitter(Protocol):

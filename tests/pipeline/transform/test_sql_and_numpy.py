@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 import drawn_relations as drawn
-from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
+from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC
 from trimtab_pipeline.transform import frames
 from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.brokers import broker_loads, expected_samples, joined
@@ -96,6 +96,24 @@ def test_bundles_are_averaged_alike(session: SparkSession, seeds: list[int]) -> 
         session.createDataFrame(pa.concat_tables(one.ranges.table(one.cycle.policy) for one in policies)),
     ).toArrow()
     assert_same(found, pa.concat_tables([BUNDLE_LOAD.empty_table(), *map(numpy_bundles, policies)]))
+    for one in policies:
+        assert_newest(found.filter(pc.equal(found["policy"], one.cycle.policy)), one)
+
+
+def assert_newest(found: pa.Table, one: drawn.Bundles) -> None:
+    """The rates are this cycle's samples: the same as without averages, and none of a bundle that was not measured."""
+    samples = summed(one.samples, one.ranges, one.times)
+    samples = samples.filter(samples["bundle"].is_valid())
+    measured = pc.is_in(found["bundle"], value_set=samples["bundle"].combine_chunks())
+    remembered = found.filter(pc.and_(found["bundle"].is_valid(), pc.invert(measured)))
+    assert all(remembered[name].null_count == len(remembered) for name in TRAFFIC)
+    names = ("bundle", "pod", *TRAFFIC)
+    ours, theirs = (
+        [tuple(row.values()) for row in rows.select(names).to_pylist()] for rows in (found.filter(measured), samples)
+    )
+    for row, other in zip(sorted(ours, key=repr), sorted(theirs, key=repr), strict=True):
+        assert row[:2] == other[:2]
+        assert all(map(same, row[2:], other[2:]))
 
 
 def test_every_doubt_is_drawn() -> None:

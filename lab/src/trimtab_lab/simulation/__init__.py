@@ -1,45 +1,52 @@
-"""A small simulated cluster to compare strategies: brokers, bundles, traffic, and events.
+"""A simulated cluster to compare strategies: machines, tenants, events, and metrics that may lie.
 
-It has clusters, scenarios, runs and scores. All are pure, with a `numpy.random.Generator` as argument. The model leaves
-out clients that reconnect, the time in which a moving bundle has no owner, caches, metadata stores, garbage collection,
-and usage that is not proportional to traffic. Results are worth only what these assumptions allow.
+A scenario is data (`scenario`, YAML files in `catalogue/`). `build` draws a world from it, `run` lets a decider balance
+it, `score` says what came of it. All are pure, with a `numpy.random.Generator` as argument. The model leaves out
+metadata stores, and demand that reacts. Results are worth only what these assumptions allow.
 
-    world = SCENARIOS[0].build(rng); record = run(world, UnderTrimtab(pair), rng); score(record)
+    world = build(named("skewed"), rng); record = run(world, UnderTrimtab(pair), rng); score(record)
 """
 
-from trimtab_lab.simulation.compare import (
+from trimtab_lab.simulation.build import build
+from trimtab_lab.simulation.contenders import (
     CUSTOMARY,
-    LEVEL,
     Contender,
-    RunScore,
     SimulationResult,
-    compare,
-    comparison,
+    contender,
     contenders,
     played,
-    score,
+    shown,
 )
-from trimtab_lab.simulation.run import AsPulsar, Decider, Record, UnderTrimtab, run
-from trimtab_lab.simulation.scenarios import SCENARIOS, SimulationScenario
+from trimtab_lab.simulation.deciders import AsPulsar, Decider, Orders, UnderTrimtab
+from trimtab_lab.simulation.run import Record, run
+from trimtab_lab.simulation.scenario import Goal, InvalidScenarioError, Scenario, catalogue, named, parsed
+from trimtab_lab.simulation.score import LEVEL, OVERLOADED, RunScore, score
 from trimtab_lab.simulation.world import World
 
 __all__ = [
     "CUSTOMARY",
     "LEVEL",
-    "SCENARIOS",
+    "OVERLOADED",
     "AsPulsar",
     "Contender",
     "Decider",
+    "Goal",
+    "InvalidScenarioError",
+    "Orders",
     "Record",
     "RunScore",
+    "Scenario",
     "SimulationResult",
-    "SimulationScenario",
     "UnderTrimtab",
     "World",
-    "compare",
-    "comparison",
+    "build",
+    "catalogue",
+    "contender",
     "contenders",
+    "named",
+    "parsed",
     "played",
     "run",
     "score",
+    "shown",
 ]

@@ -1,113 +1,22 @@
-"""Runs a simulated cluster round by round: snapshot, decision, moves that land after a delay, next snapshot.
-
-A decider is a pair of strategies as Pulsar's leader runs it, or the same pair under Trimtab's planner.
-"""
+"""Runs a world round by round: serve, snapshot, decision, moves that land after a while, next round."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_lab.simulation.world import MINUTE, START, Camera, MeasuredAverages, World
-from trimtab_strategies.guard import MoveLimits, movable_bundles
-from trimtab_strategies.model import ClusterLoad, Memory, Plan, Reason
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray
-from trimtab_strategies.planner.decide import Pair, assign, decide, only_brokers
-
-DesiredOwner = tuple[int, int]
-"""A bundle and its desired owner (rows)."""
-
-
-class Decider(Protocol):
-    """Decides which broker each bundle should have."""
-
-    def desired_owners(self, cluster: ClusterLoad, rng: np.random.Generator) -> list[DesiredOwner]:
-        """Moves for balance, and owners for unassigned bundles."""
-
-
-@dataclass
-class AsPulsar:
-    """Runs a pair as the leader of Pulsar's modular manager does.
-
-    It predicts nothing: all bundles of a round are placed by the same snapshot, and may all go to one broker. There is
-    no limit on moves. A bundle that moved stays for half an hour.
-    """
-
-    pair: Pair
-    memory: Memory = field(default_factory=Memory)
-
-    def desired_owners(self, cluster: ClusterLoad, rng: np.random.Generator) -> list[DesiredOwner]:
-        """See `Decider`. Pulsar does not know brokers that are gone."""
-        rows = np.flatnonzero(cluster.brokers.ready)
-        there = only_brokers(cluster, cluster.brokers.ready)
-        unassigned = np.flatnonzero(there.bundles.owner < 0)
-        placing: Any = dict(self.memory.placement)
-        found: list[DesiredOwner] = []
-        for bundle in unassigned.tolist():
-            broker, placing = self._placed(there, bundle, placing, rng)
-            placing = self._remembered(there, bundle, broker, placing)
-            found.append((bundle, broker))
-        shedding = self.pair.shedder.shed(there, movable_bundles(there, MoveLimits()).allowed, self.memory.shedder)
-        for unload in shedding.unloads:
-            for bundle in unload.bundles.tolist():
-                broker = unload.destination
-                if broker < 0:
-                    broker, placing = self._placed(there, bundle, placing, rng)
-                found += [(bundle, broker)] if broker != unload.broker else []
-            found += [(bundle, unload.broker) for bundle in unload.returned.tolist()]
-        self.memory = Memory(shedding.memory, placing)
-        return [(bundle, int(rows[broker])) for bundle, broker in found]
-
-    def _placed(self, cluster: ClusterLoad, bundle: int, memory: Any, rng: np.random.Generator) -> tuple[int, Any]:
-        choice = self.pair.placement.best(cluster, bundle, np.arange(len(cluster.brokers)), memory)
-        return int(choice.brokers[rng.integers(len(choice.brokers))]), choice.memory
-
-    def _remembered(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Any) -> Any:
-        """The placement's memory after a bundle got an owner by placement. Shedding does not update it."""
-        chosen = getattr(self.pair.placement, "chosen", None)
-        return chosen(cluster, bundle, broker, memory) if chosen else memory
-
-
-@dataclass
-class UnderTrimtab:
-    """Runs the pair through `planner.decide` with `limits`, as the operator does."""
-
-    pair: Pair
-    limits: MoveLimits = field(default_factory=MoveLimits)
-    memory: Memory = field(default_factory=Memory)
-    _moved: deque[tuple[float, int]] = field(default_factory=deque)
-
-    def desired_owners(self, cluster: ClusterLoad, rng: np.random.Generator) -> list[DesiredOwner]:
-        """See `Decider`. Unassigned bundles come first; they are not shed in the same round."""
-        while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
-            self._moved.popleft()
-        unassigned = self._unassigned(cluster)
-        given: list[DesiredOwner] = []
-        if len(unassigned):
-            decision = assign(
-                cluster, unassigned, self.pair.placement, self.limits, self.memory, rng, Reason.BROKER_LOST
-            )
-            self.memory = decision.memory
-            given = list(_desired_owners(cluster, decision.plan))
-        last_hour = sum(count for _, count in self._moved)
-        decision = decide(cluster, self.pair, self.limits, self.memory, rng, moved_last_hour=last_hour)
-        self.memory = decision.memory
-        moved = list(_desired_owners(cluster, decision.plan))
-        self._moved.append((cluster.now, len(moved)))
-        return [*given, *moved]
-
-    def _unassigned(self, cluster: ClusterLoad) -> IntArray:
-        return np.flatnonzero(cluster.bundles.owner < 0)
-
-
-def _desired_owners(cluster: ClusterLoad, plan: Plan) -> Iterator[DesiredOwner]:
-    bundles, brokers = cluster.bundles.index, cluster.brokers.index
-    return ((bundles[move.bundle], brokers[move.destination]) for move in plan.moves)
-
+from trimtab_lab.simulation.deciders import Decider
+from trimtab_lab.simulation.run_bundles import RunBundles
+from trimtab_lab.simulation.serving import latency, pressure, serve, serve_before, usage
+from trimtab_lab.simulation.sight import Sight
+from trimtab_lab.simulation.world import MINUTE, World
+from trimtab_strategies.model import ClusterLoad, Move, Split
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.shedding.trim.samples import SampleRing
 
 UPHILL = 0.01
 """Ratio by which the destination's usage must exceed the source's for a move to count as backward."""
@@ -117,92 +26,220 @@ UPHILL = 0.01
 class Record:
     """The history of a run.
 
-    imbalance: (rounds + 1,) percent points, see `World.imbalance`; the first before any move.
+    imbalance: (rounds + 1,) percent points: the range of the brokers' distances from their target usage, without noise;
+               the first before any move, each other after the round's moves have landed.
     pressure:  (rounds + 1, n) usage as ratio that serving everything needs, without noise; NaN for absent brokers.
-    moves:     (rounds,) bundles that the decider moved for balance.
-    times:     (m,) how often each bundle moved for balance.
-    backward:  number of moves to a broker whose usage exceeded the source's by `UPHILL` or more.
+    overshoot: (rounds,) percent points by which a broker that has just received more than it gave is above its target.
+    moves, splits: (rounds,) bundles that the decider moved for balance, and that it split.
+    cut:       ratio of the cluster's clients that lost their connection, counted each time.
+    again:     moves of bundles that had moved before.
+    backward:  moves to a broker whose usage exceeded the source's by `UPHILL` or more.
+    wanted, unserved: bytes/s, summed over all rounds, that clients wanted, and that were not served in the end.
+    latency:   (rounds, n) milliseconds of a publish (99th percentile), NaN for absent brokers.
+    owned:     owners given to bundles without one, per bundle.
     """
 
     imbalance: FloatArray
     pressure: FloatArray
+    overshoot: FloatArray
     moves: IntArray
-    times: IntArray
+    splits: IntArray
+    cut: float
+    again: int
     backward: int
+    wanted: float
+    unserved: float
+    latency: FloatArray
+    owned: float
 
 
 def run(world: World, decider: Decider, rng: np.random.Generator) -> Record:
     """Let `decider` balance `world` from its first round to its last."""
-    loop = _Loop(world)
-    moves = [loop.run_round(step, decider, rng) for step in range(world.rounds)]
-    return Record(
-        imbalance=np.array(loop.imbalance),
-        pressure=np.array(loop.pressure),
-        moves=np.array(moves, dtype=np.int64),
-        times=loop.times,
-        backward=loop.backward,
-    )
+    (chance,) = rng.spawn(1)
+    loop = _Loop(world, chance)
+    for step in range(world.rounds):
+        loop.run_round(step, decider, rng)
+    return loop.record()
+
+
+@dataclass
+class _Landing:
+    """An open move: bundle by name, row of its destination, and the round in which it lands."""
+
+    bundle: str
+    broker: int
+    due: int
 
 
 class _Loop:
-    """One run in progress. serving: (m,) broker of each bundle. landing: open moves with the round in which they
-    land.
-    """
+    """One run in progress."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.camera = world, Camera(world)
-        self.serving = world.owner.copy()
-        self.last_unload = np.full(len(world.owner), np.nan)
-        self.times = np.zeros(len(world.owner), dtype=np.int64)
-        self.landing: list[tuple[int, int, int]] = []
-        self.backward = 0
-        self.measured = MeasuredAverages(np.zeros(len(world.size)), np.zeros(len(world.size)))
+    def __init__(self, world: World, chance: np.random.Generator) -> None:
+        self.world, self.chance = world, chance
+        self.state, self.sight, self.ring = RunBundles.of(world), Sight(world), SampleRing(averaged=True)
+        self.landing: list[_Landing] = []
+        self.rows = {name: row for row, name in enumerate(world.brokers)}
+        self.allowed = allowed_brokers(world)
+        self.recent: deque[FloatArray] = deque(maxlen=world.sight.bundles_late + 1)
         for minute in range(len(world.before)):
-            self.measured.see(world.served_before(minute, self.serving))
+            served = serve_before(world, minute, self.state)
+            self.state.measure(self._late(served.load))
+            self.sight.see_before(self.state, served)
         self.imbalance: list[float] = []
         self.pressure: list[FloatArray] = []
-        self._score(0)
+        self.overshoot: list[float] = []
+        self.latency: list[FloatArray] = []
+        self.moves, self.splits = np.zeros((2, world.rounds), dtype=np.int64)
+        self.cut, self.again, self.backward, self.owned = 0.0, 0, 0, 0
+        self.wanted, self.lost = 0.0, 0.0
+        self._score(0, np.zeros(len(world.cores)))
 
-    def run_round(self, step: int, decider: Decider, rng: np.random.Generator) -> int:
-        """Play one round; returns the number of moves for balance that were decided."""
-        self.serving = np.where(self._gone(step), -1, self.serving)
-        self.measured.see(self.world.served(step, self.serving))
-        open_ones = {bundle: broker for bundle, broker, _ in self.landing}
-        owner, moving_from = self.serving.copy(), np.full(len(self.serving), -1)
-        for bundle, broker in open_ones.items():
-            owner[bundle], moving_from[bundle] = broker, self.serving[bundle]
-        cluster = self.camera.snapshot(step, owner, moving_from, self.last_unload.copy(), self.measured)
-        desired_owners = [desired for desired in decider.desired_owners(cluster, rng) if desired[0] not in open_ones]
-        moved = self._begin(step, desired_owners)
-        self.land(step + 1)
-        self._score(step)
-        return moved
+    def record(self) -> Record:
+        """What came of it."""
+        late = float(self.state.backlog.sum()) / MINUTE
+        return Record(
+            imbalance=np.array(self.imbalance),
+            pressure=np.array(self.pressure),
+            overshoot=np.array(self.overshoot[1:]),
+            moves=self.moves,
+            splits=self.splits,
+            cut=self.cut / float(self.world.sessions.sum()),
+            again=self.again,
+            backward=self.backward,
+            wanted=self.wanted,
+            unserved=self.lost + late,
+            latency=np.array(self.latency),
+            owned=self.owned / len(self.world.owner),
+        )
 
-    def land(self, step: int) -> None:
-        """Complete the moves that are due by round `step`."""
-        for bundle, broker, due in self.landing:
-            if due <= step:
-                self.serving[bundle] = broker
-        self.landing = [desired for desired in self.landing if desired[2] > step]
+    def run_round(self, step: int, decider: Decider, rng: np.random.Generator) -> None:
+        """Play one round."""
+        world, state = self.world, self.state
+        state.serving[(state.serving >= 0) & ~world.present[step][state.serving]] = -1
+        served = serve(world, step, state)
+        self.wanted, self.lost = self.wanted + served.wanted, self.lost + served.lost
+        state.measure(self._late(served.load))
+        used = usage(world, state, served.load, world.foreign[step], state.serving)
+        slow = latency(world, np.maximum(used, served.cpu / world.cores))
+        self.latency.append(np.where(world.present[step], slow, np.nan))
+        owner, moving = self._desired()
+        if step in world.failovers:
+            self.ring = SampleRing(averaged=True)
+            decider.forget()
+        cluster = self.ring.add(self.sight.snapshot(step, state, served, owner, moving))
+        orders = decider.decide(cluster, rng)
+        state.since += 1
+        state.gap[:] = 0
+        parted = self._split(step, orders.splits)
+        self._begin(step, cluster, [*parted, *orders.moves], {move.bundle for move in parted})
+        self._land(step)
 
-    def _begin(self, step: int, desired_owners: list[DesiredOwner]) -> int:
-        pressure = self.world.pressure(step, self.serving)
-        moved = 0
-        for bundle, broker in desired_owners:
-            source = self.serving[bundle]
-            self.landing.append((bundle, broker, step + self.world.delay))
+    def _late(self, load: FloatArray) -> FloatArray:
+        """The load (m,) that is measured in this round: an older one where bundles are measured late."""
+        if self.recent and len(self.recent[-1]) != len(load):
+            self.recent.clear()  # a split changed the rows
+        self.recent.append(load)
+        return self.recent[0]
+
+    def _desired(self) -> tuple[IntArray, IntArray]:
+        """The desired owner (m,) of each bundle, and the source (m,) of its open move, otherwise -1."""
+        owner, moving = self.state.serving.copy(), np.full(len(self.state), -1)
+        for move in self.landing:
+            row = self.state.index[move.bundle]
+            owner[row], moving[row] = move.broker, self.state.serving[row]
+        return owner, moving
+
+    def _split(self, step: int, splits: Iterable[Split]) -> list[Move]:
+        """Make the splits; returns the moves of the children that leave."""
+        moves: list[Move] = []
+        open_ones = {move.bundle for move in self.landing}
+        for split in splits:
+            row = self.state.index.get(split.bundle)
+            if row is None or split.bundle in open_ones or self.state.serving[row] < 0:
+                continue
+            self.cut += float(self.world.sessions[self.state.origin[row]] * self.state.share[row])
+            children = self.state.split(self.world, row, split.boundaries)
+            for child in children:
+                self.state.times[self.state.index[child]] = 0
+            self.splits[step] += 1
+            pairs = zip(children, split.destinations or (split.source,) * len(children), strict=True)
+            moves += [Move(child, split.source, to, split.reason) for child, to in pairs if to != split.source]
+        return moves
+
+    def _begin(self, step: int, cluster: ClusterLoad, moves: Iterable[Move], parted: set[str]) -> None:
+        """Begin moves of bundles that are not moving. parted: children whose clients were cut by their split."""
+        now = pressure(self.world, step, self.state)
+        open_ones = {move.bundle for move in self.landing}
+        for move in moves:
+            row, broker = self.state.index.get(move.bundle), self.rows[move.destination]
+            if row is None or move.bundle in open_ones or not self.allowed[self.state.namespace[row], broker]:
+                continue
+            open_ones.add(move.bundle)
+            source = int(self.state.serving[row])
+            self.landing.append(self._outcome(_Landing(move.bundle, broker, step + self.world.landing), source))
+            if source < 0:
+                self.owned += 1
+                continue
+            self.moves[step] += 1
+            self.again += int(self.state.times[row] > 0)
+            self.state.times[row] += 1
+            self.backward += int(now[broker] - now[source] >= UPHILL)
+            self.state.last_unload[row] = cluster.now
+            if move.bundle not in parted:
+                self.cut += float(self.world.sessions[self.state.origin[row]] * self.state.share[row])
+
+    def _outcome(self, move: _Landing, source: int) -> _Landing:
+        """The move as it will end: it may have no effect, or end elsewhere."""
+        failures = self.world.realism.failures
+        if failures is None:
+            return move
+        luck, other = self.chance.random(), int(self.chance.integers(len(self.world.cores)))
+        if luck < failures.lost:
+            return replace(move, broker=source)
+        there = self.world.present[move.due - self.world.landing][other]
+        return replace(move, broker=other) if luck < failures.lost + failures.elsewhere and there else move
+
+    def _land(self, step: int) -> None:
+        """Complete the moves that are due by the next round, and score what came of them."""
+        state, net = self.state, np.zeros(len(self.world.cores))
+        for move in self.landing:
+            row = state.index[move.bundle]
+            source, load = int(state.serving[row]), self._real(step, row)
+            if move.due > step + 1 or source == move.broker:
+                continue
             if source >= 0:
-                moved += 1
-                self.times[bundle] += 1
-                self.backward += int(pressure[broker] - pressure[source] >= UPHILL)
-                self.last_unload[bundle] = START + MINUTE * step
-        return moved
+                net[source] -= load
+                net[move.broker] += load
+                state.gap[row] = self._gap()
+            state.serving[row], state.since[row] = move.broker, 0
+        self.landing = [move for move in self.landing if move.due > step + 1]
+        self._score(step, net)
 
-    def _gone(self, step: int) -> IntArray:
-        gone: IntArray = (self.serving >= 0) & ~self.world.present[step][self.serving]
-        return gone
+    def _real(self, step: int, row: int) -> float:
+        return float(self.world.real[step, self.state.origin[row]] * self.state.share[row])
 
-    def _score(self, step: int) -> None:
-        self.imbalance.append(self.world.imbalance(step, self.serving))
-        pressure = self.world.pressure(step, self.serving)
-        self.pressure.append(np.where(self.world.present[step], pressure, np.nan))
+    def _gap(self) -> float:
+        reconnect = self.world.realism.reconnect
+        if reconnect is None or reconnect.gap == 0:
+            return 0.0
+        return min(MINUTE, reconnect.gap * float(np.exp(self.chance.normal(0, reconnect.spread))))
+
+    def _score(self, step: int, net: FloatArray) -> None:
+        """Note the imbalance. net: (n,) bytes/s that landed on each broker, less what left it."""
+        there = self.world.present[step]
+        now = pressure(self.world, step, self.state)
+        away = (now - self.world.targets[step]) * 100
+        self.imbalance.append(float(np.ptp(away[there])) if there.any() else 0.0)
+        self.overshoot.append(float(away[there & (net > 0)].max(initial=0.0)))
+        self.pressure.append(np.where(there, now, np.nan))
+
+
+def allowed_brokers(world: World) -> BoolArray:
+    """Which brokers each namespace is isolated to, (namespaces, n)."""
+    allowed = np.ones((len(world.namespaces), len(world.brokers)), dtype=bool)
+    for row, space in enumerate(world.namespaces):
+        policy = world.policies.get(space)
+        if policy is not None and policy.isolation is not None:
+            patterns = policy.isolation.primary
+            allowed[row] = [any(re.fullmatch(p, name) for p in patterns) for name in world.brokers]
+    return allowed

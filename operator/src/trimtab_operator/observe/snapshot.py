@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.observe.recent_samples import with_recent
 from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import distrust
@@ -47,8 +48,9 @@ class Stopwatch:
 class Snapshot:
     """Everything that a decision about the cluster rests on.
 
-    load: as measured, with constraints, traits, pending moves and expected loads of split children. Quarantined bundles
-    are withheld from it, and brokers that Pulsar's own figures contradict are not trusted.
+    load: as measured, with constraints, traits, pending moves, expected loads of split children, and the samples of the
+    last minutes. Quarantined bundles are withheld from it, and brokers that Pulsar's own figures contradict are not
+    trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
     drains: bundles that must move whatever the load is. unwritten: as in `Observation`.
     """
@@ -74,6 +76,8 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
     drains = records.departures.drains(load)
     if records.cross_check is not None:
         load = distrust(load, records.cross_check)
+    with watch.phase("snapshot"):
+        load = await with_recent(cluster, run.settings, load)
     return Snapshot(load, known, drains, observation.unwritten)
 
 

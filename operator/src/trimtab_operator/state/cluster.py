@@ -21,6 +21,7 @@ from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
+from trimtab_operator.state.kept_samples import KeptSamples
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.state.policies import Claim, Shares, share_out
@@ -76,7 +77,7 @@ class PolicyTable:
 
     settings: of those that may run. claims: the brokers that each selects. shares: which policy has which brokers, by
     the last `ClusterState.share_out`. wakers: start a policy's next reconcile at once. sizings: advice on the number of
-    brokers. topics: those that the last cycle measured.
+    brokers. topics: those that the last cycle measured. samples: what was measured in the last minutes.
     """
 
     settings: dict[str, Settings] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class PolicyTable:
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
     sizings: dict[str, Sizing] = field(default_factory=dict)
     topics: dict[str, KnownTopics] = field(default_factory=dict)
+    samples: dict[str, KeptSamples] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -206,7 +208,7 @@ class ClusterState:
     def leave(self, policy: str) -> None:
         """Forget a policy that is gone."""
         table = self.policies
-        for known in (table.settings, table.sizings, table.claims, table.topics):
+        for known in (table.settings, table.sizings, table.claims, table.topics, table.samples):
             known.pop(policy, None)
         self.metrics.forget_policy(policy)
         self.share_out()

@@ -134,15 +134,15 @@ class HistoryReader:
         self._history, self._state = dataset.of(self.policy), dataset.state(self.policy)
 
     @cached_property
-    def _found(self) -> tuple[dict[float, HistoryFile], list[tuple[str, str]]]:
-        """The file of the demand of each cycle, oldest first; and the unreadable files."""
+    def _found(self) -> tuple[dict[float, HistoryFile], list[tuple[HistoryFile, str]]]:
+        """The file of the demand of each cycle, oldest first; and the unreadable files, each with the cause."""
         held: dict[float, HistoryFile] = {}
-        damaged = [(str(place), "it was set aside") for place in self._history.set_aside()]
+        damaged: list[tuple[HistoryFile, str]] = []
         for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):  # a cycle's own is newer
             try:
                 held |= dict.fromkeys(cycle_times(file, DEMAND), file)
             except ForeignFileError as error:
-                damaged.append((str(file.place), str(error)))
+                damaged.append((file, str(error)))
             except FileNotFoundError:  # it was merged in the meantime
                 continue
         return dict(sorted(held.items())), damaged
@@ -150,6 +150,10 @@ class HistoryReader:
     def times(self, begin: float = float("-inf"), end: float = float("inf")) -> list[float]:
         """Evaluation times (epoch s) of the cycles from `begin` to `end`, oldest first."""
         return [time for time in self._found[0] if begin <= time <= end]
+
+    def damaged(self, begin: float, end: float) -> list[str]:
+        """For each unreadable file of cycles from `begin` to `end` (epoch s), its name and the cause."""
+        return [f"{file.place}: {why}" for file, why in self._found[1] if file.begin <= end and file.end >= begin]
 
     def summary(self) -> HistorySummary:
         """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
@@ -160,11 +164,13 @@ class HistoryReader:
         usual = statistics.median(steps) if steps else float("nan")
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
         files = list(self._history.all_files())
+        damaged = [(str(place), "it was set aside") for place in self._history.set_aside()]
+        damaged += [(str(file.place), why) for file, why in self._found[1]]
         sizes = dict.fromkeys(TABLES, 0)
         for table, file in files:
             sizes[table.name] += file.bytes
         return HistorySummary(
-            self.policy, times[0], times[-1], len(times), usual, gaps, sizes, len(files), tuple(self._found[1])
+            self.policy, times[0], times[-1], len(times), usual, gaps, sizes, len(files), tuple(damaged)
         )
 
     def cycle(self, table: str, at: float) -> pa.Table:

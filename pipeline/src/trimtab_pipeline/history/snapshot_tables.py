@@ -138,8 +138,7 @@ def load_of(at: float, bundles: pa.Table, brokers: pa.Table, quality: pa.Table) 
 
     A bundle's owner is the broker that reported it. It lacks what only resources know (pins, desired owners, moves).
     """
-    believed = _brokers(brokers)
-    return ClusterLoad(believed, *_bundles(bundles, brokers, at), at, _quality(quality, brokers))
+    return ClusterLoad(brokers_of(brokers), *_bundles(bundles, brokers, at), at, _quality(quality, brokers))
 
 
 def _nullable(values: FloatArray) -> pa.DoubleArray:
@@ -152,7 +151,8 @@ def _floats(table: pa.Table, names: Sequence[str]) -> FloatArray:
     return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
 
 
-def _brokers(table: pa.Table) -> Brokers:
+def brokers_of(table: pa.Table) -> Brokers:
+    """The brokers in rows of `BROKER_SNAPSHOT`."""
     age = _floats(table, ("age",))[:, 0]
     ready, schedulable, trusted = (_flags(table, name) for name in _FLAGS)
     return Brokers(
@@ -181,6 +181,7 @@ def _bundles(table: pa.Table, brokers: pa.Table, at: float) -> tuple[Bundles, tu
     count = len(names)
     topics, sessions, time = _floats(table, ("topics", "sessions", "time")).T
     old = at - time > _floats(brokers, ("max_age",)).min(initial=math.inf)
+    newest = _floats(table, TRAFFIC)
     bundles = Bundles(
         names=names,
         namespace=np.array([row[home] for home in homes], np.int64),
@@ -194,6 +195,7 @@ def _bundles(table: pa.Table, brokers: pa.Table, at: float) -> tuple[Bundles, tu
         in_flight=np.zeros(count, bool),
         moving_from=np.full(count, -1, np.int64),
         moving_share=np.zeros(count),
+        newest=unless(old, np.where(np.isfinite(newest), newest, np.nan)),
     )
     return bundles, namespaces
 

@@ -8,17 +8,19 @@ end with it: it waits for no other, and the program's exit does not wait for a s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 from trimtab_pipeline.api import KEEP_A_DAY, Observation, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.recalled_samples import recalled_samples
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.sources.direct_stages import DirectStages
 from trimtab_pipeline.sources.measurement import measure
 from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.settings import SparkSettings
+from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 
 class DirectLoadSources:
@@ -39,6 +41,10 @@ class DirectLoadSources:
         warm: Future[None] = Future()
         warm.set_result(None)
         return warm
+
+    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
+        """See `RecallsSamples`."""
+        return recalled_samples(self._history_dir, policy, begin, end)
 
     def close(self) -> None:
         """Refuse further measurements. Idempotent."""

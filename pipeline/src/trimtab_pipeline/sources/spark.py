@@ -9,7 +9,7 @@ import gc
 import itertools
 import logging
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import reduce
 from threading import Lock
@@ -33,6 +33,7 @@ from trimtab_pipeline.api import (
 )
 from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.recalled_samples import recalled_samples
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.prometheus.data_source import samples
 from trimtab_pipeline.prometheus.read_request import ReadRequest
@@ -47,6 +48,7 @@ from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_pipeline.transform.brokers import expected_samples, joined
 from trimtab_pipeline.transform.frames import broker_load, bundle_load
 from trimtab_pipeline.transform.relations import STATE, table
+from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 _COLLECT_EVERY = 10
 """Batches. Py4J's objects refer to themselves, so only a collection of garbage lets the JVM drop their plans: 5 MB in
@@ -105,6 +107,10 @@ class SparkLoadSources:
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
         """See `KeepsFacts`."""
         self._decisions.keep_policy(policy, at, spec, memory)
+
+    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
+        """See `RecallsSamples`."""
+        return recalled_samples(self.history_dir, policy, begin, end)
 
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""

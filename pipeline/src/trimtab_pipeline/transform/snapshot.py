@@ -180,7 +180,7 @@ def _bundles(
     table = table.filter(table["bundle"].is_valid())
     row = positions(pa.array(topology.bundles, pa.string()), table["bundle"])
     seen, time = _values(table, ("seen", "time"), row).T
-    counts = _values(table, ("topics", "sessions"), row)
+    counts, rates = _values(table, ("topics", "sessions"), row), _values(table, TRAFFIC, row)
     known_now = int((seen == at).sum())
     unknown = int((floats(table, "seen") == at).sum()) - known_now + int(floats(outside, "topics").sum())
     old = at - time > settings.max_age
@@ -190,6 +190,7 @@ def _bundles(
         long=np.where(old[:, None], np.nan, _values(table, LONG, row)),
         topics=counts[:, 0],
         sessions=counts[:, 1],
+        newest=np.where(old[:, None] | ~np.isfinite(rates), np.nan, rates),
     )
     return bundles, len(row) - known_now
 

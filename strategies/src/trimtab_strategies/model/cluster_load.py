@@ -166,6 +166,29 @@ class Bundles:
         top = int(self.owner.max(initial=-1)) + 1
         return order, np.searchsorted(self.owner[order], np.arange(top + 1))
 
+    @cached_property
+    def by_newest(self) -> tuple[FloatArray, FloatArray]:
+        """Bytes/s in and out, (k, 2) each, by owner (a row): the short averages, and the newest samples.
+
+        Only bundles with both count. k is the largest owner plus 1.
+        """
+        columns = [THROUGHPUT_IN, THROUGHPUT_OUT]
+        short, newest = self.short[:, columns], self.newest[:, columns]
+        known = np.isfinite(short).all(axis=1) & np.isfinite(newest).all(axis=1) & (self.owner >= 0)
+        count = int(self.owner.max(initial=-1)) + 1
+
+        def summed(values: FloatArray) -> FloatArray:
+            sums = [np.bincount(self.owner[known], values[known, c], minlength=count) for c in range(2)]
+            return np.stack(sums, axis=1)
+
+        return summed(short), summed(newest)
+
+    @cached_property
+    def short_throughput(self) -> FloatArray:
+        """Bytes/s in and out (2,) of all bundles with an owner, by their short averages."""
+        total: FloatArray = np.nansum(self.short[self.owner >= 0][:, [THROUGHPUT_IN, THROUGHPUT_OUT]], axis=0)
+        return total
+
     def owned_by(self, broker: int) -> IntArray:
         """Rows of the bundles that `broker` (a row) owns, ascending."""
         order, start = self._by_owner
@@ -228,6 +251,17 @@ class RecentSamples:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def last(self, minutes: int) -> RecentSamples:
+        """The newest rows, at most so many."""
+        first = max(0, len(self) - minutes)
+        return RecentSamples(
+            self.time[first:],
+            self.bundles[first:],
+            self.cpu[first:],
+            self.traffic[first:],
+            max(0, self.assumed - first),
+        )
 
 
 @dataclass(frozen=True, slots=True)

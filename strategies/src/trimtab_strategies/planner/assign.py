@@ -19,7 +19,7 @@ from trimtab_strategies.model import CPU, ClusterLoad, Decision, HeldBack, Memor
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.planner.candidates import DestinationChoice, LeastLoaded, selection_on
 from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
-from trimtab_strategies.protocols import Placement, forget_others
+from trimtab_strategies.protocols import HeaviestFirst, Placement, forget_others
 from trimtab_strategies.usage import (
     Weights,
     attributed,
@@ -66,6 +66,9 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
     choosing = DestinationChoice(placement if trusted else None, candidates, selection_on(landed, selection))
     first = np.array([row for row in candidates.tolist() if cluster.brokers.names[row] in restarted], dtype=np.int64)
     housing = _Housing(landed, choosing, predicted, rng, memory.placement, first)
+    if isinstance(placement, HeaviestFirst):
+        load, _ = expected_load(landed, bundles)
+        bundles = bundles[np.argsort(-load[:, CPU], kind="stable")]
     moves = tuple(housing.moves(bundles, reason))
     plan = Plan(moves, (*housing.waiting(), *choosing.problems()), cluster.brokers.names, before, predicted.percent())
     return Decision(plan, replace(memory, placement=forget_others(housing.memory, cluster.brokers.names)))

@@ -10,15 +10,24 @@ import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
-from trimtab_strategies.model import ClusterLoad, Decision, Memory, Move, Plan, Reason
+from trimtab_strategies.model import ClusterLoad, Decision, Doubt, HeldBack, Memory, Move, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
-from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, resting, set_apart
+from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, NoShedding, resting, set_apart
 from trimtab_strategies.planner.moves import MovePlanner
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide
-from trimtab_strategies.protocols import NOTHING, Placement, Shedder, Shedding, Splitter, Unload, forget_others
+from trimtab_strategies.protocols import (
+    NOTHING,
+    Placement,
+    RestsAfterSplits,
+    Shedder,
+    Shedding,
+    Splitter,
+    Unload,
+    forget_others,
+)
 from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent, with_moves_in_flight
 
 __all__ = ["Pair", "assign", "decide"]
@@ -91,6 +100,9 @@ def decide(
     allowed = replace(allowed, sheddable=allowed.sheddable.rule_out(draining.taken, Reason.DRAINED))
     placing = MovePlanner(landed, choosing, allowed, limits, caps, predicted, rng, draining.memory)
     shedder = resting(pair.shedder, allowed, drains)
+    if division.moved and isinstance(pair.shedder, RestsAfterSplits):
+        text = f"{division.moved} children of split bundles change their owner first"
+        shedder = NoShedding(HeldBack("", Reason.SPLITTING, text))
     shedding, shed_moves = _shed_and_place(landed, shedder, allowed, placing, memory.shedder)
     names = cluster.brokers.names
     plan = Plan(
@@ -161,7 +173,10 @@ def shed(
 
 
 def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
-    """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it."""
+    """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it.
+
+    A ready broker that is left out stays in `quality.doubts`, so that a strategy does not take it for gone.
+    """
     brokers = cluster.brokers
     row = np.append(np.where(part, np.cumsum(part) - 1, -1), -1)  # the last entry is for unowned bundles (-1)
     columns = ("usage", "limit", "traffic", "age", "ready", "schedulable", "trusted")
@@ -174,4 +189,7 @@ def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
     recent = cluster.recent
     if recent is not None:
         recent = replace(recent, cpu=recent.cpu[:, part], traffic=recent.traffic[:, part])
-    return replace(cluster, brokers=fewer, bundles=bundles, recent=recent)
+    left_out = {brokers.names[k] for k in np.flatnonzero(brokers.ready & ~part).tolist()} - {*cluster.quality.doubts}
+    unnamed = {name: Doubt(Reason.UNTRUSTED, "left out of the comparison") for name in sorted(left_out)}
+    quality = replace(cluster.quality, doubts={**cluster.quality.doubts, **unnamed}) if unnamed else cluster.quality
+    return replace(cluster, brokers=fewer, bundles=bundles, recent=recent, quality=quality)

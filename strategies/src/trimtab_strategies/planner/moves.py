@@ -126,7 +126,7 @@ class MovePlanner:
         if (
             requested < 0
             or not self.caps.may_receive(requested)
-            or self._giving[requested]
+            or (self._giving[requested] and not offer.judged)
             or not self.choosing.allows(bundle, requested)
         ):
             return None

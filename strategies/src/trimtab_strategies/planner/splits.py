@@ -88,6 +88,7 @@ def divide(
     splitting, cut = _within(cluster, splitter, memory.splitter, max_splits)
     rows = np.array([split.bundle for split in splitting.proposed], dtype=np.int64)
     loads = dict(zip(rows.tolist(), attributed(cluster, rows), strict=True))
+    loads |= {split.bundle: split.load for split in splitting.proposed if len(split.load)}
     spreading = _Spreading(cluster, choosing, predicted, sheddable.allowed, rng, caps, memory.placement, loads)
     splits = tuple(spreading.split(split) for split in splitting.proposed)
     held_back = (*splitting.held_back, *((_capped(max_splits, cut),) if cut else ()))

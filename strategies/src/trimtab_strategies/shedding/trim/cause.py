@@ -15,11 +15,14 @@ window, but an hour after eight minutes, and at least 20 minutes within a campai
 each plan.
 
 Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
-times as long counts. And a load that is unusual for its bundles, by their long averages, is a surge: it must last for
-twelve minutes, unless its broker is above 85 %.
+times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile. And what is
+unusual must last longer, unless its broker is above 85 %: a background above the usual one for seven minutes; and in
+the first half hour, in which it can't know of spikes, a load that was not usual for its bundles in the minutes before
+for twelve.
 
-Memory: ``brokers.since`` (epoch seconds since which a broker is in excess), ``spikes`` ([end, minutes] of the last
-hour), ``campaign`` (epoch seconds of the last plan).
+Memory: ``brokers.since`` (epoch seconds since which a broker is in excess), ``brokers.calm`` (its usual background, in
+percent), ``brokers.loud`` (epoch seconds since which the background is above it), ``spikes`` ([end, minutes] of the
+last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch seconds of the first decision).
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ WINDOWS = (8, 6, 4, 3, 2)
 EXCESS = 8.0
 """Points above its target from which a broker is in excess."""
 
-SURGE = 12.0
-"""Minutes that a surge must last."""
+SURGE, LOUD = 12.0, 7.0
+"""Minutes that an unusual load, and an unusual background, must last."""
 
 CAMPAIGN = 3.0
 """Minutes after a plan in which a smaller cause suffices."""
@@ -50,6 +53,8 @@ BUSY, CRITICAL = 85.0, 95.0
 """Percent of usage from which points count three times, and twenty times."""
 
 _HOUR = 3600.0
+_YOUNG = 1800.0  # seconds
+_RISES = 0.1  # points by which the usual background follows a higher one, per decision
 _PATIENCE = 1.5  # times the longest spike that an excess must last
 _OFTEN = 60.0  # minutes that a difference will last which has lasted for the longest window
 _AT_LEAST = 20.0  # minutes that it will last within a campaign
@@ -59,18 +64,22 @@ _AT_LEAST = 20.0  # minutes that it will last within a campaign
 class Watch:
     """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess.
 
-    spike: minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on.
+    calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not.
+    spike: minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young:
+    whether it is too new to know of spikes.
     """
 
     now: float
     since: FloatArray
+    calm: FloatArray
+    loud: FloatArray
     spike: float
     campaign: bool
+    young: bool
 
-    @property
-    def lasted(self) -> FloatArray:
-        """Minutes (n,) of each broker's excess, 0 without one."""
-        lasted: FloatArray = np.nan_to_num((self.now - self.since) / 60 + 1)
+    def lasted(self, since: FloatArray) -> FloatArray:
+        """Minutes (n,) from `since` to now, 0 where it is NaN."""
+        lasted: FloatArray = np.nan_to_num((self.now - since) / 60 + 1)
         return lasted
 
     @property
@@ -94,14 +103,29 @@ def watched(
 ) -> tuple[Watch, dict[str, Any]]:
     """The watch after the newest minute, and the memory."""
     above = replay.away[-1] - replay.doubt[-1] > EXCESS
-    before = recall(memory, "since", names)
-    ended = ~above & np.isfinite(before)
-    spikes = [*memory.get("spikes", ()), *([now, (now - start) / 60] for start in before[ended].tolist())]
+    since, ended = _followed(above, recall(memory, "since", names), now)
+    background = 100 * np.nan_to_num(replay.model.background[-1] / replay.model.cores)
+    calm = recall(memory, "calm", names)
+    calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
+    loud, fell = _followed(background - calm > EXCESS, recall(memory, "loud", names), now)
+    spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
-    since = np.where(above, np.where(np.isnan(before), now, before), np.nan)
     spike = max((minutes for _, minutes in spikes), default=0.0)
-    campaign = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN
-    return Watch(now, since, spike, campaign), {**remember(memory, "since", names, since), "spikes": spikes}
+    campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
+    for what, values in (("since", since), ("calm", calm), ("loud", loud)):
+        memory = remember(memory, what, names, values)
+    usual = np.minimum(calm, background) / 100 * replay.model.cores
+    return Watch(now, since, np.nan_to_num(usual), loud, spike, campaign, now - born < _YOUNG), {
+        **memory,
+        "spikes": spikes,
+        "born": born,
+    }
+
+
+def _followed(on: BoolArray, since: FloatArray, now: float) -> tuple[FloatArray, list[float]]:
+    """Since when each broker is `on` (n,), NaN if it is not; and the minutes of those that are no longer."""
+    ended = ~on & np.isfinite(since)
+    return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
 
 
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
@@ -140,12 +164,14 @@ def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float
     """The cause that `window` shows. A surge counts only as far as it is usual."""
     away, doubt = replay.away[-window:], replay.doubt[-window:]
     low, high = (away - doubt).min(axis=0), (away + doubt).max(axis=0)
-    patient = watch.lasted >= max(SURGE, watch.patience)
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
-    usual = replay.usual
-    low = np.where(patient | busy, low, np.minimum(low, usual))
-    low = np.where(watch.lasted >= watch.patience, low, np.minimum(low, 0)) if watch.patience > WINDOWS[0] else low
-    high = np.maximum(high, usual)
+    low = np.where(busy | (watch.lasted(watch.loud) >= LOUD), low, np.minimum(low, replay.away_with(watch.calm)))
+    lasted = watch.lasted(watch.since)
+    if watch.young and not watch.campaign:
+        low = np.where(busy | (lasted >= SURGE), low, np.minimum(low, replay.usual))
+        high = np.maximum(high, replay.usual)
+    if watch.patience > WINDOWS[0]:
+        low = np.where(lasted >= watch.patience, low, np.minimum(low, 0))
     share = 1 / 3 if watch.campaign else 1.0
     return Cause(window, low, high, hot * share, apart * share)
 

@@ -48,6 +48,7 @@ _IDLE = 0.05  # ratio of the busiest broker's traffic per core below which the r
 _FORGET = 0.995  # of the evidence, per minute
 _OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
 _LEAST_NOISE = 0.002  # ratio of a broker's cores
+_CLEAR = 2.0  # times the noise of a broker's CPU from which on what its bundles do not explain is background
 _MOST_COUNTED = 60.0  # samples
 
 
@@ -98,7 +99,8 @@ def learned(
     count = np.minimum(count + fresh, _MOST_COUNTED)
     ratio = _followed(recall(memory, "ratio", names), _median(each), count, fresh)
     pool = _pooled(ratio, kinds)
-    error = 1.25 * _spread(each) / np.sqrt(np.maximum(count, 1))
+    spread = _spread(each)
+    error = 1.25 * spread / np.sqrt(np.maximum(count, 1))
     away = np.nan_to_num(ratio - pool)
     error = np.where(np.isnan(ratio), 0.0, error + np.where(count < 3, np.abs(away), 0.0))  # noqa: PLR2004 - see above
     trust = np.divide(away**2, away**2 + error**2, out=np.zeros_like(away), where=away != 0)
@@ -110,7 +112,8 @@ def learned(
         drift = np.where(fresh, _FORGET * drift + gain[1], drift)
     slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if np.all(sd > 0) else prior
     slope = np.clip(slope, 0.2 * pool, 5 * pool)
-    background = np.maximum(cpu - slope * work, 0.0)
+    rest = cpu - slope * work
+    background = np.where(rest > _CLEAR * spread * work, rest, np.where(np.isnan(rest), np.nan, 0.0))
     nic = cluster.brokers.limit[:, [NETWORK_IN, NETWORK_OUT]]
     model = BrokerModel(
         slope=slope,
@@ -209,11 +212,13 @@ def _median(values: FloatArray) -> FloatArray:
 
 
 def _spread(values: FloatArray) -> FloatArray:
-    """Standard deviation over the rows (k, n) -> (n,); 0 where there are fewer than two."""
-    found = np.zeros(values.shape[1])
-    some = np.isfinite(values).sum(axis=0) > 1
-    found[some] = np.nanstd(values[:, some], axis=0)
-    return found
+    """Standard deviation over the rows (k, n) -> (n,), from the median step between two minutes.
+
+    So one jump, or one false reading, does not count as noise. 0 where there are fewer than two values.
+    """
+    step = _median(np.abs(np.diff(values, axis=0))) if len(values) > 1 else np.zeros(values.shape[1])
+    spread: FloatArray = np.nan_to_num(1.48 / np.sqrt(2) * step)
+    return spread
 
 
 def _filled(values: FloatArray) -> FloatArray:

@@ -109,7 +109,7 @@ class Balance:
 
     def away(self) -> FloatArray:
         """Distance (n,) from the target, points."""
-        return _clear(self.busiest() - self.target, self.noise)
+        return clear(self.busiest() - self.target, self.noise)
 
     def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
         """Busiest resource (b, k), percent, of each of `brokers` (b,) with each of `load` (1, k, 3) added to it."""
@@ -125,9 +125,14 @@ class Balance:
         self.usage[destination] += load * self.unit[destination]
 
 
-def _clear(away: FloatArray, noise: FloatArray) -> FloatArray:
+def clear(away: FloatArray, noise: FloatArray) -> FloatArray:
     """The part of a distance that is not noise."""
     return away - np.clip(away, -noise, noise)
+
+
+def least_gain(bounds: Bounds, owner: IntArray, brokers: int) -> float:
+    """Gain (points^2) that the move of an average bundle must bring."""
+    return bounds.price * brokers / max(1, int((owner >= 0).sum()))
 
 
 @dataclass
@@ -149,8 +154,8 @@ class Planner:
         rows = rows[np.argsort(self.owner[rows], kind="stable")]
         edges = np.searchsorted(self.owner[rows], np.arange(n + 1))
         self._rows = [rows[edges[i] : edges[i + 1]] for i in range(n)]
-        owned = max(1, int((self.owner >= 0).sum()))
-        self._least = self.bounds.price / (owned / n)
+        self._away = self.balance.away()
+        self._least = least_gain(self.bounds, self.owner, n)
 
     def run(self) -> list[PlannedMove]:
         """Take the best move until none is worth its price."""
@@ -167,6 +172,12 @@ class Planner:
             else:
                 self._take(found)
         return self.moves
+
+    def net(self) -> float:
+        """Gain of the moves so far less their price, points^2."""
+        rows = [row for move in self.moves for row in (move.bundle, move.returned) if row >= 0]
+        gain = float((self._away**2).sum() - (self.balance.away() ** 2).sum())
+        return gain - self._least * float(self.price[rows].sum())
 
     def room(self) -> int:
         """Moves that are left."""
@@ -232,9 +243,9 @@ class Planner:
         """Gain (t, k) of shifting `load` (1, k, 3) to each of `takers` (t,); -inf where that is not allowed."""
         balance, giver_row = self.balance, np.array([giver])
         now, busiest = balance.away(), balance.busiest()
-        left = _clear(balance.with_load(giver_row, -load) - balance.target[giver], balance.noise[giver])  # (1, k)
+        left = clear(balance.with_load(giver_row, -load) - balance.target[giver], balance.noise[giver])  # (1, k)
         raw = balance.with_load(takers, load) - balance.target[takers][:, np.newaxis]  # (t, k)
-        there = _clear(raw, balance.noise[takers][:, np.newaxis])
+        there = clear(raw, balance.noise[takers][:, np.newaxis])
         gain = (now[giver] ** 2 + now[takers] ** 2)[:, np.newaxis] - left**2 - there**2
         allowed = (raw <= 0) & (busiest[takers] < busiest[giver])[:, np.newaxis]
         return np.where(allowed, gain, -np.inf)

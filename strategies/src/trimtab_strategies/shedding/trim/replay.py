@@ -9,7 +9,7 @@ earlier owner, a move is not repeated because its effect is not measured yet, an
     target[k, i]    max(L[k], b_i / cores_i): a broker can't get below its own background
     away[k, i]      max_r usage[k, i, r] - target[k, i], in percentage points
 
-The bundles' long averages make one more row, `usual`: what is unusual for the bundles themselves is a surge.
+The minutes before those that are replayed show what is usual for the bundles: what is not usual is a surge.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ HIDDEN = 1.08
 BELIEVED = 0.15
 """Ratio by which a minute that was not measured, but assumed from averages, may be off."""
 
+WINDOW = 8
+"""Minutes that are replayed."""
+
+FEWEST_EARLIER = 4
+"""Earlier minutes from which on they show what is usual."""
+
 _BISECTIONS = 40
 _FREE = 1e300  # share of the work per unit of level where work costs no CPU
 
@@ -38,13 +44,13 @@ _FREE = 1e300  # share of the work per unit of level where work costs no CPU
 class Replay:
     """See the module. k minutes, n brokers, m bundles.
 
-    load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none.
-    assumed: number of leading minutes that were not measured.
+    load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none. assumed: number of
+    leading minutes that were not measured. earlier: (j, m, 3) the minutes before, which may have gaps.
     """
 
     model: BrokerModel
     load: FloatArray
-    usual_load: FloatArray
+    earlier: FloatArray
     owner: IntArray
     assumed: int
 
@@ -74,9 +80,19 @@ class Replay:
 
     @cached_property
     def usual(self) -> FloatArray:
-        """`away` (n,) if each bundle carried its long average, with the background of the last minute."""
-        carried, background = self._carried(self.usual_load)[np.newaxis], self.model.background[-1:]
+        """`away` (n,) if each bundle carried what is usual for it, with the background of the last minute.
+
+        Usual is the median of the earlier minutes; of the replayed ones if there are too few.
+        """
+        usual = _complete(self.earlier, self.load[0]) if len(self.earlier) >= FEWEST_EARLIER else self.load
+        carried, background = self._carried(middle(usual))[np.newaxis], self.model.background[-1:]
         away: FloatArray = _away(self.model, carried, background, used(self.model, carried, background))[0]
+        return away
+
+    def away_with(self, background: FloatArray) -> FloatArray:
+        """`away` (n,) of the last minute if the brokers' background were `background` (n,), cores."""
+        carried, usual = self.carried[-1:], background[np.newaxis]
+        away: FloatArray = _away(self.model, carried, usual, used(self.model, carried, usual))[0]
         return away
 
     @cached_property
@@ -94,11 +110,10 @@ class Replay:
 
 
 def replayed(cluster: ClusterLoad, recent: RecentSamples, model: BrokerModel) -> Replay:
-    """The replay of `recent` with the owners of `cluster`, in which pending moves count as landed."""
-    load = _wanted(_complete(recent.bundles, sampled(cluster.bundles.short)), cluster, recent)
-    long = sampled(cluster.bundles.long)
-    usual = np.where(np.isfinite(long), long, load[-1])
-    return Replay(model, load, usual, cluster.bundles.owner, recent.assumed)
+    """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed."""
+    newest = recent.last(WINDOW)
+    load = _wanted(_complete(newest.bundles, sampled(cluster.bundles.short)), cluster, newest)
+    return Replay(model, load, recent.bundles[: -len(newest)], cluster.bundles.owner, newest.assumed)
 
 
 def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:

@@ -2,26 +2,70 @@
 
 A row is one minute. Cycles that come more often than once a minute are averaged into one row, so a window means the
 same time at every interval. Rows older than the ring's span are dropped: after a gap, old minutes are no evidence.
+
+The ring holds the arrays that it gives away, which are read-only, and no other copy. Each cycle makes new ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from trimtab_strategies.model import CPU, RATE_IN, RATE_OUT, SAMPLED, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import FloatArray, RecentSamples
+from trimtab_strategies.model.cluster_load import Brokers, FloatArray, RecentSamples
 
-MINUTES = 8
-"""Rows of the ring, one per minute."""
+MINUTES = 24
+"""Rows of the ring, one per minute. The newest ones are replayed; those before show what is usual."""
 
 NEW_ROW = 55.0
 """Seconds: a sample this long after the first one of a row begins the next. Cycles of a minute may be 5 s early."""
 
 _GAP = 1.5  # rows older than this many times the ring's span are dropped
+
+Names = tuple[str, ...]
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSamples:
+    """The samples of one cycle, without averages. NaN: not measured, or not believed.
+
+    time: epoch seconds. bundles, brokers: names (m), (n).
+    load: (m, 3) columns `SAMPLED` of the bundles. cpu: (n,) cores. traffic: (n, 3) columns `SAMPLED` of the brokers.
+    """
+
+    time: float
+    bundles: Names
+    brokers: Names
+    load: FloatArray
+    cpu: FloatArray
+    traffic: FloatArray
+
+    @classmethod
+    def of(cls, time: float, brokers: Brokers, bundles: Names, newest: FloatArray) -> Self:
+        """The samples of a cycle. newest: (m, 4) as in `Bundles`.
+
+        A broker is believed while it is ready and trusted, and its limit of CPU is known. CPU and traffic count
+        together or not at all: merged into a minute, one without the other would mislead.
+        """
+        traffic = sampled(brokers.traffic)
+        believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
+        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)
+        return cls(
+            time=time,
+            bundles=bundles,
+            brokers=brokers.names,
+            load=sampled(newest),
+            cpu=np.where(believed, brokers.usage[:, CPU], np.nan),
+            traffic=np.where(believed[:, np.newaxis], traffic, np.nan),
+        )
+
+
+_NOTHING = RecentSamples(np.empty(0), np.empty((0, 0, len(SAMPLED))), np.empty((0, 0)), np.empty((0, 0, len(SAMPLED))))
 
 
 @dataclass
@@ -34,93 +78,105 @@ class SampleRing:
 
     rows: int = MINUTES
     averaged: bool = False
-    _bundles: tuple[str, ...] = ()
-    _brokers: tuple[str, ...] = ()
-    _minutes: list[_Minute] = field(default_factory=list)
+    _bundles: Names = ()
+    _brokers: Names = ()
+    _starts: tuple[float, ...] = ()  # epoch seconds of the first sample of each row
+    _counts: tuple[int, ...] = ()  # samples in each row
+    _recent: RecentSamples = _NOTHING
+
+    @classmethod
+    def of(cls, cycles: Iterable[CycleSamples], rows: int = MINUTES) -> Self:
+        """A ring that has seen `cycles`, oldest first. The first cluster that is added says which names remain."""
+        ring = cls(rows)
+        for cycle in cycles:
+            ring._keep(cycle, _joined(ring._bundles, cycle.bundles), _joined(ring._brokers, cycle.brokers))
+        return ring
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def span(self) -> float:
+        """Seconds until now in which a row still counts."""
+        return _GAP * self.rows * 60
+
+    @property
+    def newest(self) -> float:
+        """Epoch seconds of the newest sample; -inf before the first."""
+        return float(self._recent.time[-1]) if len(self) else -np.inf
 
     def add(self, cluster: ClusterLoad) -> ClusterLoad:
-        """Keep the newest samples of `cluster`; returns it with its `recent`. A time that was seen changes nothing."""
-        self._follow(cluster)
-        if not self._minutes or cluster.now > self._minutes[-1].last:
-            self._keep(cluster)
-        return replace(cluster, recent=self._recent())
+        """Keep the newest samples of `cluster`; returns it with its `recent`. A time that is not newer adds nothing."""
+        bundles, brokers = cluster.bundles, cluster.brokers
+        if self.averaged and not len(self):
+            self._assume(cluster)
+        cycle = CycleSamples.of(cluster.now, brokers, bundles.names, bundles.newest)
+        self._keep(cycle, bundles.names, brokers.names)
+        return replace(cluster, recent=self._recent)
 
-    def _follow(self, cluster: ClusterLoad) -> None:
-        """Bring all rows into the order of `cluster`; a bundle or broker that is new was not measured before."""
-        bundles, brokers = cluster.bundles.names, cluster.brokers.names
-        if (bundles, brokers) != (self._bundles, self._brokers):
-            of_bundles, of_brokers = _places(self._bundles, bundles), _places(self._brokers, brokers)
-            for minute in self._minutes:
-                minute.reorder(of_bundles, of_brokers)
-            self._bundles, self._brokers = bundles, brokers
-
-    def _keep(self, cluster: ClusterLoad) -> None:
-        if self.averaged and not self._minutes:
-            self._minutes = [_Minute.assumed_at(cluster, cluster.now - 60 * ago) for ago in range(self.rows - 1, 0, -1)]
-        oldest = cluster.now - _GAP * self.rows * 60
-        minutes = [minute for minute in self._minutes if minute.first > oldest]
-        if minutes and cluster.now - minutes[-1].first < NEW_ROW:
-            minutes[-1].merge(cluster)
-        else:
-            minutes.append(_Minute.of(cluster))
-        self._minutes = minutes[-self.rows :]
-
-    def _recent(self) -> RecentSamples:
-        minutes = self._minutes
-        return RecentSamples(
-            time=np.array([minute.last for minute in minutes]),
-            bundles=np.stack([minute.bundles for minute in minutes]),
-            cpu=np.stack([minute.cpu for minute in minutes]),
-            traffic=np.stack([minute.traffic for minute in minutes]),
-            assumed=sum(minute.assumed for minute in minutes),
+    def _assume(self, cluster: ClusterLoad) -> None:
+        """Fill the minutes before the first sample: bundles as on average, brokers not measured."""
+        self._bundles, self._brokers = cluster.bundles.names, cluster.brokers.names
+        self._starts = tuple(cluster.now - 60.0 * ago for ago in range(self.rows - 1, 0, -1))
+        k, n = len(self._starts), len(self._brokers)
+        self._counts = (1,) * k
+        self._recent = RecentSamples(
+            time=np.array(self._starts),
+            bundles=np.repeat(sampled(cluster.bundles.short)[np.newaxis], k, axis=0),
+            cpu=np.full((k, n), np.nan),
+            traffic=np.full((k, n, len(SAMPLED)), np.nan),
+            assumed=k,
         )
 
-
-@dataclass
-class _Minute:
-    """One row: the mean of the samples from `first` to `last` (epoch seconds). Shapes as in `RecentSamples`."""
-
-    first: float
-    last: float
-    bundles: FloatArray
-    cpu: FloatArray
-    traffic: FloatArray
-    count: int = 1
-    assumed: bool = False
-
-    @classmethod
-    def assumed_at(cls, cluster: ClusterLoad, time: float) -> _Minute:
-        """A minute before the first sample: bundles as on average, brokers not measured."""
-        n = len(cluster.brokers)
-        bundles = sampled(cluster.bundles.short)
-        return cls(time, time, bundles, np.full(n, np.nan), np.full((n, len(SAMPLED)), np.nan), assumed=True)
-
-    @classmethod
-    def of(cls, cluster: ClusterLoad) -> _Minute:
-        brokers = cluster.brokers
-        traffic = sampled(brokers.traffic)
-        believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
-        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(
-            axis=1
-        )  # one without the other misleads
-        return cls(
-            first=cluster.now,
-            last=cluster.now,
-            bundles=sampled(cluster.bundles.newest),
-            cpu=np.where(believed, brokers.usage[:, CPU], np.nan),
-            traffic=np.where(believed[:, np.newaxis], traffic, np.nan),
+    def _keep(self, cycle: CycleSamples, bundles: Names, brokers: Names) -> None:
+        """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past."""
+        before, (kept, count) = self._recent, self._room(cycle.time)
+        last = [cycle.time] if count else []
+        of_bundles = _Places.of(self._bundles, cycle.bundles, bundles)
+        of_brokers = _Places.of(self._brokers, cycle.brokers, brokers)
+        self._recent = RecentSamples(
+            time=np.array([*before.time[kept[: len(kept) - (count > 1)]], *last]),
+            bundles=of_bundles.rows(before.bundles, kept, cycle.load, count),
+            cpu=of_brokers.rows(before.cpu, kept, cycle.cpu, count),
+            traffic=of_brokers.rows(before.traffic, kept, cycle.traffic, count),
+            assumed=sum(row < before.assumed for row in kept),
         )
+        self._bundles, self._brokers = bundles, brokers
+        self._starts = (*(self._starts[row] for row in kept), *(last if count == 1 else ()))
+        counts = tuple(self._counts[row] for row in kept)
+        self._counts = (*counts[: len(self._starts) - 1], count) if count else counts
 
-    def merge(self, cluster: ClusterLoad) -> None:
-        """Add one more sample to the mean."""
-        other, self.count = _Minute.of(cluster), self.count + 1
-        self.last = other.last
-        for name in ("bundles", "cpu", "traffic"):
-            setattr(self, name, _mean(getattr(self, name), getattr(other, name), self.count))
+    def _room(self, now: float) -> tuple[list[int], int]:
+        """The rows to keep beside a sample of `now`, and the number of samples in its row; 0: `now` is not newer."""
+        kept = [row for row, start in enumerate(self._starts) if start > now - self.span]
+        if now <= self.newest:
+            return kept, 0
+        if kept and now - self._starts[kept[-1]] < NEW_ROW:
+            return kept, self._counts[kept[-1]] + 1
+        return kept[max(len(kept) + 1 - self.rows, 0) :], 1
 
-    def reorder(self, of_bundles: npt.NDArray[np.int64], of_brokers: npt.NDArray[np.int64]) -> None:
-        self.bundles = _taken(self.bundles, of_bundles)
-        self.cpu, self.traffic = _taken(self.cpu, of_brokers), _taken(self.traffic, of_brokers)
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """For each name of the new rows its place in the rows before, and in the cycle that is added; -1 absent."""
+
+    before: Places
+    cycle: Places
+    unchanged: bool
+
+    @classmethod
+    def of(cls, before: Names, cycle: Names, names: Names) -> Self:
+        return cls(_places(before, names), _places(cycle, names), before == names)
+
+    def rows(self, before: FloatArray, kept: Sequence[int], sample: FloatArray, count: int) -> FloatArray:
+        """The rows `kept` of `before` (k, x, ...), and `sample` (x, ...) as the last of `count` samples of its row."""
+        after = np.empty((len(kept) + (count == 1), len(self.before), *before.shape[2:]))
+        after[len(kept) :] = np.nan
+        for row, old in enumerate(kept):
+            after[row] = before[old] if self.unchanged else _taken(before[old], self.before)
+        if count:
+            after[-1] = _mean(after[-1], _taken(sample, self.cycle), count)
+        return after
 
 
 def sampled(traffic: FloatArray) -> FloatArray:
@@ -136,13 +192,23 @@ def _mean(before: FloatArray, sample: FloatArray, count: int) -> FloatArray:
     return np.where(np.isnan(before), sample, np.where(np.isnan(sample), before, mean))
 
 
-def _places(before: Sequence[str], now: Sequence[str]) -> npt.NDArray[np.int64]:
+def _joined(before: Names, now: Names) -> Names:
+    """The names of both, those of `before` first."""
+    if before == now:
+        return before
+    known = set(before)
+    return (*before, *(name for name in now if name not in known))
+
+
+def _places(before: Names, now: Names) -> Places:
     """For each of `now`, its position in `before`; -1 for a new one."""
+    if before == now:
+        return np.arange(len(now))
     known = {name: row for row, name in enumerate(before)}
     return np.array([known.get(name, -1) for name in now], dtype=np.int64)
 
 
-def _taken(values: FloatArray, places: npt.NDArray[np.int64]) -> FloatArray:
+def _taken(values: FloatArray, places: Places) -> FloatArray:
     """Rows of `values` at `places`; NaN for -1."""
     found = np.full((len(places), *values.shape[1:]), np.nan)
     found[places >= 0] = values[places[places >= 0]]

@@ -21,20 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.shedding.trim import scores
 from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import Balance, Bounds, PlannedMove, Planner, prices
-from trimtab_strategies.shedding.trim.replay import Replay, replayed
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
+from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
 _ROLLOUT = 900.0  # seconds within which two departures make a rollout
 _OUTLASTS = 1.5  # times the longest pause between departures that a rollout goes on
@@ -64,6 +65,7 @@ class Trim:
     """See the module."""
 
     params: TrimParams
+    rests_after_splits: ClassVar[bool] = True
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """The moves that pay, each with its destination."""
@@ -77,7 +79,7 @@ class Trim:
         if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
-        model, memory = learned(cluster, recent, memory)
+        model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model)
         watch, memory = watched(replay, cluster.brokers.names, cluster.now, memory)
         memory = scores.checked(cluster, recent, memory)
@@ -117,7 +119,7 @@ class _Cycle:
         """The best plan for the load of `window`."""
         balance, cluster, n = Balance.of(self.replay, window), self.cluster, len(self.cluster.brokers)
         before, price = balance.busiest(), prices(cluster, self.params.fixed)
-        moves = Planner(balance, cluster.bundles.owner, price, self.bounds(balance)).run()
+        moves, balance = _best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
         rows = [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
         owned = max(1, int((cluster.bundles.owner >= 0).sum())) / n
         gained = relief(before, balance.busiest(), balance.target, _explained(self.replay, window))
@@ -174,6 +176,20 @@ class _Plan:
     price: float
     balance: Balance
     cut: float
+
+
+def _best_plan(
+    balance: Balance, owner: IntArray, price: FloatArray, bounds: Bounds
+) -> tuple[list[PlannedMove], Balance]:
+    """The greedy plan, or if it is small and the search by pairs finds a better one, that; and the load after it."""
+    pairs = PairSearch(balance, owner, price, bounds)
+    planner = Planner(balance, owner, price, bounds)
+    coarse = int((owner >= 0).sum()) <= COARSE * len(balance.target)
+    if len(planner.run()) < FEW and coarse:
+        moves, net = pairs.run()
+        if net > planner.net():
+            return moves, pairs.balance
+    return planner.moves, planner.balance
 
 
 def _made(plan: _Plan, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Shedding:

@@ -5,9 +5,9 @@ it again and again disconnects its clients each time. Here it is cut in one step
 are placed in the same plan.
 
 Formula. Split when the bundle is `least` points itself and every broker with it would be `above` points above the
-level, in the last two minutes of the replay. Its owner has it already, so a bundle that is well where it is stays
-whole. Children: ceil(load / max(6 points, a fifth of the level)), cut by the load of its topics. A single topic that
-carries more than `hot_topic` of it can't be parted: add partitions.
+level, in the last two minutes of the replay; on a full machine in the last one. Its owner has it already, so a bundle
+that is well where it is stays whole. Children: ceil(load / max(6 points, a fifth of the level)), cut by the load of its
+topics. A single topic that carries more than `hot_topic` of it can't be parted: add partitions.
 
 When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes: a split stays.
 
@@ -29,7 +29,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.shedding.trim.model import learned
-from trimtab_strategies.shedding.trim.replay import Replay, replayed, targets
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed, targets
 from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import Inside
 
@@ -37,6 +37,7 @@ LASTS = 2
 """Minutes of the ring in which a bundle must be too large."""
 
 _SMALLEST_CHILD = 6.0  # points
+_HEAVIEST = 0.75  # ratio of the load that one child may keep
 _CHILD_OF_LEVEL = 0.2  # ratio of the level that a child may have, if that is more
 
 
@@ -45,7 +46,7 @@ class TrimSplitterParams(StrategyParams):
 
     least: Annotated[float, Field(gt=0, le=100)] = 15
     """Points of an average broker below which a bundle is not split."""
-    above: Annotated[float, Field(gt=0, le=100)] = 10
+    above: Annotated[float, Field(gt=0, le=100)] = 15
     """Points above the level that the coldest broker would have to reach with the bundle."""
     hot_topic: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Ratio of the bundle's load above which a single topic makes a split useless."""
@@ -70,27 +71,26 @@ class TrimSplitter:
         if recent is None or len(recent) - recent.assumed < LASTS:
             text = f"recent samples of {LASTS} minutes are needed"
             return Splitting((), (HeldBack("", Reason.NO_LOAD_DATA, text),), memory)
-        model, memory = learned(cluster, recent, memory)
+        model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model)
-        points, level, lowest = _sizes(replay)
-        large = splittable & (points >= self.params.least) & (lowest >= level + self.params.above)
+        sizes = _Sizes.of(replay)
+        points = sizes.points
+        large = splittable & (points >= self.params.least) & (sizes.lowest >= sizes.level + self.params.above)
         rows = np.flatnonzero(large)
         if not len(rows):
             text = f"the largest bundle is {points.max(initial=0):.0f} points, and a broker can take it whole"
             return Splitting((), (HeldBack("", Reason.BALANCED, text),), memory)
-        return self._cut(cluster, rows[np.argsort(-points[rows], kind="stable")], points, level, memory)
+        return self._cut(cluster, rows[np.argsort(-points[rows], kind="stable")], sizes, memory)
 
-    def _cut(
-        self, cluster: ClusterLoad, rows: IntArray, points: FloatArray, level: float, memory: Mapping[str, Any]
-    ) -> Splitting:
+    def _cut(self, cluster: ClusterLoad, rows: IntArray, sizes: _Sizes, memory: Mapping[str, Any]) -> Splitting:
         proposed, held_back, inside = [], [], Inside(cluster)
         for row in rows.tolist():
-            found = self._boundaries(cluster, inside, row, float(points[row]), level)
+            found = self._boundaries(cluster, inside, row, float(sizes.points[row]), sizes.level)
             if isinstance(found, HeldBack):
                 held_back.append(found)
             else:
-                shares = inside.shares(row, found)
-                proposed.append(SplitCandidate(row, found, Reason.BANDWIDTH, spread=True, shares=shares))
+                shares, load = inside.shares(row, found), sizes.load(row)
+                proposed.append(SplitCandidate(row, found, Reason.BANDWIDTH, spread=True, shares=shares, load=load))
         return Splitting(tuple(proposed), tuple(held_back), memory)
 
     def _boundaries(
@@ -102,37 +102,61 @@ class TrimSplitter:
         topics = inside.of(row)
         weights = np.maximum(np.nan_to_num(inside.load(topics)[:, 1], posinf=0.0), 0)
         room = self.params.max_bundles - int((cluster.bundles.namespace == cluster.bundles.namespace[row]).sum())
+        refusal = self._refused(cluster, topics, weights)
         if room < 1:
-            return HeldBack(name, Reason.MAX_BUNDLES, f"its namespace has {self.params.max_bundles} bundles or more")
-        if not can_split(lower, upper):
-            return HeldBack(name, Reason.TOO_NARROW, "a single hash wide")
-        if not weights.any():
-            return HeldBack(name, Reason.NO_LOAD_DATA, "the load of its topics is not known")
-        heaviest = int(np.argmax(weights))
-        if (share := float(weights[heaviest] / weights.sum())) > self.params.hot_topic:
-            topic = cluster.topics.names[topics[heaviest]]
-            return HeldBack(name, Reason.HOT_TOPIC, f"{topic} is {share:.0%} of its load: add partitions to that topic")
+            refusal = (Reason.MAX_BUNDLES, f"its namespace has {self.params.max_bundles} bundles or more (maxBundles)")
+        elif not can_split(lower, upper):
+            refusal = (Reason.TOO_NARROW, "a single hash wide")
+        if refusal is not None:
+            return HeldBack(name, *refusal)
         places, sums = distinct_places(cluster.topics.place[topics], weights, lower, upper)
-        if len(places) < FEWEST_TOPICS:
-            return HeldBack(name, Reason.TOO_FEW_TOPICS, "its topics are on one place of the ring")
         wanted = int(np.ceil(points / max(_SMALLEST_CHILD, _CHILD_OF_LEVEL * level)))
         count = max(2, min(wanted, self.params.max_children, room + 1, len(places)))
-        return cut_into(places, sums, count).boundaries
+        cut = cut_into(places, sums, count) if len(places) >= FEWEST_TOPICS else None
+        if cut is None or cut.heaviest > _HEAVIEST:
+            return HeldBack(name, Reason.TOO_FEW_TOPICS, "its topics are too close to each other on the ring")
+        return cut.boundaries
+
+    def _refused(self, cluster: ClusterLoad, topics: IntArray, weights: FloatArray) -> tuple[Reason, str] | None:
+        """Why a bundle with these topics (rows, t) of these loads (t,) can't be parted; None if it can."""
+        if not weights.any():
+            return Reason.NO_LOAD_DATA, "the load of its topics is not known"
+        share = float(weights.max() / weights.sum())
+        if share <= self.params.hot_topic:
+            return None
+        topic = cluster.topics.names[topics[int(np.argmax(weights))]]
+        return Reason.HOT_TOPIC, f"{topic} is {share:.0%} of its load: add partitions to that topic"
 
 
-def _sizes(replay: Replay) -> tuple[FloatArray, float, FloatArray]:
-    """Points (m,) of each bundle on an average broker, the level, and the least percent (m,) of a broker with it.
+@dataclass(frozen=True)
+class _Sizes:
+    """What the bundles would be on an average broker, by the least of the last minutes.
 
-    A bundle counts by the least of the last minutes. Its owner has it already.
+    sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest:
+    (m,) the least usage, percent, of a broker with the bundle.
     """
-    model = replay.model
-    load = replay.load[-LASTS:].min(axis=0)
-    cpu = 100 * float(np.nanmean(model.slope / model.cores)) * model.work(load)
-    nic = 100 * load[:, :2] / np.median(model.nic, axis=0)
-    minutes = slice(-LASTS, None)
-    level = 100 * float(targets(model, replay.carried[minutes], model.background[minutes]).min(axis=1)[-1])
-    points = np.maximum(cpu, nic.max(axis=1))
-    usage = 100 * replay.usage[-1].max(axis=1)
-    coldest, second = np.argsort(usage, kind="stable")[:2]
-    elsewhere = np.where(replay.owner == coldest, usage[second], usage[coldest]) + points
-    return points, level, np.minimum(elsewhere, np.append(usage, np.inf)[replay.owner])
+
+    sample: FloatArray
+    cpu: FloatArray
+    points: FloatArray
+    level: float
+    lowest: FloatArray
+
+    @classmethod
+    def of(cls, replay: Replay) -> _Sizes:
+        model, minutes = replay.model, slice(-LASTS, None)
+        sample: FloatArray = replay.load[minutes].min(axis=0)
+        waits = np.append(replay.full, False)[replay.owner]  # a full machine can't wait
+        sample[waits] = replay.load[-1, waits]
+        cpu = float(np.nanmean(model.slope)) * model.work(sample)
+        nic = sample[:, :2] / np.median(model.nic, axis=0)
+        points = 100 * np.maximum(cpu / float(np.nanmean(model.cores)), nic.max(axis=1))
+        level = float(targets(model, replay.carried[minutes], model.background[minutes])[-1].min())
+        usage = 100 * replay.usage[-1].max(axis=1)
+        coldest, second = np.argsort(usage, kind="stable")[:2]
+        elsewhere = np.where(replay.owner == coldest, usage[second], usage[coldest]) + points
+        return cls(sample, cpu, points, 100 * level, np.minimum(elsewhere, np.append(usage, np.inf)[replay.owner]))
+
+    def load(self, row: int) -> FloatArray:
+        """Usage (5,) that a bundle (row) causes, columns `RESOURCES`."""
+        return np.array([self.cpu[row], 0.0, 0.0, *self.sample[row, :2]])

@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab_lab.simulation import Record, UnderTrimtab, World, run
-from trimtab_lab.simulation.scenarios import CORES, WARM_UP
-from trimtab_lab.simulation.world import CORE, jitter, skewed_sizes
+from trimtab_lab.simulation import Record, Scenario, UnderTrimtab, World, build, run
 from trimtab_strategies import registry
 
+CORES = 16.0
 ROUNDS = 200
 """Minutes."""
 SETTLED = 120
@@ -22,19 +21,18 @@ POINTS = 10.0
 
 def drawn(rng: np.random.Generator, cores: np.ndarray[tuple[int], np.dtype[np.float64]]) -> World:
     """Machines of these cores, all with the same traffic at first; it jitters, and so does what else runs there."""
-    n, each = len(cores), int(rng.integers(12, 60))
-    sizes = skewed_sizes(rng, np.full(n, rng.uniform(0.25, 0.6) * CORES * CORE), each, 0.6)
-    return World(
-        cores=cores,
-        speed=np.full(n, CORE),
-        foreign=np.abs(rng.normal(0.3, 0.1, (ROUNDS, n))),
-        present=np.ones((ROUNDS, n), dtype=bool),
-        size=sizes,
-        noise=jitter(rng, ROUNDS, len(sizes), 0.06),
-        before=jitter(rng, WARM_UP, len(sizes), 0.06),
-        message=np.full(len(sizes), 1024.0),
-        owner=np.repeat(np.arange(n), each),
+    each, usage = int(rng.integers(12, 60)), rng.uniform(0.25, 0.6)
+    machines = [{"count": 1, "cores": of, "usage": usage * CORES / of, "bundles": each} for of in cores.tolist()]
+    scenario = Scenario.model_validate(
+        {
+            "title": "Drawn",
+            "description": "Machines of these cores with the same traffic.",
+            "rounds": ROUNDS,
+            "machines": machines,
+            "tenants": [{"skew": 0.6, "jitter": 0.06}],
+        }
     )
+    return replace(build(scenario, rng), foreign=np.abs(rng.normal(0.3, 0.1, (ROUNDS, len(cores)))))
 
 
 def alike(rng: np.random.Generator, count: int) -> World:
@@ -89,7 +87,7 @@ def test_a_strong_broker_is_not_overshot_up_to_the_limit_of_stability(gain: floa
     world = one_twice_as_strong(np.random.default_rng(3), 6)
     strong = int(np.argmax(world.cores))
 
-    record = balanced(replace(world, delay=2), gain=gain)
+    record = balanced(replace(world, landing=2), gain=gain)
 
     above = (record.pressure[:, strong] - record.pressure.mean(axis=1)) * 100
     assert above.max() < 5

@@ -1,0 +1,136 @@
+"""Who is compared: every shedder with its customary placement, as Pulsar runs it and under Trimtab's planner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trimtab_lab.simulation.build import build
+from trimtab_lab.simulation.deciders import AsPulsar, Decider, UnderTrimtab
+from trimtab_lab.simulation.run import Record, run
+from trimtab_lab.simulation.scenario import Scenario
+from trimtab_lab.simulation.score import RunScore, score
+from trimtab_lab.simulation.world import World
+from trimtab_strategies import registry
+from trimtab_strategies.guard import MoveLimits
+from trimtab_strategies.params import Compatibility, StrategyParams
+from trimtab_strategies.protocols import Splitter
+
+CUSTOMARY: Mapping[str, str] = {
+    "ThresholdShedder": "LeastResourceUsageWithWeight",
+    "OverloadShedder": "LeastLongTermMessageRate",
+    "UniformLoadShedder": "LeastLongTermMessageRate",
+    "AvgShedder": "AvgShedder",
+    "TransferShedder": "ExtensibleLeastResourceUsageWithWeight",
+    "WeightedBalancer": "LeastResourceUsageWithWeight",
+}
+"""The placement for each shedder, as recommended in Pulsar's documentation."""
+
+USUAL = "LeastResourceUsageWithWeight"
+"""The placement for shedders without a row of their own."""
+
+MANY = 2**31 - 1
+"""A limit of a splitter that no bundle reaches."""
+
+
+class UnknownContenderError(ValueError):
+    """A strategy that can't be compared. The message lists the known ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A shedder with its placement.
+
+    compatibility: None for strategies without that parameter. guarded: under Trimtab's planner with its default limits;
+    otherwise as Pulsar runs it.
+    """
+
+    shedder: str
+    compatibility: Compatibility | None
+    guarded: bool
+
+    @property
+    def name(self) -> str:
+        """``Shedder/Pulsar`` or ``Shedder/Trimtab``."""
+        return f"{self.shedder}/{'Trimtab' if self.guarded else 'Pulsar'}"
+
+    @property
+    def placement(self) -> str:
+        """The placement of the same name, or the customary one."""
+        return self.shedder if self.shedder in registry.PLACEMENTS else CUSTOMARY.get(self.shedder, USUAL)
+
+    def decider(self, world: World) -> Decider:
+        """A new decider without memory."""
+        shedder, placement = registry.SHEDDERS[self.shedder], registry.PLACEMENTS[self.placement]
+        pair = registry.pair(self.shedder, self._params(shedder.params), self.placement, self._params(placement.params))
+        pair = replace(pair, splitter=self._splitter(world))
+        return UnderTrimtab(pair, limits_of(self.shedder, len(world.cores))) if self.guarded else AsPulsar(pair)
+
+    def _params(self, model: type[StrategyParams]) -> dict[str, str]:
+        known = self.compatibility is not None and "compatibility" in model.model_fields
+        return {"compatibility": str(self.compatibility)} if known else {}
+
+    def _splitter(self, world: World) -> Splitter | None:
+        """The splitter of the same name; else, where the world has limits, Pulsar's own or Trimtab's."""
+        if self.shedder in registry.SPLITTERS:
+            return registry.splitter(self.shedder, {})
+        if world.splitting is None:
+            return None
+        limits = {"max_bandwidth": world.splitting.bandwidth, "max_bundles": MANY, "max_msg_rate": MANY}
+        limits |= {"max_topics": MANY, "max_sessions": -1}
+        if self.guarded:
+            return registry.splitter("WeightedSplitter", limits)
+        return registry.splitter("BundleSplitterTask", limits | {"compatibility": "corrected"})
+
+
+def limits_of(shedder: str, brokers: int) -> MoveLimits:
+    """The default limits. Trim's cap on a cycle follows the number of brokers."""
+    return MoveLimits(max_moves_per_cycle=max(20, 2 * brokers)) if shedder == "Trim" else MoveLimits()
+
+
+def contenders() -> Iterator[Contender]:
+    """Every shedder of the registry, with each value of `compatibility`, unguarded and guarded."""
+    for name, row in registry.SHEDDERS.items():
+        both: tuple[Compatibility | None, ...] = (
+            tuple(Compatibility) if "compatibility" in row.params.model_fields else (None,)
+        )
+        yield from (Contender(name, value, guarded) for value in both for guarded in (False, True))
+
+
+def shown() -> list[Contender]:
+    """Pulsar's decisions as Pulsar runs them, and corrected ones under Trimtab."""
+    found = []
+    for who in contenders():
+        wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA
+        if who.compatibility in (None, wanted) and (who.guarded or who.shedder != "Trim"):
+            found.append(who)
+    return found
+
+
+def contender(name: str) -> Contender:
+    """The contender that ``Shedder``, ``Shedder/Pulsar`` or ``Shedder/Trimtab`` names; by default under Trimtab.
+
+    Raises `UnknownContenderError`.
+    """
+    known = {who.name: who for who in shown()}
+    asked = name if "/" in name else f"{name}/Trimtab"
+    if asked not in known:
+        raise UnknownContenderError(f"strategy {name!r} is unknown: use one of {', '.join(known)}")
+    return known[asked]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """A contender's run of a scenario."""
+
+    record: Record
+    score: RunScore
+
+
+def played(scenario: Scenario, who: Contender, seed: int) -> SimulationResult:
+    """Run one contender in a scenario. Contenders meet the same world with the same seed."""
+    world = build(scenario, np.random.default_rng(seed))
+    record = run(world, who.decider(world), np.random.default_rng(seed))
+    return SimulationResult(record, score(record, scenario.event, scenario.goal))

@@ -1,0 +1,148 @@
+"""Who decides: a pair of strategies as Pulsar's leader runs it, or the same pair under Trimtab's planner."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from trimtab_lab.simulation.world import MINUTE
+from trimtab_strategies.guard import MoveLimits, movable_bundles
+from trimtab_strategies.model import ClusterLoad, Memory, Move, Reason, Split
+from trimtab_strategies.model.cluster_load import IntArray
+from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
+from trimtab_strategies.planner.decide import Pair, assign, decide, only_brokers
+from trimtab_strategies.planner.splits import splittable_bundles
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What should be done in a round: splits first, then moves."""
+
+    moves: tuple[Move, ...] = ()
+    splits: tuple[Split, ...] = ()
+
+
+class Decider(Protocol):
+    """Decides which broker each bundle should have."""
+
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+        """Splits, moves for balance, and owners for unassigned bundles."""
+
+    def forget(self) -> None:
+        """Lose what another leader would not know."""
+
+
+@dataclass
+class AsPulsar:
+    """Runs a pair as the leader of Pulsar's modular manager does.
+
+    It predicts nothing: all bundles of a round are placed by the same snapshot, and may all go to one broker. There is
+    no limit on moves. A bundle that moved stays for half an hour. The children of a split are placed at once.
+    """
+
+    pair: Pair
+    memory: Memory = field(default_factory=Memory)
+
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+        """See `Decider`. Pulsar does not know brokers that are gone."""
+        there = only_brokers(cluster, cluster.brokers.ready)
+        placing = _Placing(there, self.pair, rng, self.memory.placement)
+        for bundle in np.flatnonzero(there.bundles.owner < 0).tolist():
+            placing.house(bundle)
+        splits, splitter_memory = self._splits(there, placing)
+        movable = movable_bundles(there, MoveLimits()).allowed
+        movable[[there.bundles.index[split.bundle] for split in splits]] = False
+        shedding = self.pair.shedder.shed(there, movable, self.memory.shedder)
+        for unload in shedding.unloads:
+            for bundle in unload.bundles.tolist():
+                placing.move(bundle, unload.broker, unload.destination, unload.reason)
+            for bundle in unload.returned.tolist():
+                placing.move(bundle, unload.destination, unload.broker, unload.reason)
+        self.memory = Memory(shedding.memory, placing.memory, splitter_memory)
+        return Orders(tuple(placing.moves), splits)
+
+    def forget(self) -> None:
+        """See `Decider`. Pulsar's leader keeps its memory in the process."""
+        self.memory = Memory()
+
+    def _splits(self, cluster: ClusterLoad, placing: _Placing) -> tuple[tuple[Split, ...], Any]:
+        if self.pair.splitter is None:
+            return (), {}
+        found = self.pair.splitter.split(cluster, splittable_bundles(cluster), self.memory.splitter)
+        names, brokers = cluster.bundles.names, cluster.brokers.names
+        splits = []
+        for proposed in found.proposed:
+            owners = [placing.best(proposed.bundle) for _ in range(len(proposed.boundaries) + 1)]
+            owner = brokers[cluster.bundles.owner[proposed.bundle]]
+            boundaries = tuple(proposed.boundaries.tolist())
+            destinations = tuple(brokers[row] for row in owners) if proposed.spread else ()
+            splits.append(Split(names[proposed.bundle], owner, boundaries, proposed.reason, destinations))
+        return tuple(splits), found.memory
+
+
+class _Placing:
+    """Destinations of one round, all by one snapshot, and the moves made of them."""
+
+    def __init__(self, cluster: ClusterLoad, pair: Pair, rng: np.random.Generator, memory: Any) -> None:
+        self.cluster, self.rng, self.memory = cluster, rng, dict(memory)
+        self.moves: list[Move] = []
+        rows = np.arange(len(cluster.brokers))
+        self._choosing = DestinationChoice(pair.placement, rows, selection_on(cluster, pair.selection))
+
+    def best(self, bundle: int) -> int:
+        """The broker (row) that the placement chooses; -1 when no broker may have the bundle (row)."""
+        choice = self._choosing.best(bundle, self.cluster, self.memory)
+        self.memory = dict(choice.memory)
+        return int(choice.brokers[self.rng.integers(len(choice.brokers))]) if len(choice.brokers) else -1
+
+    def house(self, bundle: int) -> None:
+        """Give a bundle without an owner one. The placement remembers it; after shedding it does not."""
+        broker = self.best(bundle)
+        if broker >= 0:
+            self.memory = dict(self._choosing.chosen(bundle, broker, self.cluster, self.memory))
+            self._add(bundle, -1, broker, Reason.BROKER_LOST)
+
+    def move(self, bundle: int, source: int, destination: int, reason: Reason) -> None:
+        """Move a bundle (row), to where the placement chooses when there is no `destination` (-1)."""
+        broker = self.best(bundle) if destination < 0 else destination
+        if broker not in (-1, source):
+            self._add(bundle, source, broker, reason)
+
+    def _add(self, bundle: int, source: int, destination: int, reason: Reason) -> None:
+        names, brokers = self.cluster.bundles.names, self.cluster.brokers.names
+        self.moves.append(Move(names[bundle], brokers[source] if source >= 0 else "", brokers[destination], reason))
+
+
+@dataclass
+class UnderTrimtab:
+    """Runs the pair through `planner.decide` with `limits`, as the operator does."""
+
+    pair: Pair
+    limits: MoveLimits = field(default_factory=MoveLimits)
+    memory: Memory = field(default_factory=Memory)
+    _moved: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+        """See `Decider`. Unassigned bundles come first; they are not shed in the same round."""
+        while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
+            self._moved.popleft()
+        given = self._housed(cluster, np.flatnonzero(cluster.bundles.owner < 0), rng)
+        last_hour = sum(count for _, count in self._moved)
+        decision = decide(cluster, self.pair, self.limits, self.memory, rng, moved_last_hour=last_hour)
+        self.memory, plan = decision.memory, decision.plan
+        parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
+        self._moved.append((cluster.now, len(plan.moves) + parted))
+        return Orders((*given, *plan.moves), plan.splits)
+
+    def forget(self) -> None:
+        """See `Decider`. Trimtab's memory is in a ConfigMap, so another leader has it."""
+
+    def _housed(self, cluster: ClusterLoad, bundles: IntArray, rng: np.random.Generator) -> tuple[Move, ...]:
+        if not len(bundles):
+            return ()
+        decision = assign(cluster, bundles, self.pair.placement, self.limits, self.memory, rng, Reason.BROKER_LOST)
+        self.memory = decision.memory
+        return decision.plan.moves

@@ -1,0 +1,132 @@
+"""What happens in a scenario, by round: brokers leave and join, other programs take CPU, load comes and goes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimtab_lab.simulation.parts import BrokerRows, Load, Minutes, Positive, Ratio, Round, ScenarioPart
+
+
+class Leaves(ScenarioPart):
+    """Brokers are gone, and their bundles have no owner until they get one."""
+
+    event: Literal["leave"]
+    brokers: BrokerRows
+    """The brokers that leave."""
+    round: Round
+    """The first round without them."""
+    until: Round | None = None
+    """The round in which they are back, without bundles; none: never."""
+
+
+class Joins(ScenarioPart):
+    """Brokers that were not there before join without bundles."""
+
+    event: Literal["join"]
+    brokers: BrokerRows
+    """The brokers that join. The usage of their machines counts as 0."""
+    round: Round
+    """The first round with them."""
+
+
+class Restarts(ScenarioPart):
+    """Brokers restart one after the other."""
+
+    event: Literal["restart"]
+    brokers: BrokerRows
+    """The brokers, in this order."""
+    round: Round
+    """The round in which the first one goes."""
+    away: Annotated[int, Field(ge=1, le=60)] = 2
+    """Rounds for which each one is gone."""
+    every: Annotated[int, Field(ge=1, le=1440)] = 3
+    """Rounds from one to the next."""
+
+
+class ForeignLoad(ScenarioPart):
+    """Another program on the brokers' machines takes CPU."""
+
+    event: Literal["foreign"]
+    brokers: BrokerRows
+    """The brokers on whose machines it runs."""
+    usage: Load
+    """Ratio of the machine that it takes."""
+    round: Round = 0
+    """The first round; load in round 0 was there before."""
+    until: Round | None = None
+    """The round in which it is over; none: never."""
+
+
+class Neighbour(ScenarioPart):
+    """Another program on the brokers' machines takes CPU for a few minutes now and then."""
+
+    event: Literal["neighbour"]
+    brokers: BrokerRows
+    """The brokers on whose machines it runs, each at its own times."""
+    usage: Load
+    """Ratio of the machine that it takes."""
+    minutes: Minutes
+    """How long it runs, drawn between the two."""
+    every: Minutes
+    """Time from the end of one run to the beginning of the next, drawn between the two."""
+
+
+class Crowd(ScenarioPart):
+    """One bundle carries a multiple of its traffic for a while."""
+
+    event: Literal["crowd"]
+    broker: Annotated[int, Field(ge=0)]
+    """Owner of the bundle at the beginning."""
+    size: Ratio
+    """Ratio of the machine that the bundle takes before."""
+    factor: Positive
+    """How many times as much it carries."""
+    round: Round
+    """The first round of it."""
+    until: Round
+    """The round in which it is over."""
+
+
+class HotBundle(ScenarioPart):
+    """One bundle grows and stays that large. It may be split between its topics."""
+
+    event: Literal["hot"]
+    broker: Annotated[int, Field(ge=0)]
+    """Owner of the bundle at the beginning."""
+    usage: Load
+    """Ratio of the machine that it wants from then on."""
+    round: Round
+    """The first round of it."""
+
+
+class Failover(ScenarioPart):
+    """Another leader takes over. Recent samples are lost, and what a strategy under Pulsar remembered."""
+
+    event: Literal["failover"]
+    round: Round
+    """The round before whose decision it happens."""
+
+
+Happening = Annotated[
+    Leaves | Joins | Restarts | ForeignLoad | Neighbour | Crowd | HotBundle | Failover, Field(discriminator="event")
+]
+"""One event of a scenario."""
+
+
+def last_round(happening: Happening, brokers: int) -> int:
+    """The round from which nothing happens any more; 0 for what comes and goes. brokers: how many it is about."""
+    match happening:
+        case Restarts():
+            return happening.round + happening.every * (brokers - 1) + happening.away
+        case Leaves() | ForeignLoad():
+            return happening.round if happening.until is None else happening.until
+        case Crowd():
+            return happening.until
+        case Joins() | HotBundle():
+            return happening.round
+        case Failover():
+            return 0
+        case Neighbour():
+            return 0

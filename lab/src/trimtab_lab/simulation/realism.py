@@ -1,0 +1,73 @@
+"""What real clusters do beyond moving load: each an option of a scenario, off unless it is given.
+
+The defaults are assumptions about Pulsar 4. A run of real brokers is to confirm them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from trimtab_lab.simulation.parts import Positive, Ratio, ScenarioPart
+
+_Seconds = Annotated[float, Field(ge=0, le=600)]
+
+
+class Reconnect(ScenarioPart):
+    """A bundle that moves is served by no broker for some seconds; what piled up is caught up afterwards."""
+
+    gap: _Seconds = 3
+    """Median seconds without an owner."""
+    spread: Annotated[float, Field(ge=0, le=3)] = 0.7
+    """Standard deviation of the logarithm of that time."""
+    catch_up: Annotated[float, Field(ge=0, le=10)] = 0.5
+    """Ratio of its traffic that a bundle carries on top until its backlog is gone; 0: what was missed is lost."""
+    give_up: Ratio = 0
+    """Ratio of the backlog that clients drop each round."""
+
+
+class ColdCache(ScenarioPart):
+    """A bundle costs its new owner more CPU until the cache is warm."""
+
+    cost: Annotated[float, Field(ge=0, le=10)] = 0.5
+    """Ratio of CPU on top in the first minute; it falls to 0 in a straight line."""
+    minutes: Annotated[int, Field(ge=1, le=120)] = 4
+    """Minutes until the cache is warm."""
+
+
+class Knee(ScenarioPart):
+    """CPU rises faster than traffic on a busy machine: garbage collection and queues."""
+
+    at: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    """Ratio of usage from which on each further bit of traffic costs more."""
+    factor: Annotated[float, Field(ge=1, le=10)] = 1.5
+    """How many times as much it costs there."""
+
+
+class Failures(ScenarioPart):
+    """Moves that go wrong."""
+
+    lost: Ratio = 0.03
+    """Ratio of moves that have no effect: the bundle stays with its owner."""
+    elsewhere: Ratio = 0.02
+    """Ratio of moves that end on another broker than the one that was chosen."""
+
+
+class Realism(ScenarioPart):
+    """The options that a scenario may switch on."""
+
+    reconnect: Reconnect | None = None
+    """Gap and backlog of bundles that move."""
+    cold_cache: ColdCache | None = None
+    """Cost of a bundle that has just moved."""
+    knee: Knee | None = None
+    """CPU of a busy machine."""
+    failures: Failures | None = None
+    """Moves that go wrong."""
+    client_cpu: Annotated[float, Field(ge=0, le=100)] = 0
+    """Core-seconds that each client that arrives costs its new broker."""
+    message_price: Annotated[float, Field(ge=0, le=1e6)] = 0
+    """Bytes/s of traffic that cost as much CPU as one message a second."""
+    latency: Positive = 5
+    """Milliseconds (99th percentile) of a publish on an idle broker. It grows with usage as a queue's does."""

@@ -1,0 +1,59 @@
+"""Samples of the last cycles, read back from the history: what a ring of recent samples is rebuilt from.
+
+The table ``demand`` has the rates of the bundles that a cycle measured, ``brokers`` the brokers as the strategies got
+them. The demand is rounded to 0.05 %.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND
+from trimtab_pipeline.history.files import ForeignFileError
+from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
+from trimtab_pipeline.history.snapshot_tables import brokers_of
+from trimtab_pipeline.transform.arrays import block, floats, positions
+from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.shedding.trim.samples import CycleSamples
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def recalled_samples(root: Place, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
+    """See `RecallsSamples.recall_samples`; the history is below `root`."""
+    try:
+        past = HistoryReader(root, policy)
+    except NoHistoryError:
+        return
+    damaged = past.damaged(begin, end)
+    for time in past.times(begin, end):
+        if time == end:
+            break
+        try:
+            demand, brokers = past.cycle(DEMAND.name, time), past.cycle(BROKERS.name, time)
+        except (ForeignFileError, FileNotFoundError) as error:
+            damaged.append(str(error))
+        else:
+            yield _samples(time, demand, brokers.filter(pc.equal(brokers["kind"], "cycle")))
+    if damaged:
+        more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        _LOGGER.warning("policy %s: recent samples are left out, they can't be read: %s%s", policy, damaged[0], more)
+
+
+def _samples(at: float, demand: pa.Table, brokers: pa.Table) -> CycleSamples:
+    names = tuple(demand["bundle"].to_pylist())
+    return CycleSamples.of(at, brokers_of(brokers), names, _newest(at, demand, brokers))
+
+
+def _newest(at: float, demand: pa.Table, brokers: pa.Table) -> FloatArray:
+    """(m, 4) rates; NaN where they were too old. A bundle's sample is as old as its pod's, from the same scrape."""
+    pods = np.append(floats(brokers, "traffic_time"), np.nan)
+    old = at - pods[positions(demand["pod"], brokers["pod"])] > floats(brokers, "max_age").min(initial=np.inf)
+    return np.where(old[:, np.newaxis], np.nan, block(demand, TRAFFIC))

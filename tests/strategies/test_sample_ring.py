@@ -1,0 +1,179 @@
+"""The ring of recent samples: rows of a minute, names that come and go, and a ring made of past cycles."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from trimtab_strategies.model import CPU, ClusterLoad
+from trimtab_strategies.model.cluster_load import RecentSamples
+from trimtab_strategies.shedding.trim.samples import MINUTES, CycleSamples, SampleRing
+from trimtab_strategies.testing import cluster
+
+MIB = 2**20
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def measured(at: float, loads: dict[str, float], brokers: dict[str, float]) -> ClusterLoad:
+    """Bundles (bytes/s in, 2 bytes/s out for each, 3 and 4 msg/s) and brokers (cores) at `at` (epoch s)."""
+    made = cluster(bundles=0, **brokers)
+    value = np.array(list(loads.values()))
+    columns = {"names": tuple(loads), "newest": np.stack([3 * value, 4 * value, value, 2 * value], axis=1)}
+    some = cluster(bundles={"a": [1.0] * len(loads)}, a=0.1).bundles if loads else made.bundles
+    bundles = replace(some, **columns, owner=np.full(len(loads), -1), namespace=np.zeros(len(loads), np.int64))
+    return replace(made, bundles=bundles, namespaces=("t/n",), now=at)
+
+
+def cycle(load: ClusterLoad) -> CycleSamples:
+    return CycleSamples.of(load.now, load.brokers, load.bundles.names, load.bundles.newest)
+
+
+def seen(ring: SampleRing, loads: Iterable[ClusterLoad]) -> RecentSamples:
+    """The recent samples after `loads`."""
+    recent = [ring.add(load).recent for load in loads][-1]
+    assert recent is not None
+    return recent
+
+
+def test_a_row_holds_bytes_in_and_out_and_messages_both_ways() -> None:
+    recent = seen(SampleRing(), [measured(0.0, {"x": 1.0, "y": 10.0}, {"a": 0.5})])
+    assert recent.bundles.tolist() == [[[1.0, 2.0, 7.0], [10.0, 20.0, 70.0]]]
+    assert recent.cpu.tolist() == [[0.5]]
+    assert recent.time.tolist() == [0.0]
+
+
+def test_a_minute_of_cycles_is_one_row_of_their_mean() -> None:
+    loads = [measured(10.0 * k, {"x": float(k)}, {"a": 0.1 * k}) for k in range(7)]
+    recent = seen(SampleRing(), loads)
+    assert recent.bundles[:, 0, 0].tolist() == pytest.approx([2.5, 6.0])
+    assert recent.cpu[:, 0].tolist() == pytest.approx([0.25, 0.6])
+    assert recent.time.tolist() == [50.0, 60.0]
+
+
+def test_the_last_rows_stay() -> None:
+    recent = seen(SampleRing(), [measured(60.0 * k, {"x": float(k)}, {"a": 0.5}) for k in range(MINUTES + 5)])
+    assert recent.bundles[:, 0, 0].tolist() == [float(k) for k in range(5, MINUTES + 5)]
+
+
+def test_after_a_gap_old_minutes_are_no_evidence() -> None:
+    loads = [measured(at, {"x": at}, {"a": 0.5}) for at in (0.0, 60.0, 120.0, 121.0 + SampleRing().span)]
+    assert seen(SampleRing(), loads).time.tolist() == [121.0 + SampleRing().span]
+
+
+def test_the_same_time_again_adds_nothing() -> None:
+    load = measured(60.0, {"x": 1.0}, {"a": 0.5})
+    other = measured(60.0, {"x": 9.0}, {"a": 0.9})
+    assert seen(SampleRing(), [load, other]).bundles[:, 0, 0].tolist() == [1.0]
+
+
+def test_names_keep_their_past_in_any_order_and_new_ones_have_none() -> None:
+    first = measured(0.0, {"x": 1.0, "y": 2.0}, {"a": 0.1, "b": 0.2})
+    second = measured(60.0, {"z": 3.0, "x": 4.0}, {"c": 0.3, "b": 0.4})
+    recent = seen(SampleRing(), [first, second])
+    np.testing.assert_array_equal(recent.bundles[:, :, 0], [[np.nan, 1.0], [3.0, 4.0]])
+    np.testing.assert_array_equal(recent.cpu, [[np.nan, 0.2], [0.3, 0.4]])
+    np.testing.assert_array_equal(recent.traffic[:, :, 0], [[np.nan, 0.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("broken", ["ready", "trusted", "limit"])
+def test_a_broker_that_is_not_believed_has_no_sample(broken: str) -> None:
+    load = measured(0.0, {"x": 1.0}, {"a": 0.1, "b": 0.2})
+    limit = load.brokers.limit.copy()
+    limit[1, CPU] = 0.0
+    change: dict[str, Any] = {"limit": limit} if broken == "limit" else {broken: np.array([True, False])}
+    recent = seen(SampleRing(), [replace(load, brokers=replace(load.brokers, **change))])
+    assert np.isnan(recent.cpu).tolist() == [[False, True]]
+    assert np.isnan(recent.traffic).any(axis=2).tolist() == [[False, True]]
+
+
+def test_what_was_given_away_never_changes() -> None:
+    ring, load = SampleRing(), measured(0.0, {"x": 1.0}, {"a": 0.5})
+    first = seen(ring, [load])
+    ring.add(measured(10.0, {"x": 5.0}, {"a": 0.5}))
+    assert first.bundles[:, 0, 0].tolist() == [1.0]
+    with pytest.raises(ValueError, match="read-only"):
+        first.bundles[0, 0, 0] = 2.0
+
+
+drawn_loads = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from(NAMES), st.floats(0, 1e9), max_size=5),
+        st.dictionaries(st.sampled_from(NAMES), st.floats(0, 64), min_size=1, max_size=5),
+        st.floats(55, 100),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(drawn_loads, st.data())
+def test_a_ring_of_past_cycles_is_the_ring_that_saw_them(drawn: Sequence[Any], data: st.DataObject) -> None:
+    """Of the names that are still there, whatever came and went, as if the operator had never restarted."""
+    times = np.cumsum([step for *_, step in drawn])
+    loads = [measured(float(at), *names) for at, (*names, _) in zip(times, drawn, strict=True)]
+    lived, begun = SampleRing(), data.draw(st.integers(0, len(loads) - 1))
+    for load in loads:
+        expected = seen(lived, [load])
+    rebuilt = SampleRing.of(map(cycle, loads[:begun]))
+    found = seen(rebuilt, loads[begun:])
+    np.testing.assert_array_equal(found.time, expected.time)
+    always = [name for name in loads[-1].bundles.names if all(name in load.bundles.names for load in loads)]
+    rows = [loads[-1].bundles.index[name] for name in always]
+    np.testing.assert_array_equal(found.bundles[:, rows], expected.bundles[:, rows])
+    known = ~np.isnan(expected.bundles)  # it may know more: a bundle that one cycle did not measure kept its past
+    np.testing.assert_array_equal(found.bundles[known], expected.bundles[known])
+
+
+def test_a_bundle_that_one_past_cycle_did_not_measure_keeps_its_past() -> None:
+    past = [measured(0.0, {"x": 1.0, "gone": 8.0}, {"a": 0.1}), measured(60.0, {}, {"b": 0.2})]
+    recent = seen(SampleRing.of(map(cycle, past)), [measured(120.0, {"x": 3.0}, {"a": 0.3})])
+    np.testing.assert_array_equal(recent.bundles[:, 0, 0], [1.0, np.nan, 3.0])
+    np.testing.assert_array_equal(recent.cpu[:, 0], [0.1, np.nan, 0.3])
+
+
+def test_a_ring_of_no_cycles_is_empty() -> None:
+    assert len(SampleRing.of([])) == 0
+    assert len(seen(SampleRing.of([]), [measured(0.0, {"x": 1.0}, {"a": 0.5})])) == 1
+
+
+def test_sixty_thousand_bundles_are_held_once() -> None:
+    many = cluster(
+        bundles={f"b{k}": [1.0] * 600 for k in range(100)}, **dict.fromkeys((f"b{k}" for k in range(100)), 0.5)
+    )
+    many = replace(many, bundles=replace(many.bundles, newest=many.bundles.short))
+    ring = SampleRing()
+    tracemalloc.start()
+    try:
+        for minute in range(MINUTES + 3):
+            ring.add(replace(many, now=60.0 * minute))
+        gc.collect()
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    size = MINUTES * 60_000 * 3 * 8
+    assert held < size + MIB
+    assert most < 3 * size
+
+
+def test_averages_stand_for_the_minutes_before_the_first_sample() -> None:
+    ring, first = SampleRing(averaged=True), measured(0.0, {"x": 3.0}, {"a": 0.5})
+    first = replace(first, bundles=replace(first.bundles, short=first.bundles.newest / 3))
+    recent = [seen(ring, [replace(first, now=60.0 * minute)]) for minute in range(MINUTES + 1)]
+    assert recent[0].bundles[:, 0, 0].tolist() == pytest.approx([1.0] * (MINUTES - 1) + [3.0])
+    assert np.isnan(recent[0].cpu[:, 0]).tolist() == [True] * (MINUTES - 1) + [False]
+    assert [one.assumed for one in recent] == [*range(MINUTES - 1, -1, -1), 0]
+
+
+@pytest.mark.parametrize("at", [60.0, 59.0, -600.0])
+def test_a_time_that_is_not_newer_adds_nothing(at: float) -> None:
+    loads = [measured(0.0, {"x": 1.0}, {"a": 0.5}), measured(60.0, {"x": 2.0}, {"a": 0.5})]
+    recent = seen(SampleRing(), [*loads, measured(at, {"x": 9.0}, {"a": 0.9})])
+    assert recent.bundles[:, 0, 0].tolist() == [1.0, 2.0]
+    assert recent.time.tolist() == [0.0, 60.0]

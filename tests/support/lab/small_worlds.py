@@ -1,0 +1,84 @@
+"""Small simulated clusters for tests, and a decider that does what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trimtab_lab.simulation import Orders, Scenario, World, build
+from trimtab_strategies.model import CPU, ClusterLoad, Move, Reason, Split
+from trimtab_strategies.usage import percent
+
+RNG = np.random.default_rng
+
+
+def scenario(*usage: float, per_broker: int = 4, **fields: Any) -> Scenario:
+    """Equal bundles without noise on brokers with this usage (ratio); `fields` of the scenario besides."""
+    given = {
+        "title": "Small",
+        "description": "A few brokers.",
+        "machines": [{"count": len(usage), "usage": list(usage), "bundles": per_broker}],
+        "tenants": [{"skew": 0, "jitter": 0}],
+    }
+    return Scenario.model_validate(given | fields)
+
+
+def small(*usage: float, per_broker: int = 4, **fields: Any) -> World:
+    """The world of `scenario`."""
+    return build(scenario(*usage, per_broker=per_broker, **fields), RNG(0))
+
+
+@dataclass
+class Script:
+    """Decides what it was told to, round by round, and keeps the snapshots it was shown.
+
+    wanted: by round, pairs of bundle and destination (rows). splits: by round, a bundle (row), boundaries, destinations
+    (rows, -1 for its owner). forgot: rounds in which another leader took over.
+    """
+
+    wanted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    splits: dict[int, tuple[int, Sequence[int], Sequence[int]]] = field(default_factory=dict)
+    seen: list[ClusterLoad] = field(default_factory=list)
+    forgot: list[int] = field(default_factory=list)
+
+    def decide(self, cluster: ClusterLoad, _: np.random.Generator) -> Orders:
+        """See `Decider`."""
+        step = len(self.seen)
+        self.seen.append(cluster)
+        names, brokers = cluster.bundles.names, cluster.brokers.names
+        owner = [brokers[row] if row >= 0 else "" for row in cluster.bundles.owner.tolist()]
+        moves = tuple(
+            Move(names[bundle], owner[bundle], brokers[broker], Reason.OVERLOADED)
+            for bundle, broker in self.wanted.get(step, [])
+        )
+        splits: tuple[Split, ...] = ()
+        if step in self.splits:
+            bundle, boundaries, to = self.splits[step]
+            there = tuple(brokers[row] if row >= 0 else owner[bundle] for row in to)
+            splits = (Split(names[bundle], owner[bundle], tuple(boundaries), Reason.BANDWIDTH, there),)
+        return Orders(moves, splits)
+
+    def forget(self) -> None:
+        """See `Decider`."""
+        self.forgot.append(len(self.seen))
+
+
+@dataclass
+class Still:
+    """Moves nothing."""
+
+    def decide(self, *_: object) -> Orders:
+        """See `Decider`."""
+        return Orders()
+
+    def forget(self) -> None:
+        """See `Decider`."""
+
+
+def cpu(cluster: ClusterLoad) -> list[float]:
+    """CPU percent of each broker, to a tenth."""
+    found: list[float] = percent(cluster.brokers.usage, cluster.brokers.limit)[:, CPU].round(1).tolist()
+    return found
