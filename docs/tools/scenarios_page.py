@@ -24,6 +24,7 @@ PARTS: Mapping[str, str] = {
     "Realism": "Realism",
     "Reconnect": "Reconnect",
     "ColdCache": "Cold cache",
+    "Batching": "Batching",
     "Knee": "Knee",
     "Failures": "Failures",
     "Leaves": "Event leave",

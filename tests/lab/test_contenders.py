@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -29,8 +31,8 @@ def test_a_name_without_a_runner_means_trimtab() -> None:
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownContenderError, match="strategy 'Nobody' is unknown: use one of ThresholdShedder/Pulsar"):
-        contender("Nobody")
+    with pytest.raises(UnknownContenderError, match=r"'Unknown' is unknown: use one of .*AvgShedder/Pulsar"):
+        contender("Unknown")
 
 
 def test_the_cap_of_trim_follows_the_number_of_brokers() -> None:
@@ -86,7 +88,28 @@ def test_the_command_prints_a_row_per_scenario_and_strategy(capsys: pytest.Captu
     ]
 
 
-@pytest.mark.parametrize("asked", [["--scenario", "nowhere"], ["--strategy", "Nobody"]])
+def test_the_command_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("title: T\ndescription: D\nrounds: 3\nmachines: [{count: 2, usage: [0.2, 0.8]}]\n")
+
+    main(["--scenario", str(mine), "--strategy", "AvgShedder", "--seeds", "1"])
+
+    assert str(mine) in capsys.readouterr().out
+
+
+def test_the_command_says_why_a_file_can_t_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"title: \xff")
+
+    for name, words in (
+        ("none.yaml", "No such file or directory: give the path"),
+        ("binary.yaml", "is not UTF-8 text"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["--scenario", str(tmp_path / name)])
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [["--scenario", "nowhere"], ["--strategy", "Unknown"]])
 def test_the_command_refuses_unknown_names(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(asked)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
+import statistics
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ import pytest
 
 from small_worlds import RNG, Script, cpu, small
 from trimtab_lab.simulation import build, named, run
+from trimtab_lab.simulation.realism import Batching, Reconnect
 from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.serving import latency, serve
 from trimtab_strategies.model import CPU
@@ -108,6 +113,53 @@ def test_a_busy_machine_costs_more_and_is_full_sooner() -> None:
     assert full.unserved / full.wanted == pytest.approx((1 - 0.9) / 1.2)
 
 
+def test_messages_are_cheaper_on_a_busier_broker() -> None:
+    made = small(0.09, 0.64, realism={"batching": {"exponent": 0.5, "idle": 0.1}})
+    script = Script()
+
+    record = run(made, script, RNG(0))
+
+    assert cpu(script.seen[0]) == pytest.approx([40, 90])
+    assert record.pressure[0].tolist() == pytest.approx([0.4, 0.9])
+    assert made.levels[0] == pytest.approx(0.1 + (0.73 / 2) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    "realism",
+    [{}, {"knee": {}}, {"batching": {}}, {"knee": {"at": 0.5, "factor": 2}, "batching": {"exponent": 0.5}}],
+)
+def test_work_and_usage_are_inverse(realism: dict[str, Any]) -> None:
+    made, own, foreign = small(0.5, realism=realism), np.linspace(0, 1.5, 31), np.full(31, 0.2)
+
+    assert made.own_work(made.used(own, foreign), foreign) == pytest.approx(own)
+    assert (np.diff(made.used(own, foreign)) > 0).all()
+
+
+REAL = json.loads((Path(__file__).parents[2] / "docs" / "data" / "side-by-side.json").read_text())
+"""Runs of real brokers."""
+
+
+def test_the_gap_is_that_of_real_brokers() -> None:
+    gaps = [run["gaps"] for runs in REAL["runs"].values() for run in runs]
+    spreads = [math.log(gap["p90"] / gap["median"]) / 1.28 for gap in gaps]  # 1.28 deviations: the 90th percentile
+
+    assert Reconnect().gap == pytest.approx(statistics.median(gap["median"] for gap in gaps) / 1000, rel=0.3)
+    assert Reconnect().spread == pytest.approx(statistics.median(spreads), rel=0.3)
+
+
+def test_cpu_follows_traffic_as_on_real_brokers() -> None:
+    """Of runs on a machine that was not overloaded; brokers at their limit or without load tell nothing."""
+    calm = [run for runs in REAL["runs"].values() for run in runs if run["load"] < 10]
+    halves = [run[half] for run in calm for half in ("first", "shift")]
+    rates, used = (np.concatenate([np.ravel(half[what]) for half in halves]) for what in ("rates", "cpu"))
+    own = used - 100 * Batching().idle
+    telling = (used < 90) & (own > 3) & (rates > 15)
+
+    exponent, _ = np.polyfit(np.log(rates[telling]), np.log(own[telling]), 1)
+
+    assert Batching().exponent == pytest.approx(exponent, abs=0.1)
+
+
 def test_latency_grows_with_usage() -> None:
     made = small(0.5, 0.9)
 
@@ -141,6 +193,16 @@ def test_a_namespace_stays_on_the_brokers_it_is_isolated_to() -> None:
     isolation = script.seen[0].policies["gold/orders"].isolation
     assert isolation is not None
     assert isolation.primary == ("broker\\-00", "broker\\-01")
+
+
+def test_a_move_that_ends_elsewhere_stays_within_the_isolation() -> None:
+    tenants = [{"name": "gold/orders", "skew": 0, "jitter": 0, "brokers": [0, 1]}]
+    made = small(0.8, 0, 0, 0, tenants=tenants, per_broker=100, realism={"failures": {"lost": 0, "elsewhere": 1}})
+    script = Script({0: [(row, 1) for row in range(100)]})
+
+    run(made, script, RNG(0))
+
+    assert set(script.seen[1].bundles.owner.tolist()) == {0, 1}
 
 
 def test_zones_and_anti_affinity_are_shown() -> None:

@@ -38,6 +38,10 @@ BAD = {
     "tenants: [{share: [1, 2, 0]}]": "tenants[0].share[1]: is 2, but it must be at most 1: write 1 or less",
     "tenants: [{share: [1, 0]}]": "tenants[0].share: has 2 values for 3 brokers: give one each",
     "tenants: [{brokers: gold}]": "tenants[0].brokers: no group of machines is called 'gold': use numbers, as no group",
+    "tenants: [{drift: {to: [1, 2]}}]": "tenants[0].drift.to: has 2 values for 3 brokers: give one each",
+    "tenants: [{}, {}]": "tenants[1].name: is 'public/simulated' again: give each tenant a name of its own",
+    "tenants: [{share: [1, 0, 1]}]": "machines: broker 1 has a usage, but no bundles",
+    "tenants: [{steps: {every: [5, 9], factor: [2, 1]}}]": "factor: is [2, 1], but the first must not be above",
     "sight: {noise: 2}": "sight.noise: is 2, but it must be at most 1: write 1 or less",
     "sight: {newest: 0}": "sight.newest: is 0, but it must be above 0: write more than 0",
     "realism: {knee: {at: 1}}": "realism.knee.at: is 1, but it must be below 1: write less than 1",
@@ -149,8 +153,8 @@ def test_the_example_of_the_documentation_is_a_scenario() -> None:
 def test_the_catalogue_has_a_number_of_scenarios_with_names_of_their_own() -> None:
     titles = [scenario.title for scenario in catalogue().values()]
 
-    assert len(titles) == len(set(titles)) == 42
-    assert [path.name[:2] for path in sorted(CATALOGUE.glob("*.yaml"))] == [f"{k:02d}" for k in range(1, 43)]
+    assert len(titles) == len(set(titles)) == 43
+    assert [path.name[:2] for path in sorted(CATALOGUE.glob("*.yaml"))] == [f"{k:02d}" for k in range(1, 44)]
 
 
 @pytest.mark.parametrize("path", sorted(CATALOGUE.glob("*.yaml")), ids=lambda path: path.stem)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,8 +233,10 @@ def test_a_spike_is_remembered_for_an_hour() -> None:
 
 
 def watch(*since: float, spike: float = 0.0, campaign: bool = False) -> Watch:
-    quiet = np.zeros(len(since))
-    return Watch(6000.0, np.array(since), quiet, np.full(len(since), np.nan), spike, campaign, young=False)
+    """A watch of brokers that are in excess since then, and quiet otherwise."""
+    given: dict[str, Any] = {"now": 6000.0, "since": np.array(since), "spike": spike, "campaign": campaign}
+    others = {column.name: np.full(len(since), np.nan) for column in fields(Watch) if column.name not in given}
+    return Watch(**given, **others)
 
 
 def test_windows_are_as_long_as_the_ring_at_most_and_longest_first() -> None:

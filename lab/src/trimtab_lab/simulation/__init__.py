@@ -19,7 +19,7 @@ from trimtab_lab.simulation.contenders import (
 )
 from trimtab_lab.simulation.deciders import AsPulsar, Decider, Orders, UnderTrimtab
 from trimtab_lab.simulation.run import Record, run
-from trimtab_lab.simulation.scenario import Goal, InvalidScenarioError, Scenario, catalogue, named, parsed
+from trimtab_lab.simulation.scenario import Goal, InvalidScenarioError, Scenario, catalogue, load, named, parsed
 from trimtab_lab.simulation.score import LEVEL, OVERLOADED, RunScore, score
 from trimtab_lab.simulation.world import World
 
@@ -43,6 +43,7 @@ __all__ = [
     "catalogue",
     "contender",
     "contenders",
+    "load",
     "named",
     "parsed",
     "played",

@@ -101,11 +101,9 @@ class _Bundles:
 
 def _bundles(rng: np.random.Generator, scenario: Scenario, usage: FloatArray) -> _Bundles:
     """The bundles of each tenant on each broker that has load."""
-    per_broker = np.repeat([group.bundles for group in scenario.machines], [group.count for group in scenario.machines])
     tenant, owner, message, fanout = [], [], [], []
     for number, given in enumerate(scenario.tenants):
-        counts = np.rint(per_broker * np.array(given.share) * (usage > 0)).astype(np.int64)
-        rows = np.repeat(np.arange(scenario.count), counts)
+        rows = np.repeat(np.arange(scenario.count), scenario.bundles[number] * (usage > 0))
         owner.append(rows)
         tenant.append(np.full(len(rows), number))
         message.append(drawn(rng, given.message, len(rows)))
@@ -201,6 +199,8 @@ def _sessions(rng: np.random.Generator, scenario: Scenario, bundles: _Bundles, s
     found = np.zeros(len(size))
     for number, tenant in enumerate(scenario.tenants):
         rows = bundles.of(number)
+        if not len(rows):
+            continue
         found[rows] = draws.clients(rng, size[rows], tenant.sessions)
     return found
 

@@ -23,7 +23,7 @@ from trimtab_lab.simulation.contenders import (
     played,
     shown,
 )
-from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, named
+from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, load
 from trimtab_lab.simulation.score import RunScore
 
 SEED = 364
@@ -94,14 +94,14 @@ def _cell(column: str, value: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenario", default="skewed", help="names, with commas; `all`")
+    parser.add_argument("--scenario", default="skewed", help="names of the catalogue or files, with commas; `all`")
     parser.add_argument("--strategy", default="all", help="Shedder, Shedder/Pulsar or Shedder/Trimtab; `all`")
     parser.add_argument("--seeds", type=int, default=8, help="number of runs (default 8)")
     parser.add_argument("--first-seed", type=int, default=100, help="seed of the first run (default 100)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     given = parser.parse_args(arguments)
     try:
-        scenarios = catalogue() if given.scenario == "all" else {n: named(n) for n in given.scenario.split(",")}
+        scenarios = catalogue() if given.scenario == "all" else {n: load(n) for n in given.scenario.split(",")}
         who = shown() if given.strategy == "all" else [contender(name) for name in given.strategy.split(",")]
     except (InvalidScenarioError, UnknownContenderError) as error:
         parser.error(str(error))

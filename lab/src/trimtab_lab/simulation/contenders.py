@@ -31,6 +31,9 @@ CUSTOMARY: Mapping[str, str] = {
 USUAL = "LeastResourceUsageWithWeight"
 """The placement for shedders without a row of their own."""
 
+OURS = ("Trim",)
+"""Shedders that only Trimtab can run."""
+
 MANY = 2**31 - 1
 """A limit of a splitter that no bundle reaches."""
 
@@ -91,12 +94,13 @@ def limits_of(shedder: str, brokers: int) -> MoveLimits:
 
 
 def contenders() -> Iterator[Contender]:
-    """Every shedder of the registry, with each value of `compatibility`, unguarded and guarded."""
+    """Every shedder of the registry, with each value of `compatibility`, as Pulsar runs it and under Trimtab."""
     for name, row in registry.SHEDDERS.items():
         both: tuple[Compatibility | None, ...] = (
             tuple(Compatibility) if "compatibility" in row.params.model_fields else (None,)
         )
-        yield from (Contender(name, value, guarded) for value in both for guarded in (False, True))
+        runners = (True,) if name in OURS else (False, True)
+        yield from (Contender(name, value, guarded) for value in both for guarded in runners)
 
 
 def shown() -> list[Contender]:
@@ -104,7 +108,7 @@ def shown() -> list[Contender]:
     found = []
     for who in contenders():
         wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA
-        if who.compatibility in (None, wanted) and (who.guarded or who.shedder != "Trim"):
+        if who.compatibility in (None, wanted):
             found.append(who)
     return found
 

@@ -78,7 +78,8 @@ class AsPulsar:
             owners = [placing.best(proposed.bundle) for _ in range(len(proposed.boundaries) + 1)]
             owner = brokers[cluster.bundles.owner[proposed.bundle]]
             boundaries = tuple(proposed.boundaries.tolist())
-            destinations = tuple(brokers[row] for row in owners) if proposed.spread else ()
+            found_owners = tuple(brokers[row] if row >= 0 else owner for row in owners)
+            destinations = found_owners if proposed.spread else ()
             splits.append(Split(names[proposed.bundle], owner, boundaries, proposed.reason, destinations))
         return tuple(splits), found.memory
 

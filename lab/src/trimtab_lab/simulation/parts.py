@@ -50,6 +50,9 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 """A number above 0."""
 
+Factors = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
+"""A pair of factors: drawn evenly between the two."""
+
 
 def form(value: Any) -> str:
     """The form of a value that may be written in several: a tag, so that errors speak of that form alone."""

@@ -1,6 +1,7 @@
 """What real clusters do beyond moving load: each an option of a scenario, off unless it is given.
 
-The defaults are assumptions about Pulsar 4. A run of real brokers is to confirm them.
+`Reconnect` and `Batching` have constants of real brokers: the medians of ten runs of Pulsar 4 (docs/side-by-side.md). A
+test compares them with the recorded figures. The other defaults are assumptions.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ _Seconds = Annotated[float, Field(ge=0, le=600)]
 class Reconnect(ScenarioPart):
     """A bundle that moves is served by no broker for some seconds; what piled up is caught up afterwards."""
 
-    gap: _Seconds = 3
+    gap: _Seconds = 0.8
     """Median seconds without an owner."""
-    spread: Annotated[float, Field(ge=0, le=3)] = 0.7
+    spread: Annotated[float, Field(ge=0, le=3)] = 0.4
     """Standard deviation of the logarithm of that time."""
     catch_up: Annotated[float, Field(ge=0, le=10)] = 0.5
     """Ratio of its traffic that a bundle carries on top until its backlog is gone; 0: what was missed is lost."""
@@ -45,6 +46,15 @@ class Knee(ScenarioPart):
     """How many times as much it costs there."""
 
 
+class Batching(ScenarioPart):
+    """CPU rises slower than traffic: a busy broker handles several messages at once. An idle one costs CPU, too."""
+
+    exponent: Annotated[float, Field(ge=0.3, le=1)] = 0.6
+    """Exponent of the traffic, as a ratio of what fills the machine: 1 is a straight line."""
+    idle: Annotated[float, Field(ge=0, le=0.5)] = 0.05
+    """Ratio of the machine that a broker without load takes."""
+
+
 class Failures(ScenarioPart):
     """Moves that go wrong."""
 
@@ -61,6 +71,8 @@ class Realism(ScenarioPart):
     """Gap and backlog of bundles that move."""
     cold_cache: ColdCache | None = None
     """Cost of a bundle that has just moved."""
+    batching: Batching | None = None
+    """CPU of a broker with little load."""
     knee: Knee | None = None
     """CPU of a busy machine."""
     failures: Failures | None = None

@@ -176,7 +176,9 @@ class _Loop:
                 continue
             open_ones.add(move.bundle)
             source = int(self.state.serving[row])
-            self.landing.append(self._outcome(_Landing(move.bundle, broker, step + self.world.landing), source))
+            landing = _Landing(move.bundle, broker, step + self.world.landing)
+            there = self.world.present[step] & self.allowed[self.state.namespace[row]]
+            self.landing.append(self._outcome(landing, source, there))
             if source < 0:
                 self.owned += 1
                 continue
@@ -188,16 +190,15 @@ class _Loop:
             if move.bundle not in parted:
                 self.cut += float(self.world.sessions[self.state.origin[row]] * self.state.share[row])
 
-    def _outcome(self, move: _Landing, source: int) -> _Landing:
-        """The move as it will end: it may have no effect, or end elsewhere."""
+    def _outcome(self, move: _Landing, source: int, there: BoolArray) -> _Landing:
+        """The move as it will end: it may have no effect, or end elsewhere. there: (n,) brokers that may have it."""
         failures = self.world.realism.failures
         if failures is None:
             return move
         luck, other = self.chance.random(), int(self.chance.integers(len(self.world.cores)))
         if luck < failures.lost:
             return replace(move, broker=source)
-        there = self.world.present[move.due - self.world.landing][other]
-        return replace(move, broker=other) if luck < failures.lost + failures.elsewhere and there else move
+        return replace(move, broker=other) if luck < failures.lost + failures.elsewhere and there[other] else move
 
     def _land(self, step: int) -> None:
         """Complete the moves that are due by the next round, and score what came of them."""

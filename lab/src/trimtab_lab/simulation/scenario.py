@@ -100,6 +100,14 @@ class Scenario(ScenarioPart):
         for name in ("machines", "tenants"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: is empty, but there must be at least 1: add one")
+        self._check_names()
+        self._check_lengths()
+        self._check_load()
+        for number, event in enumerate(self.events):
+            self._check_rounds(f"events[{number}]", getattr(event, "round", 0), getattr(event, "until", None))
+        return self
+
+    def _check_names(self) -> None:
         groups = {group.name for group in self.machines} - {""}
         for place, given in self._brokers_named():
             if isinstance(given, str) and given not in groups:
@@ -107,14 +115,18 @@ class Scenario(ScenarioPart):
             rows = () if isinstance(given, str) else given
             if any(row >= self.count for row in rows):
                 raise ValueError(f"{place}: there is no broker {max(rows)}: use 0 to {self.count - 1}")
+        names = [tenant.name for tenant in self.tenants]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise ValueError(f"tenants[{number}].name: is {name!r} again: give each tenant a name of its own")
+
+    def _check_lengths(self) -> None:
         for number, group in enumerate(self.machines):
             self._check_length(f"machines[{number}].usage", group.usage, group.count)
         for number, tenant in enumerate(self.tenants):
             self._check_length(f"tenants[{number}].share", tenant.share, self.count)
-        self._check_load()
-        for number, event in enumerate(self.events):
-            self._check_rounds(f"events[{number}]", getattr(event, "round", 0), getattr(event, "until", None))
-        return self
+            if tenant.drift is not None:
+                self._check_length(f"tenants[{number}].drift.to", tenant.drift.to, self.count)
 
     def _brokers_named(self) -> list[tuple[str, BrokerRows]]:
         events = [(f"events[{k}].brokers", _brokers_of(event)) for k, event in enumerate(self.events)]
@@ -136,6 +148,11 @@ class Scenario(ScenarioPart):
         usage[self.joining] = 0
         if not usage.any():
             raise ValueError("machines: usage is 0 on all, but there must be load: give at least one group a usage")
+        for broker in np.flatnonzero((usage > 0) & (self.bundles.sum(axis=0) == 0)).tolist():
+            raise ValueError(
+                f"machines: broker {broker} has a usage, but no bundles, as its part of them rounds to 0: give it more"
+                " bundles, or a tenant a larger share there"
+            )
         for number, event in enumerate(self.events):
             if isinstance(event, Crowd | HotBundle) and usage[event.broker] == 0:
                 raise ValueError(
@@ -158,6 +175,14 @@ class Scenario(ScenarioPart):
     def count(self) -> int:
         """Number of brokers."""
         return sum(group.count for group in self.machines)
+
+    @property
+    def bundles(self) -> IntArray:
+        """Number of bundles of each tenant on each broker that has load, (tenants, n)."""
+        per_broker = np.concatenate([np.full(group.count, group.bundles) for group in self.machines])
+        shares = np.array([np.broadcast_to(tenant.share, self.count) for tenant in self.tenants])
+        counts: IntArray = np.rint(shares * per_broker).astype(np.int64)
+        return counts
 
     def rows(self, given: BrokerRows) -> IntArray:
         """Rows of the named brokers."""
@@ -212,6 +237,18 @@ def catalogue() -> dict[str, Scenario]:
     """The scenarios that come with the lab, by identifier, in the order of their numbers."""
     files = sorted(CATALOGUE.glob(CATALOGUE_FILE))
     return {path.stem.split("-", 1)[1]: parsed(path.read_text(encoding="utf-8"), path.name) for path in files}
+
+
+def load(name: str) -> Scenario:
+    """A scenario by its name in the catalogue, or from a file that ends in .yaml. Raises `InvalidScenarioError`."""
+    if not name.endswith((".yaml", ".yml")):
+        return named(name)
+    try:
+        return parsed(Path(name).read_text(encoding="utf-8"), name)
+    except OSError as error:
+        raise InvalidScenarioError(f"can't read {name}: {error.strerror}: give the path of a scenario") from error
+    except UnicodeDecodeError as error:
+        raise InvalidScenarioError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def named(identifier: str) -> Scenario:

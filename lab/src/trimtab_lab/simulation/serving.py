@@ -39,7 +39,7 @@ def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray
     n, origin = len(world.cores), state.origin
     coming = load * world.share_in[origin]
     work = by_broker(serving, load * world.cost[origin], n) / world.speed
-    cpu = world.used((work + foreign) / world.cores)
+    cpu = world.used(work / world.cores, foreign / world.cores)
     into = by_broker(serving, coming, n)
     out = by_broker(serving, load - coming, n)
     busiest: FloatArray = np.maximum(cpu, np.maximum(into, out) / world.nic)
@@ -96,12 +96,11 @@ def _saturate(world: World, foreign: FloatArray, state: RunBundles, tried: Float
     coming = tried * world.share_in[origin]
     need = by_broker(serving, tried * world.cost[origin] * _cold(world, state), n) / world.speed
     into, out = by_broker(serving, coming, n), by_broker(serving, tried - coming, n)
-    full = float(world.worked(np.ones(1))[0])
-    free = np.maximum(world.cores * full - foreign, 0)
+    free = world.cores * world.own_work(np.ones(n), foreign / world.cores)
     part = np.ones(n)
     for room, asked in ((free, need), (world.nic, into), (world.nic, out)):
         part = np.minimum(part, np.divide(room, asked, out=np.ones(n), where=asked > 0))
-    cpu = np.minimum(world.used((foreign + need * part) / world.cores), 1) * world.cores
+    cpu = np.minimum(world.used(need * part / world.cores, foreign / world.cores), 1) * world.cores
     return np.append(part, 0.0), cpu
 
 

@@ -15,6 +15,7 @@ from trimtab_lab.simulation.parts import (
     ONE,
     BrokerRows,
     Drawn,
+    Factors,
     Loads,
     Minutes,
     Positive,
@@ -38,7 +39,8 @@ class Machines(ScenarioPart):
     nic: Annotated[float, Field(gt=0, le=1000)] = 25
     """Gbit/s of the network in each direction."""
     usage: Loads = 0
-    """Ratio of the busiest resource that the brokers' bundles take at the beginning; 0: they have no bundles."""
+    """Ratio of the busiest resource that the brokers' bundles take at the beginning, before `batching` and `knee` bend
+    it; 0: they have no bundles."""
     bundles: Annotated[int, Field(ge=1, le=10000)] = 40
     """Bundles of each broker at the beginning."""
     zone: str = ""
@@ -94,7 +96,7 @@ class Steps(ScenarioPart):
 
     every: Minutes
     """Minutes from one change to the next, drawn between the two."""
-    factor: Annotated[tuple[Positive, Positive], Field()]
+    factor: Factors
     """Factor on the traffic, drawn between the two."""
 
 

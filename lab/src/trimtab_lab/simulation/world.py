@@ -136,7 +136,7 @@ class World:
         low, high = np.zeros(self.rounds), np.full(self.rounds, 64.0)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            spare = np.maximum(self.worked(middle)[:, np.newaxis] * self.cores - self.foreign, 0) * self.speed
+            spare = self.own_work(middle[:, np.newaxis], self.foreign / self.cores) * self.cores * self.speed
             room = np.minimum(spare / cost[:, np.newaxis], middle[:, np.newaxis] * width) * self.present
             fits = room.sum(axis=1) >= total
             low, high = np.where(fits, low, middle), np.where(fits, middle, high)
@@ -145,20 +145,26 @@ class World:
     @cached_property
     def targets(self) -> FloatArray:
         """Usage (rounds, n) that each broker should have: the level, or what other programs alone take."""
-        usage: FloatArray = np.maximum(self.used(self.foreign / self.cores), self.levels[:, np.newaxis])
+        usage: FloatArray = np.maximum(self.used(0.0, self.foreign / self.cores), self.levels[:, np.newaxis])
         return usage
 
-    def used(self, work: FloatArray) -> FloatArray:
-        """CPU usage (ratio, any shape) that `work` (ratio of the machine's plain work) causes; see `Knee`."""
-        knee = self.realism.knee
-        if knee is None:
-            return work
-        usage: FloatArray = work + (knee.factor - 1) * np.maximum(work - knee.at, 0)
+    def used(self, own: FloatArray | float, foreign: FloatArray) -> FloatArray:
+        """CPU usage (ratios, any shape) that a broker's `own` plain work causes beside `foreign` load.
+
+        Plain work follows traffic in a straight line. See `Batching` and `Knee` for what bends it.
+        """
+        batching, knee = self.realism.batching, self.realism.knee
+        usage = own + foreign if batching is None else own**batching.exponent + batching.idle + foreign
+        if knee is not None:
+            usage = usage + (knee.factor - 1) * np.maximum(usage - knee.at, 0)
         return usage
 
-    def worked(self, usage: FloatArray) -> FloatArray:
-        """The inverse of `used`."""
-        knee = self.realism.knee
-        if knee is None:
-            return usage
-        return np.where(usage <= knee.at, usage, knee.at + (usage - knee.at) / knee.factor)
+    def own_work(self, usage: FloatArray, foreign: FloatArray) -> FloatArray:
+        """The inverse of `used`: the plain work (ratio) that makes a `usage` beside `foreign` load; 0 if none does."""
+        batching, knee = self.realism.batching, self.realism.knee
+        if knee is not None:
+            usage = np.where(usage <= knee.at, usage, knee.at + (usage - knee.at) / knee.factor)
+        if batching is None:
+            return np.maximum(usage - foreign, 0)
+        own: FloatArray = np.maximum(usage - foreign - batching.idle, 0) ** (1 / batching.exponent)
+        return own

@@ -20,9 +20,10 @@ unusual must last longer, unless its broker is above 85 %: a background above th
 the first half hour, in which it can't know of spikes, a load that was not usual for its bundles in the minutes before
 for twelve.
 
-Memory: ``brokers.since`` (epoch seconds since which a broker is in excess), ``brokers.calm`` (its usual background, in
-percent), ``brokers.loud`` (epoch seconds since which the background is above it), ``spikes`` ([end, minutes] of the
-last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch seconds of the first decision).
+Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
+``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
+it), ``spikes`` ([end, minutes] of the last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch
+seconds of the first decision).
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ _AT_LEAST = 20.0  # minutes that it will last within a campaign
 
 @dataclass(frozen=True)
 class Watch:
-    """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess.
+    """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess. below: (n,)
+    since when a broker is as far below its target.
 
     calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not.
     spike: minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young:
@@ -71,6 +73,7 @@ class Watch:
 
     now: float
     since: FloatArray
+    below: FloatArray
     calm: FloatArray
     loud: FloatArray
     spike: float
@@ -104,18 +107,19 @@ def watched(
     """The watch after the newest minute, and the memory."""
     above = replay.away[-1] - replay.doubt[-1] > EXCESS
     since, ended = _followed(above, recall(memory, "since", names), now)
+    below, filled = _followed(replay.away[-1] + replay.doubt[-1] < -EXCESS, recall(memory, "below", names), now)
     background = 100 * np.nan_to_num(replay.model.background[-1] / replay.model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
     loud, fell = _followed(background - calm > EXCESS, recall(memory, "loud", names), now)
-    spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *fell))]
+    spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    for what, values in (("since", since), ("calm", calm), ("loud", loud)):
+    for what, values in (("since", since), ("below", below), ("calm", calm), ("loud", loud)):
         memory = remember(memory, what, names, values)
     usual = np.minimum(calm, background) / 100 * replay.model.cores
-    return Watch(now, since, np.nan_to_num(usual), loud, spike, campaign, now - born < _YOUNG), {
+    return Watch(now, since, below, np.nan_to_num(usual), loud, spike, campaign, now - born < _YOUNG), {
         **memory,
         "spikes": spikes,
         "born": born,
@@ -130,8 +134,9 @@ def _followed(on: BoolArray, since: FloatArray, now: float) -> tuple[FloatArray,
 
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
     """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself."""
-    since = np.where(touched, np.nan, recall(memory, "since", names))
-    return {**remember(memory, "since", names, since), "campaign": now}
+    for what in ("since", "below"):
+        memory = remember(memory, what, names, np.where(touched, np.nan, recall(memory, what, names)))
+    return {**memory, "campaign": now}
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,7 @@ def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float
         high = np.maximum(high, replay.usual)
     if watch.patience > WINDOWS[0]:
         low = np.where(lasted >= watch.patience, low, np.minimum(low, 0))
+        high = np.where(watch.lasted(watch.below) >= watch.patience, high, np.maximum(high, 0))
     share = 1 / 3 if watch.campaign else 1.0
     return Cause(window, low, high, hot * share, apart * share)
 

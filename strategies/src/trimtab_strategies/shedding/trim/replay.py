@@ -45,12 +45,14 @@ class Replay:
     """See the module. k minutes, n brokers, m bundles.
 
     load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none. assumed: number of
-    leading minutes that were not measured. earlier: (j, m, 3) the minutes before, which may have gaps.
+    leading minutes that were not measured. earlier: (j, m, 3) the minutes before, which may have gaps. long: (m, 3) the
+    bundles' long averages.
     """
 
     model: BrokerModel
     load: FloatArray
     earlier: FloatArray
+    long: FloatArray
     owner: IntArray
     assumed: int
 
@@ -82,10 +84,11 @@ class Replay:
     def usual(self) -> FloatArray:
         """`away` (n,) if each bundle carried what is usual for it, with the background of the last minute.
 
-        Usual is the median of the earlier minutes; of the replayed ones if there are too few.
+        Usual is the median of the earlier minutes; if there are too few, the bundles' long averages.
         """
-        usual = _complete(self.earlier, self.load[0]) if len(self.earlier) >= FEWEST_EARLIER else self.load
-        carried, background = self._carried(middle(usual))[np.newaxis], self.model.background[-1:]
+        enough = len(self.earlier) >= FEWEST_EARLIER
+        usual = middle(_complete(self.earlier, self.load[0])) if enough else self.long
+        carried, background = self._carried(usual)[np.newaxis], self.model.background[-1:]
         away: FloatArray = _away(self.model, carried, background, used(self.model, carried, background))[0]
         return away
 
@@ -113,7 +116,9 @@ def replayed(cluster: ClusterLoad, recent: RecentSamples, model: BrokerModel) ->
     """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed."""
     newest = recent.last(WINDOW)
     load = _wanted(_complete(newest.bundles, sampled(cluster.bundles.short)), cluster, newest)
-    return Replay(model, load, recent.bundles[: -len(newest)], cluster.bundles.owner, newest.assumed)
+    long = sampled(cluster.bundles.long)
+    long = np.where(np.isfinite(long), long, load[-1])
+    return Replay(model, load, recent.bundles[: -len(newest)], long, cluster.bundles.owner, newest.assumed)
 
 
 def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:

@@ -49,12 +49,11 @@ class CycleSamples:
     def of(cls, time: float, brokers: Brokers, bundles: Names, newest: FloatArray) -> Self:
         """The samples of a cycle. newest: (m, 4) as in `Bundles`.
 
-        A broker is believed while it is ready and trusted, and its limit of CPU is known. CPU and traffic count
-        together or not at all: merged into a minute, one without the other would mislead.
+        A broker is believed while it is ready and trusted, and its limit of CPU is known.
         """
         traffic = sampled(brokers.traffic)
         believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
-        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)
+        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)  # one alone misleads
         return cls(
             time=time,
             bundles=bundles,
