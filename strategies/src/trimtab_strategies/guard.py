@@ -28,7 +28,8 @@ class MoveLimits:
     """Limits that no strategy may exceed.
 
     cool_down:            seconds for which a bundle that moved stays where it is, inclusive.
-    max_moves_per_cycle, max_moves_per_hour: moves in one decision; moves in any hour.
+    max_moves_per_cycle:  moves in one decision; None: see `cycle_cap`.
+    max_moves_per_hour:   moves in any hour.
     max_splits_per_cycle: splits in one decision.
     max_moves_per_broker: moves from, and moves to, one broker in one decision.
     min_trusted_brokers:  ratio 0-1 of the ready brokers whose data must be trusted.
@@ -36,12 +37,16 @@ class MoveLimits:
     """
 
     cool_down: float = 1800.0
-    max_moves_per_cycle: int = 20
+    max_moves_per_cycle: int | None = None
     max_moves_per_broker: int = 10
     max_moves_per_hour: int = 200
     max_splits_per_cycle: int = 10
     min_trusted_brokers: float = 0.75
     max_lost_brokers: float = 0.4
+
+    def cycle_cap(self, brokers: int) -> int:
+        """The most moves in one decision: by default twice the number of brokers, at least 20."""
+        return max(20, 2 * brokers) if self.max_moves_per_cycle is None else self.max_moves_per_cycle
 
 
 class Verdict:
@@ -110,13 +115,14 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
     may_receive = may_shed.rule_out(~cluster.brokers.schedulable, Reason.UNSCHEDULABLE)
     sheddable = movable_bundles(cluster, limits)
     left_this_hour = max(0, limits.max_moves_per_hour - moved_last_hour)
+    per_cycle = limits.cycle_cap(len(cluster.brokers))
     return Guarded(
         sheddable=sheddable,
         may_shed=may_shed,
         may_receive=may_receive,
         refusal=_refusal(cluster, limits, may_shed),
-        budget=min(limits.max_moves_per_cycle, left_this_hour),
-        cap=Reason.HOUR_CAP if left_this_hour < limits.max_moves_per_cycle else Reason.CYCLE_CAP,
+        budget=min(per_cycle, left_this_hour),
+        cap=Reason.HOUR_CAP if left_this_hour < per_cycle else Reason.CYCLE_CAP,
         held_back=(*_brokers_held_back(cluster, may_receive), *_bundles_held_back(sheddable, limits)),
     )
 

@@ -19,6 +19,7 @@ from trimtab_strategies.params import Compatibility, StrategyParams
 from trimtab_strategies.protocols import Splitter
 
 CUSTOMARY: Mapping[str, str] = {
+    "Trim": "Trim",
     "ThresholdShedder": "LeastResourceUsageWithWeight",
     "OverloadShedder": "LeastLongTermMessageRate",
     "UniformLoadShedder": "LeastLongTermMessageRate",

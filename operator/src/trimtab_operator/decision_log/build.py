@@ -94,7 +94,7 @@ def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> C
     limits, made = settings.limits, remembered.moved_last_hour(result.started)
     first = min((at for at, _ in remembered.moves if result.started - at < HOUR), default=None)
     return CapUsage(
-        per_cycle=limits.max_moves_per_cycle,
+        per_cycle=limits.cycle_cap(len(result.plan.brokers) if result.plan is not None else 0),
         per_broker=limits.max_moves_per_broker,
         per_hour=limits.max_moves_per_hour,
         last_hour=made,

@@ -21,7 +21,12 @@ from trimtab_operator.resources.common import (
 from trimtab_operator.resources.policy_status import Approval, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
+from trimtab_operator.resources.strategy_unions import (
+    PlacementSpec,
+    SelectionSpec,
+    ShedderSpec,
+    SplitterSpec,
+)
 
 
 class Mode(StrEnum):
@@ -63,8 +68,8 @@ class Limits(Resource):
 
     cool_down: Duration = "30m"
     """Time for which a bundle stays after a move (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
-    max_moves_per_cycle: Annotated[int, Field(ge=1, le=10000)] = 20
-    """Maximum number of moves per cycle."""
+    max_moves_per_cycle: Annotated[int, Field(ge=1, le=10000)] | None = None
+    """Maximum number of moves per cycle. If absent: twice the number of brokers, at least 20."""
     max_moves_per_broker: Annotated[int, Field(ge=1, le=10000)] = 10
     """Maximum number of moves from one broker, and to one broker, per cycle."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
@@ -155,10 +160,10 @@ class BalancingPolicySpec(Resource):
     """The brokers to balance. If absent, all Broker objects of the namespace."""
     source: Source
     """The source of load data. Without data nothing moves."""
-    shedder: ShedderSpec
-    """Which bundles leave which brokers."""
-    placement: PlacementSpec
-    """Which brokers these bundles, and unowned bundles, go to."""
+    shedder: ShedderSpec = ShedderSpec()
+    """Which bundles leave which brokers. By default `Trim`."""
+    placement: PlacementSpec = PlacementSpec()
+    """Which brokers these bundles, and unowned bundles, go to. By default `Trim`."""
     selection: SelectionSpec | None = None
     """Which brokers a bundle may go to. The placement then chooses the best of them. If absent, isolation and
     antiAffinityGroup of topic namespaces apply as with `Extensible` and its defaults."""

@@ -51,9 +51,15 @@ def member(name: str) -> str:
     return to_camel(to_snake(name))
 
 
-def union(title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]]) -> type[Union]:
-    """Create a union class. rows: by type, its parameter model and a summary of one sentence."""
-    fields: dict[str, Any] = {"type": (_types(title, rows), Field(description=_choices(rows)))}
+def union(
+    title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]], default: str | None = None
+) -> type[Union]:
+    """Create a union class. rows: by type, its parameter model and a summary of one sentence. default: type if absent."""
+    types = _types(title, rows)
+    described = (
+        Field(description=_choices(rows)) if default is None else Field(types(default), description=_choices(rows))
+    )
+    fields: dict[str, Any] = {"type": (types, described)}
     tunable = {name: params for name, (params, _) in rows.items() if params.model_fields}
     for name, params in tunable.items():
         text = f"Parameters of {name}. If absent, its defaults apply."
@@ -107,7 +113,7 @@ if TYPE_CHECKING:
         """Which bundles are split, and where."""
 
 else:
-    ShedderSpec = union("ShedderSpec", "Which bundles leave which brokers.", _rows(SHEDDERS))
-    PlacementSpec = union("PlacementSpec", "Which broker gets a bundle.", _rows(PLACEMENTS))
+    ShedderSpec = union("ShedderSpec", "Which bundles leave which brokers.", _rows(SHEDDERS), "Trim")
+    PlacementSpec = union("PlacementSpec", "Which broker gets a bundle.", _rows(PLACEMENTS), "Trim")
     SelectionSpec = union("SelectionSpec", "Which brokers a bundle may go to.", _rows(SELECTIONS))
     SplitterSpec = union("SplitterSpec", "Which bundles are split, and where.", _rows(SPLITTERS))

@@ -218,7 +218,7 @@ class MovePlanner:
             Reason.UNEVEN: "the other brokers have more bundles of the namespace",
             Reason.UNSCHEDULABLE: "one of the two brokers of a swap takes no bundles",
             Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle",
-            Reason.CYCLE_CAP: f"at most {counted(self.limits.max_moves_per_cycle, 'move')} per cycle",
+            Reason.CYCLE_CAP: f"at most {counted(self.limits.cycle_cap(len(self.cluster.brokers)), 'move')} per cycle",
             Reason.HOUR_CAP: f"at most {counted(self.limits.max_moves_per_hour, 'move')} per hour",
         }
         found = [(self.cluster.brokers.names[broker], why, names) for (broker, why), names in self._left_out.items()]

@@ -200,14 +200,14 @@ def _unlimited(policy: Written) -> Iterator[Found]:
         yield _warn(
             "auto-without-limits",
             ("spec", "mode"),
-            f"mode is Auto and spec.limits is left out, which allows {limits.max_moves_per_cycle} moves in a cycle and "
-            f"{limits.max_moves_per_hour} in an hour: write limits that suit your clients",
+            "mode is Auto and spec.limits is left out, which allows twice as many moves in a cycle as there are "
+            f"brokers, and {limits.max_moves_per_hour} in an hour: write limits that suit your clients",
         )
 
 
 def _hour_below_cycle(policy: Written) -> Iterator[Found]:
     limits = policy.spec.limits
-    if limits.max_moves_per_hour < limits.max_moves_per_cycle:
+    if limits.max_moves_per_cycle is not None and limits.max_moves_per_hour < limits.max_moves_per_cycle:
         yield _note(
             "caps",
             (*_LIMITS, "maxMovesPerHour"),

@@ -61,10 +61,15 @@ class PairSearch:
         return moves, total
 
     def _make(self, move: PlannedMove) -> None:
-        self.balance.shift(move.source, move.destination, self.balance.load[move.bundle])
-        self._movable[move.bundle] = False
-        self._sent[move.source] += 1
-        self._received[move.destination] += 1
+        self._shift(move.bundle, move.source, move.destination)
+        if move.returned >= 0:
+            self._shift(move.returned, move.destination, move.source)
+
+    def _shift(self, bundle: int, source: int, destination: int) -> None:
+        self.balance.shift(source, destination, self.balance.load[bundle])
+        self._movable[bundle] = False
+        self._sent[source] += 1
+        self._received[destination] += 1
 
     def _best(self) -> tuple[list[PlannedMove], float]:
         """The best pair on the load as it is now, and its gain less its price (not above 0: none)."""
@@ -75,14 +80,19 @@ class PairSearch:
         giver = np.searchsorted(brokers, self.owner[bundles])
         change = self._change(brokers, bundles, giver, taker)
         if len(bundles) > _MOVES:
-            best = np.argsort(-np.diagonal(self._net(brokers, bundles, change)), kind="stable")[:_MOVES]
+            alone = np.diagonal(self._net(brokers, bundles, change))
+            best = np.argsort(-alone, kind="stable")[:_MOVES]
             bundles, taker, giver, change = bundles[best], taker[best], giver[best], change[best]
-        net = self._net(brokers, bundles, change)
+        net = np.where(self._uphill(brokers, giver, taker), -np.inf, self._net(brokers, bundles, change))
         net[self._over_cap(self._sent, brokers[giver]) | self._over_cap(self._received, brokers[taker])] = -np.inf
         first, second = divmod(int(np.argmax(net)), len(bundles))
         places = [first] if first == second else [first, second]
-        found = [PlannedMove(int(bundles[p]), int(brokers[giver[p]]), int(brokers[taker[p]])) for p in places]
-        return found, float(net[first, second])
+        moves = [PlannedMove(int(bundles[p]), int(brokers[giver[p]]), int(brokers[taker[p]])) for p in places]
+        if giver[first] == taker[second] and giver[second] == taker[first]:
+            busiest = self.balance.busiest()
+            down, up = sorted(moves, key=lambda move: busiest[move.destination])
+            moves = [replace(down, returned=up.bundle)]
+        return moves, float(net[first, second])
 
     def _over_cap(self, count: IntArray, ends: IntArray) -> BoolArray:
         """The pairs (c, c) whose moves have one end, of `ends` (c,) rows, in common that may take part in one only."""
@@ -118,6 +128,14 @@ class PairSearch:
         change[each, giver] -= load * self.balance.unit[brokers][giver]
         change[each, taker] += load * self.balance.unit[brokers][taker]
         return change
+
+    def _uphill(self, brokers: IntArray, giver: IntArray, taker: IntArray) -> BoolArray:
+        """Pairs (c, c) with a move to a busier broker that is not the other half of a swap."""
+        busiest = self.balance.busiest()[brokers]
+        up = busiest[taker] >= busiest[giver]
+        swap = (giver[:, np.newaxis] == taker) & (taker[:, np.newaxis] == giver)
+        uphill: BoolArray = np.where(swap, up[:, np.newaxis] & up, up[:, np.newaxis] | up)
+        return uphill
 
     def _net(self, brokers: IntArray, bundles: IntArray, change: FloatArray) -> FloatArray:
         """Gain less price (c, c) of each pair; -inf for two moves of one bundle and where a taker gets too much."""
