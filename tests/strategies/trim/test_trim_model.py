@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from trim_world import CORES, COST, START, World, spread
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray, RecentSamples
 from trimtab_strategies.shedding.trim.model import PRICES, BrokerModel, learned, without_repeats
+from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.testing.compare import reordered
 
@@ -34,7 +35,7 @@ class Lesson:
             factor = np.maximum(0.0, 1 + self.jitter * self.rng.standard_normal(len(self.world.load)))
             cluster = self.ring.add(self.world.cluster(factor, cpu=cpu))
             assert cluster.recent is not None
-            self.model, memory = learned(cluster, cluster.recent, self.memory)
+            self.model, memory = learned(cluster, cluster.recent.last(WINDOW), self.memory)
             self.memory = json.loads(json.dumps(memory, allow_nan=False))
             self.world.now += self.cycle
         assert self.model is not None
@@ -178,7 +179,7 @@ def test_a_stale_report_is_no_sample() -> None:
     assert stale.recent is not None
     cpu, traffic = stale.recent.cpu.copy(), stale.recent.traffic.copy()
     cpu[-1, 0], traffic[-1, 0] = cpu[-2, 0], traffic[-2, 0]
-    model, memory = learned(stale, replace(stale.recent, cpu=cpu, traffic=traffic), lesson.memory)
+    model, memory = learned(stale, replace(stale.recent, cpu=cpu, traffic=traffic).last(WINDOW), lesson.memory)
 
     assert memory["brokers"]["count"]["broker-0"] == counted
     assert memory["brokers"]["count"]["broker-1"] == counted + 1
@@ -253,8 +254,8 @@ def test_a_minute_is_learned_from_once() -> None:
     lesson.minutes(10)
     again = lesson.ring.add(lesson.world.cluster())
     assert again.recent is not None
-    first, memory = learned(again, again.recent, lesson.memory)
-    second, after = learned(again, again.recent, memory)
+    first, memory = learned(again, again.recent.last(WINDOW), lesson.memory)
+    second, after = learned(again, again.recent.last(WINDOW), memory)
 
     assert after == memory
     assert (first.slope == second.slope).all()
@@ -267,7 +268,7 @@ def test_rows_may_change_their_order() -> None:
     order: IntArray = np.array([2, 0, 3, 1])
     shown = other.ring.add(reordered(other.world.cluster(), brokers=order))
     assert shown.recent is not None
-    model, _ = learned(shown, shown.recent, other.memory)
+    model, _ = learned(shown, shown.recent.last(WINDOW), other.memory)
 
     assert model.slope == pytest.approx(expected[order])
 

@@ -14,7 +14,7 @@ from trim_world import COST, POINT, START, World, spread, unmeasured
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
-from trimtab_strategies.shedding.trim.replay import Replay, level, middle, replayed
+from trimtab_strategies.shedding.trim.replay import FEWEST_EARLIER, WINDOW, Replay, level, middle, replayed
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 FACTORS = (1.0, 1.3, 0.7, 1.1, 0.4, 1.2)
@@ -22,7 +22,7 @@ FACTORS = (1.0, 1.3, 0.7, 1.1, 0.4, 1.2)
 
 def replay_of(cluster: ClusterLoad) -> Replay:
     assert cluster.recent is not None
-    model, _ = learned(cluster, cluster.recent, {})
+    model, _ = learned(cluster, cluster.recent.last(WINDOW), {})
     return replayed(cluster, cluster.recent, model)
 
 
@@ -149,7 +149,7 @@ def test_the_replay_is_what_happened_if_nothing_changes(data: st.DataObject) -> 
         happened.append(np.column_stack([world.cpu(load) / world.cores, used]))
         cluster = shown(world, factor, ring=ring)
         assert cluster.recent is not None
-        model, memory = learned(cluster, cluster.recent, memory)
+        model, memory = learned(cluster, cluster.recent.last(WINDOW), memory)
 
     usage = replayed(cluster, cluster.recent, model).usage
     assert usage == pytest.approx(np.array(happened), rel=1e-6)
@@ -279,11 +279,14 @@ def test_minutes_that_were_only_assumed_are_believed_within_15_percent() -> None
     assert (replay.doubt[:7] >= replay.doubt[-1] + 15 * replay.usage[:7].max(axis=2) - 1e-9).all()
 
 
-def test_usual_is_the_distance_by_the_long_averages() -> None:
-    """Now 60 and 20 %, usually 20 % each: nothing of it is usual."""
-    world = World.of([60], [20])
-    world.long = np.array([20, 20]) * POINT
-    replay = replay_of(shown(world, 1, 1))
+def test_usual_is_the_distance_in_the_minutes_before_those_that_are_replayed() -> None:
+    """Now 60 and 20 %, but 20 % each until eight minutes ago: nothing of it is usual."""
+    world, ring = World.of([60], [20]), SampleRing()
+    for minute in range(FEWEST_EARLIER + WINDOW):
+        factor = np.array([1.0 if minute >= FEWEST_EARLIER else 1 / 3, 1.0])
+        cluster = ring.add(world.cluster(factor))
+        world.now += 60
+    replay = replay_of(cluster)
 
     assert replay.away[-1] == pytest.approx([20, -20])
     assert replay.usual == pytest.approx([0, 0], abs=0.01)

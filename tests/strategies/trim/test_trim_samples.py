@@ -119,10 +119,10 @@ def test_minutes_before_a_long_gap_are_dropped() -> None:
     ring = SampleRing()
     for step in range(8):
         ring.add(at(60 * step))
-    recent = ring.add(at(420 + 20 * 60)).recent
+    recent = ring.add(at(421 + ring.span)).recent
     assert recent is not None
 
-    assert recent.time.tolist() == [START + 1620]
+    assert recent.time.tolist() == [START + 421 + ring.span]
 
 
 def test_a_short_gap_keeps_the_minutes_before_it() -> None:
@@ -247,7 +247,7 @@ def test_measured_minutes_replace_assumed_ones() -> None:
         assert recent is not None
         assumed.append(recent.assumed)
 
-    assert assumed == [7, 6, 5, 4, 3, 2, 1, 0, 0]
+    assert assumed == [*range(MINUTES - 1, -1, -1), 0]
 
 
 def test_an_empty_cluster_has_rows_without_figures() -> None:

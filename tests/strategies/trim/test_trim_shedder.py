@@ -448,7 +448,7 @@ def test_any_cluster_gets_a_valid_answer(data: st.DataObject) -> None:
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), n=st.integers(2, 6), least=st.integers(1, 20))
 def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> None:
-    """On true figures and constant load no plan makes the hottest broker hotter, or moves a bundle uphill."""
+    """On true figures and constant load no plan makes the hottest broker hotter, and each makes it more even."""
     rng = np.random.default_rng(seed)
     world = World.of(
         *(spread(rng.uniform(5, 90), least + int(rng.integers(0, 20)), int(rng.integers(99))) for _ in range(n))
@@ -460,6 +460,5 @@ def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> N
         shedding = play.minute()
         after = world.points()
         assert after.max() <= before.max() + 1e-6
-        for unload in shedding.unloads:
-            assert before[unload.destination] < before[unload.broker]
-            assert after[unload.destination] <= before[unload.broker] + 1e-6
+        if shedding.unloads:
+            assert np.std(after) < np.std(before)

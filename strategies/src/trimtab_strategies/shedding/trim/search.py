@@ -84,6 +84,7 @@ class PairSearch:
             best = np.argsort(-alone, kind="stable")[:_MOVES]
             bundles, taker, giver, change = bundles[best], taker[best], giver[best], change[best]
         net = np.where(self._uphill(brokers, giver, taker), -np.inf, self._net(brokers, bundles, change))
+        net[self._over_cap(self._sent, brokers[giver]) | self._over_cap(self._received, brokers[taker])] = -np.inf
         first, second = divmod(int(np.argmax(net)), len(bundles))
         places = [first] if first == second else [first, second]
         moves = [PlannedMove(int(bundles[p]), int(brokers[giver[p]]), int(brokers[taker[p]])) for p in places]
@@ -92,6 +93,12 @@ class PairSearch:
             down, up = sorted(moves, key=lambda move: busiest[move.destination])
             moves = [replace(down, returned=up.bundle)]
         return moves, float(net[first, second])
+
+    def _over_cap(self, count: IntArray, ends: IntArray) -> BoolArray:
+        """The pairs (c, c) whose moves have one end, of `ends` (c,) rows, in common that may take part in one only."""
+        over: BoolArray = (ends[:, np.newaxis] == ends) & (count[ends] + 2 > self.bounds.per_broker)
+        np.fill_diagonal(over, val=False)
+        return over
 
     def _brokers(self) -> IntArray:
         """Rows of the brokers that are considered, ascending."""
