@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from trim_world import COST, POINT, World, spread
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.shedding.trim.model import learned
-from trimtab_strategies.shedding.trim.plan import AGAIN, Balance, Bounds, PlannedMove, Planner, prices
+from trimtab_strategies.shedding.trim.plan import AGAIN, PlanBounds, PlannedLoad, PlannedMove, Planner, prices
 from trimtab_strategies.shedding.trim.replay import Replay, replayed
 from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.shedding.trim.shedder import _best_plan
@@ -30,9 +30,9 @@ class Drawn:
 
     world: World
     moves: list[PlannedMove]
-    before: Balance
-    after: Balance
-    bounds: Bounds
+    before: PlannedLoad
+    after: PlannedLoad
+    bounds: PlanBounds
     names: list[tuple[str, str, str, str]] = field(default_factory=list)
 
     def usage(self) -> FloatArray:
@@ -80,8 +80,8 @@ def planned(
     order = np.arange(n) if brokers is None else brokers
     rows = np.arange(m) if bundles is None else bundles
     free = {"movable": np.ones(m, dtype=bool), "receivers": np.ones(n, dtype=bool), "most": 100, "per_broker": 10}
-    bounds = Bounds(**{**free, "price": 400.0, "fixed": 0.75, **limits})
-    before, balance = Balance.of(replay, MINUTES), Balance.of(replay, MINUTES)
+    bounds = PlanBounds(**{**free, "price": 400.0, "fixed": 0.75, **limits})
+    before, balance = PlannedLoad.of(replay, MINUTES), PlannedLoad.of(replay, MINUTES)
     if one_by_one:
         moves = Planner(balance, replay.owner, price, bounds).run()
     else:
@@ -117,7 +117,7 @@ def worlds(draw: st.DrawFn) -> World:
     return world
 
 
-def measure(balance: Balance) -> float:
+def measure(balance: PlannedLoad) -> float:
     """What a plan lowers: the squared distances from the target, points."""
     return float((balance.away() ** 2).sum())
 

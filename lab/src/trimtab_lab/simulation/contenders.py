@@ -14,7 +14,6 @@ from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore, score
 from trimtab_lab.simulation.world import World
 from trimtab_strategies import registry
-from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.params import Compatibility, StrategyParams
 from trimtab_strategies.protocols import Splitter
 
@@ -70,7 +69,7 @@ class Contender:
         shedder, placement = registry.SHEDDERS[self.shedder], registry.PLACEMENTS[self.placement]
         pair = registry.pair(self.shedder, self._params(shedder.params), self.placement, self._params(placement.params))
         pair = replace(pair, splitter=self._splitter(world))
-        return UnderTrimtab(pair, limits_of(self.shedder, len(world.cores))) if self.guarded else AsPulsar(pair)
+        return UnderTrimtab(pair) if self.guarded else AsPulsar(pair)
 
     def _params(self, model: type[StrategyParams]) -> dict[str, str]:
         known = self.compatibility is not None and "compatibility" in model.model_fields
@@ -87,11 +86,6 @@ class Contender:
         if self.guarded:
             return registry.splitter("WeightedSplitter", limits)
         return registry.splitter("BundleSplitterTask", limits | {"compatibility": "corrected"})
-
-
-def limits_of(shedder: str, brokers: int) -> MoveLimits:
-    """The default limits. Trim's cap on a cycle follows the number of brokers."""
-    return MoveLimits(max_moves_per_cycle=max(20, 2 * brokers)) if shedder == "Trim" else MoveLimits()
 
 
 def contenders() -> Iterator[Contender]:

@@ -28,7 +28,7 @@ GIVERS, TAKERS = 2, 6
 """Brokers that are compared for each move: the hottest and the coldest."""
 
 FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
-"""Bounds of a bundle's clients, in times the average."""
+"""PlanBounds of a bundle's clients, in times the average."""
 
 AGAIN = 4.0
 """Price of a bundle that has just moved, in times its own; it falls to 1 within an hour."""
@@ -47,7 +47,7 @@ class PlannedMove:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PlanBounds:
     """What a plan may do.
 
     movable: (m,). receivers: (n,). most: moves in all. per_broker: moves from and to each broker. price: points^2 for
@@ -73,7 +73,7 @@ def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
 
 
 @dataclass
-class Balance:
+class PlannedLoad:
     """The load of the brokers while a plan is made, from the medians of a window.
 
     load: (m, 3) work, bytes/s in, bytes/s out of each bundle. usage: (n, 3) percent. target, noise: (n,) points.
@@ -91,7 +91,7 @@ class Balance:
         self.unit = np.nan_to_num(np.concatenate([cpu[:, np.newaxis], 100 / self.model.nic], axis=1))
 
     @classmethod
-    def of(cls, replay: Replay, window: int) -> Balance:
+    def of(cls, replay: Replay, window: int) -> PlannedLoad:
         """The balance in the last `window` minutes."""
         model, minutes = replay.model, slice(-window, None)
         sample = middle(replay.load[minutes])
@@ -130,7 +130,7 @@ def clear(away: FloatArray, noise: FloatArray) -> FloatArray:
     return away - np.clip(away, -noise, noise)
 
 
-def least_gain(bounds: Bounds, owner: IntArray, brokers: int) -> float:
+def least_gain(bounds: PlanBounds, owner: IntArray, brokers: int) -> float:
     """Gain (points^2) that the move of an average bundle must bring."""
     return bounds.price * brokers / max(1, int((owner >= 0).sum()))
 
@@ -139,10 +139,10 @@ def least_gain(bounds: Bounds, owner: IntArray, brokers: int) -> float:
 class Planner:
     """Makes one plan on `balance`, which follows it."""
 
-    balance: Balance
+    balance: PlannedLoad
     owner: IntArray
     price: FloatArray
-    bounds: Bounds
+    bounds: PlanBounds
     moves: list[PlannedMove] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.shedding.trim.plan import Balance, Bounds, PlannedMove, clear, least_gain
+from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, clear, least_gain
 
 FEW = 10
 """Moves below which a plan is looked at closely."""
@@ -34,10 +34,10 @@ _MOVES = 80  # single moves that are paired with each other, the best ones
 class PairSearch:
     """Makes a plan of at most `FEW` moves on a copy of `balance`. owner: (m,) rows. price: (m,) of each bundle."""
 
-    balance: Balance
+    balance: PlannedLoad
     owner: IntArray
     price: FloatArray
-    bounds: Bounds
+    bounds: PlanBounds
 
     def __post_init__(self) -> None:
         self.balance = replace(self.balance, usage=self.balance.usage.copy())

@@ -33,7 +33,7 @@ from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.shedding.trim import scores
 from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
-from trimtab_strategies.shedding.trim.plan import Balance, Bounds, PlannedMove, Planner, prices
+from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
@@ -85,11 +85,11 @@ class Trim:
         memory = scores.checked(cluster, recent, memory)
         if pause is not None:
             return Shedding(held_back=(pause,), memory=memory)
-        return _Cycle(self.params, cluster, sheddable, replay, watch, memory).decided()
+        return _TrimCycle(self.params, cluster, sheddable, replay, watch, memory).decided()
 
 
 @dataclass(frozen=True)
-class _Cycle:
+class _TrimCycle:
     """One decision. memory: as it is when nothing moves."""
 
     params: TrimParams
@@ -117,7 +117,7 @@ class _Cycle:
 
     def planned(self, window: int) -> _Plan:
         """The best plan for the load of `window`."""
-        balance, cluster, n = Balance.of(self.replay, window), self.cluster, len(self.cluster.brokers)
+        balance, cluster, n = PlannedLoad.of(self.replay, window), self.cluster, len(self.cluster.brokers)
         before, price = balance.busiest(), prices(cluster, self.params.fixed)
         moves, balance = _best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
         rows = [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
@@ -127,14 +127,14 @@ class _Cycle:
         cut = float(clients[rows].sum() / clients.sum()) if clients.sum() > 0 else float("nan")
         return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut)
 
-    def bounds(self, balance: Balance) -> Bounds:
+    def bounds(self, balance: PlannedLoad) -> PlanBounds:
         """What the plan may do: less after wrong predictions.
 
         A broker that is above its level by itself, or not measured now, gets no bundle.
         """
         step, model = scores.step(self.memory), self.replay.model
         background = 100 * np.nan_to_num(model.background[-1] / model.cores)
-        return Bounds(
+        return PlanBounds(
             movable=self.sheddable,
             receivers=self.cluster.brokers.schedulable & (background < balance.target - 1e-9) & _measured(self.cluster),
             most=max(1, int(max(20, 2 * len(background)) * step)),
@@ -174,13 +174,13 @@ class _Plan:
     moves: list[PlannedMove]
     gained: float
     price: float
-    balance: Balance
+    balance: PlannedLoad
     cut: float
 
 
 def _best_plan(
-    balance: Balance, owner: IntArray, price: FloatArray, bounds: Bounds
-) -> tuple[list[PlannedMove], Balance]:
+    balance: PlannedLoad, owner: IntArray, price: FloatArray, bounds: PlanBounds
+) -> tuple[list[PlannedMove], PlannedLoad]:
     """The greedy plan, or if it is small and the search by pairs finds a better one, that; and the load after it."""
     pairs = PairSearch(balance, owner, price, bounds)
     planner = Planner(balance, owner, price, bounds)
