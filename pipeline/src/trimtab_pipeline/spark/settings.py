@@ -18,8 +18,8 @@ from trimtab_pipeline.spark.outcomes import without_token
 _MIN_JAVA = 17
 _JVM = (
     "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "
-    # The optimizing compiler begins at four times the usual number of calls. It would take a fifth of the processor time
-    # of the first cycles, mostly for code that plans them.
+    # The optimizing compiler begins at four times the usual number of calls. Otherwise it takes a fifth of the
+    # processor time of the first cycles.
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
