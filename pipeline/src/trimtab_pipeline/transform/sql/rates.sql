@@ -7,62 +7,56 @@
 -- restart then looks idle. Here an increase is divided by the time that the samples cover, and that time is a column.
 -- The window of a rate ends at the newest sample of its series.
 
-from {samples} as s
+-- A row per series: its samples, oldest first.
+from {samples}
+|> select /*+ repartition(policy, pod) */ *
+|> aggregate
+       sort_array(collect_list(struct(
+           time, case when not isnan(value) and abs(value) < double('infinity') then value end as value
+       ))) as samples
+   group by policy, pod, signal, kind, coalesce(part, report) as part, series
+|> as s
 |> join {cycles} as c on s.policy = c.policy
-|> select /*+ repartition(policy, pod) */
-       s.policy, pod, signal, kind, coalesce(part, report) as part, series, time, at, window,
-       case when not isnan(value) and abs(value) < double('infinity') then value end as value
+|> select s.policy, pod, signal, kind, part, series, samples, element_at(samples, -1) as newest, at, window
 
--- Each sample with the one before it in its series.
-|> select *,
-       time - lag(time) over in_time as step,
-       value - lag(value) over in_time as gained
-   window in_time as (partition by policy, pod, signal, kind, part, series order by time)
-
--- A pair further apart than the window tells too little of the time between its samples.
-|> select *,
-       max(time) over this_series as newest,
-       max(case when step <= window then try_divide(gained, step) end) over this_series as fastest,
-       count_if(step <= window) over this_series as pairs
-   window this_series as (partition by policy, pod, signal, kind, part, series)
+-- Each sample with the one before it. A pair further apart than the window tells too little of the time between them.
+|> extend zip_with(slice(samples, 1, size(samples) - 1), slice(samples, 2, size(samples) - 1), (before, one) -> struct(
+       one.time, one.value, one.time - before.time as step, one.value - before.value as gained,
+       one.time > newest.time - window as inside
+   )) as all_pairs
+|> extend filter(all_pairs, pair -> pair.step <= window) as pairs,
+       sort_array(transform(all_pairs, pair -> pair.step)) as steps
+|> extend array_max(transform(pairs, pair -> try_divide(pair.gained, pair.step))) as fastest
 
 -- A value this small may be that of a new process, which began to count in this pair. Only another pair tells.
-|> extend time > newest - window as inside
-|> extend inside and step <= window and pairs > 1
-              and (gained is null or gained >= 0 and value >= 1.2D * greatest(fastest, 0D) * step) as covers
-
--- A row per series.
-|> aggregate
-       max(time) as time,
-       min(time) as begin,
-       least(max(step), 2 * median(step)) as interval,
-       coalesce(sum(case when covers then step end), 0D) as covered,
-       sum(case when covers then gained end) as gained,
-       coalesce(bool_or(covers and gained is null), false) as spoiled,
-       double(count_if(inside)) as samples,
-       double(count_if(inside and gained < 0)) as resets,
-       coalesce(max_by(value, time), case when kind = 'value' then max(value) end) as last,
-       first(at) - first(window) as start,
-       first(at) as at,
-       min(case when time > at - window then time end) as recent_begin,
-       count_if(time > at - window) as recent
-   group by policy, pod, signal, kind, part, series
+|> extend filter(pairs, pair -> pair.inside and size(pairs) > 1 and coalesce(
+       pair.gained >= 0 and pair.value >= 1.2D * greatest(fastest, 0D) * pair.step, pair.gained is null
+   )) as covering
 
 -- rate() of a user's query ends at the evaluation time. It extends an increase to the ends of its window, or by half an
 -- interval where an end is further away than 1.1 intervals.
-|> extend try_divide(time - recent_begin, recent - 1) as usual
-|> select policy, pod, signal, kind, part, series, time, begin, interval, samples, resets,
+|> extend filter(samples, one -> one.time > at - window).time as recent_times
+|> extend array_min(recent_times) as recent_begin, size(recent_times) as recent
+|> extend try_divide(newest.time - recent_begin, recent - 1) as usual
+|> extend aggregate(covering, 0D, (sum, pair) -> sum + pair.step) as covered
+|> select policy, pod, signal, kind, part, series,
+       newest.time as time,
+       samples[0].time as begin,
+       least(array_max(steps), get(steps, (size(steps) - 1) div 2) + get(steps, size(steps) div 2)) as interval,
+       double(size(filter(samples, one -> one.time > newest.time - window))) as samples,
+       double(size(filter(all_pairs, pair -> pair.inside and pair.gained < 0))) as resets,
        case
-           when last < 0 then null
-           when kind = 'counter' then case when last is not null and not spoiled then try_divide(gained, covered) end
-           when kind <> 'rated' then last
+           when newest.value < 0 then null
+           when kind = 'counter' and newest.value is not null
+               then try_divide(aggregate(covering, 0D, (sum, pair) -> sum + pair.gained), covered)
+           when kind in ('gauge', 'value') then newest.value
        end as value,
        case
            when kind = 'counter' then covered
            when kind = 'rated' and recent < 2 then 0D
-           when kind = 'rated' then time - recent_begin
-               + case when recent_begin - start < 1.1D * usual then recent_begin - start else usual / 2 end
-               + case when at - time < 1.1D * usual then at - time else usual / 2 end
+           when kind = 'rated' then newest.time - recent_begin
+               + case when recent_begin - (at - window) < 1.1D * usual then recent_begin - (at - window) else usual / 2 end
+               + case when at - newest.time < 1.1D * usual then at - newest.time else usual / 2 end
        end as cover
 
 -- Of each part the series with the newest sample counts, the highest value on a tie.
