@@ -57,7 +57,10 @@ SECRET = {"auth": {"bearerToken": {"secret": "s", "key": "k"}}}
 NIGHT = {"start": "22:00", "duration": "4h"}
 
 UNWISE = {
-    "auto-without-limits": ({k: v for k, v in FINE["spec"].items() if k != "limits"}, "20 moves in a cycle"),
+    "auto-without-limits": (
+        {k: v for k, v in FINE["spec"].items() if k != "limits"},
+        "twice as many moves in a cycle as there are brokers",
+    ),
     "caps": ({"limits": {**LIMITS, "maxMovesPerHour": 3}}, "below maxMovesPerCycle (5)"),
     "short-cool-down": ({"limits": {**LIMITS, "coolDown": "90s"}}, "is 90s, less than two intervals (60s)"),
     "acts-blindly": ({"limits": {**LIMITS, "minTrustedBrokers": 20}}, "is 20: it would move bundles while most"),

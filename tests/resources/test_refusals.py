@@ -78,7 +78,6 @@ REFUSED = {
         ],
     ),
     "unknown strategy": (policy(shedder={"type": "CoinToss"}), ["spec.shedder.type", '"ThresholdShedder"']),
-    "no strategy": (policy(shedder={}), ["spec.shedder.type", "Required"]),
     "duration in words": (
         policy(interval="5 minutes"),
         ["spec.interval", "^([0-9]+(s|m|h))+$"],

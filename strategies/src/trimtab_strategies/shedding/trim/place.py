@@ -1,8 +1,16 @@
 """Where Trim places a bundle that has no owner, and the children of a split: where the busiest resource stays lowest.
 
-The bundle is expected to cost as much CPU as its traffic costs on average over all brokers. CPU, network in and network
-out count alike; the busiest one decides. Of many bundles, the heaviest is placed first. What a broker uses right now is
-set off against the averages of its bundles, so that the noise of one sample does not attract bundles.
+Idea. The busiest resource of a broker decides how well it serves. Of many bundles, the heaviest is placed first.
+
+Formula. A bundle is expected to cost as much CPU as its traffic costs on average over all brokers. CPU, network in and
+network out count alike, each as a ratio of its limit. What a broker uses right now is set off against the averages of
+its bundles, so that the noise of one sample does not attract bundles. A bundle without known load goes to the broker
+with the fewest bundles of those within 3 points of the idlest.
+
+When it helps. A broker is lost or joins, or a bundle is split: the load is level at once. When it hurts. Machines whose
+cores differ in speed: the cost is an average until the shedder corrects it.
+
+Source. Trimtab's own.
 """
 
 from __future__ import annotations
@@ -19,7 +27,8 @@ from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Choice
 
 _RESOURCES = [CPU, NETWORK_IN, NETWORK_OUT]
-_ALIKE = 1e-9  # ratio
+_ALIKE = 1e-9  # ratio of usage up to which brokers are equally good
+_ALIKE_UNKNOWN = 0.03  # the same for a bundle without known load: then the broker with the fewest bundles gets it
 
 
 class TrimPlacementParams(StrategyParams):
@@ -35,20 +44,23 @@ class TrimPlacement:
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
         """The candidates whose busiest resource would be least used with the bundle."""
-        cost = _cost(cluster)
+        cost, known = _cost(cluster), [THROUGHPUT_IN, THROUGHPUT_OUT]
+        traffic = np.nan_to_num(cluster.bundles.short[bundle, known], posinf=0.0, neginf=0.0)
         usage = cluster.brokers.usage[candidates][:, _RESOURCES] + _steadier(cluster, candidates, cost)
         limit = cluster.brokers.limit[candidates][:, _RESOURCES]
-        traffic = np.nan_to_num(cluster.bundles.short[bundle, [THROUGHPUT_IN, THROUGHPUT_OUT]])
         load = np.array([cost * traffic.sum(), *traffic])
-        after = np.divide(usage + load, limit, out=np.zeros_like(usage), where=limit > 0)
+        with np.errstate(invalid="ignore", over="ignore"):  # a broker that is not measured counts as idle
+            after = np.divide(usage + load, limit, out=np.zeros_like(usage), where=limit > 0)
         busiest = np.nan_to_num(after).max(axis=1)
-        return Choice(candidates[busiest <= busiest.min() + _ALIKE], memory)
+        alike = _ALIKE if traffic.any() else _ALIKE_UNKNOWN
+        return Choice(candidates[busiest <= busiest.min() + alike], memory)
 
 
 def _cost(cluster: ClusterLoad) -> float:
     """Cores that a byte/s costs, on average over all brokers; 0 without traffic."""
     total = float(cluster.bundles.short_throughput.sum())
-    return float(np.nansum(cluster.brokers.usage[:, CPU])) / total if total > 0 else 0.0
+    cpu = cluster.brokers.usage[:, CPU]
+    return float(cpu[np.isfinite(cpu)].sum()) / total if 0 < total < np.inf else 0.0
 
 
 def _steadier(cluster: ClusterLoad, candidates: IntArray, cost: float) -> FloatArray:

@@ -6,6 +6,12 @@ moves anything. What a bundle costs on a broker is learned (`model`), so mixed m
 declaration. The plan (`plan`) takes the moves with the most balance for the fewest disconnected clients, and only if
 the gain pays (`cause`).
 
+Formula. Let b_i be the background of broker i, a_i the cost of work on it, U_i the work of its bundles, L the least
+level at which all load would fit. It is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above its target. A broker
+that was `hot` points above for the last w minutes, or `apart` points from another one, is a cause; w is 8, 6, 4, 3 or
+2. A plan is made if (points taken off) x (minutes that will last) >= `worth` x (price of its moves) / (bundles per
+broker).
+
 When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once, lasts for
 a quarter of an hour and ends: no one can know that it ends.
 
