@@ -80,10 +80,10 @@ class PairSearch:
         giver = np.searchsorted(brokers, self.owner[bundles])
         change = self._change(brokers, bundles, giver, taker)
         if len(bundles) > _MOVES:
-            alone = np.diagonal(self._net(brokers, bundles, change))
+            alone = self._net(brokers, change, self.price[bundles])
             best = np.argsort(-alone, kind="stable")[:_MOVES]
             bundles, taker, giver, change = bundles[best], taker[best], giver[best], change[best]
-        net = np.where(self._uphill(brokers, giver, taker), -np.inf, self._net(brokers, bundles, change))
+        net = np.where(self._uphill(brokers, giver, taker), -np.inf, self._paired(brokers, bundles, change))
         first, second = divmod(int(np.argmax(net)), len(bundles))
         places = [first] if first == second else [first, second]
         moves = [PlannedMove(int(bundles[p]), int(brokers[giver[p]]), int(brokers[taker[p]])) for p in places]
@@ -130,18 +130,23 @@ class PairSearch:
         uphill: BoolArray = np.where(swap, up[:, np.newaxis] & up, up[:, np.newaxis] | up)
         return uphill
 
-    def _net(self, brokers: IntArray, bundles: IntArray, change: FloatArray) -> FloatArray:
-        """Gain less price (c, c) of each pair; -inf for two moves of one bundle and where a taker gets too much."""
-        balance, each = self.balance, np.arange(len(bundles))
-        both = change[:, np.newaxis] + change[np.newaxis]
+    def _paired(self, brokers: IntArray, bundles: IntArray, change: FloatArray) -> FloatArray:
+        """Gain less price (c, c) of each pair; the single moves are on the diagonal. -inf for two moves of a bundle."""
+        each = np.arange(len(bundles))
+        both = change[:, np.newaxis] + change
         both[each, each] = change
-        away = balance.away()
-        raw = (balance.usage[brokers] + both).max(axis=3) - balance.target[brokers]
-        after = clear(raw, balance.noise[brokers])
         price = self.price[bundles][:, np.newaxis] + self.price[bundles]
         price[each, each] = self.price[bundles]
-        net = (away[brokers] ** 2).sum() - (after**2).sum(axis=2) - self._least * price
-        too_much: BoolArray = ((both.sum(axis=3) > 0) & (raw > max(0.0, LUMPY * float(away.max())))).any(axis=2)
         twice = bundles[:, np.newaxis] == bundles
         twice[each, each] = False
-        return np.where(too_much | twice, -np.inf, net)
+        return np.where(twice, -np.inf, self._net(brokers, both, price))
+
+    def _net(self, brokers: IntArray, change: FloatArray, price: FloatArray) -> FloatArray:
+        """Gain less `price` (...) of changes (..., b, 3) of usage, percent; -inf where a taker gets too much."""
+        balance, away = self.balance, self.balance.away()
+        raw = (balance.usage[brokers] + change).max(axis=-1) - balance.target[brokers]
+        after = clear(raw, balance.noise[brokers])
+        net = (away[brokers] ** 2).sum() - (after**2).sum(axis=-1) - self._least * price
+        taker = change.sum(axis=-1) > 0
+        too_much: BoolArray = (taker & (raw > max(0.0, LUMPY * float(away.max())))).any(axis=-1)
+        return np.where(too_much, -np.inf, net)
