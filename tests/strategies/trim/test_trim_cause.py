@@ -221,13 +221,18 @@ def test_a_spike_is_remembered_for_an_hour() -> None:
     kept = [minutes for _, minutes in play.memory["spikes"]]
     play.minutes(3)
 
-    assert lengths == [pytest.approx(3)]
+    assert lengths == pytest.approx([3, 3])  # of the excess, and of the background
     assert kept == lengths
     assert play.memory["spikes"] == []
 
 
-def watch(*since: float, spike: float = 0.0, campaign: bool = False) -> Watch:
-    return Watch(6000.0, np.array(since), spike, campaign)
+def watch(
+    *since: float, below: float = np.nan, spike: float = 0.0, campaign: bool = False, young: bool = False
+) -> Watch:
+    """A watch at 6000 s whose brokers have no background. below: epoch seconds, of the last broker."""
+    never = np.full(len(since), np.nan)
+    cold = np.append(never[1:], below)
+    return Watch(6000.0, np.array(since), cold, np.zeros(len(since)), never, spike, campaign, young)
 
 
 def test_windows_are_as_long_as_the_ring_at_most_and_longest_first() -> None:
@@ -249,7 +254,9 @@ def test_a_difference_is_expected_to_last_as_long_as_it_has_lasted() -> None:
 
 
 def test_minutes_of_an_excess_count_from_the_first_one() -> None:
-    assert watch(6000.0, 5820.0, np.nan).lasted == pytest.approx([1, 4, 0])
+    seen = watch(6000.0, 5820.0, np.nan)
+
+    assert seen.lasted(seen.since) == pytest.approx([1, 4, 0])
 
 
 def test_a_plan_ends_the_excess_of_the_brokers_that_it_touches() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from trim_world import CORES, COST, START, World, spread
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray, RecentSamples
 from trimtab_strategies.shedding.trim.model import PRICES, BrokerModel, learned, without_repeats
+from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.testing.compare import reordered
 
@@ -34,7 +35,7 @@ class Lesson:
             factor = np.maximum(0.0, 1 + self.jitter * self.rng.standard_normal(len(self.world.load)))
             cluster = self.ring.add(self.world.cluster(factor, cpu=cpu))
             assert cluster.recent is not None
-            self.model, memory = learned(cluster, cluster.recent, self.memory)
+            self.model, memory = learned(cluster, cluster.recent.last(WINDOW), self.memory)
             self.memory = json.loads(json.dumps(memory, allow_nan=False))
             self.world.now += self.cycle
         assert self.model is not None

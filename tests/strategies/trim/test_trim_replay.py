@@ -14,7 +14,7 @@ from trim_world import COST, POINT, START, World, spread, unmeasured
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
-from trimtab_strategies.shedding.trim.replay import Replay, level, middle, replayed
+from trimtab_strategies.shedding.trim.replay import FEWEST_EARLIER, WINDOW, Replay, level, middle, replayed
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 FACTORS = (1.0, 1.3, 0.7, 1.1, 0.4, 1.2)
@@ -22,7 +22,7 @@ FACTORS = (1.0, 1.3, 0.7, 1.1, 0.4, 1.2)
 
 def replay_of(cluster: ClusterLoad) -> Replay:
     assert cluster.recent is not None
-    model, _ = learned(cluster, cluster.recent, {})
+    model, _ = learned(cluster, cluster.recent.last(WINDOW), {})
     return replayed(cluster, cluster.recent, model)
 
 
@@ -287,6 +287,21 @@ def test_usual_is_the_distance_by_the_long_averages() -> None:
 
     assert replay.away[-1] == pytest.approx([20, -20])
     assert replay.usual == pytest.approx([0, 0], abs=0.01)
+
+
+@pytest.mark.parametrize(("earlier", "usual"), [(FEWEST_EARLIER - 1, 5), (FEWEST_EARLIER, 0)])
+def test_with_enough_earlier_minutes_usual_is_their_median(earlier: int, usual: float) -> None:
+    """Before the minutes that are replayed 20 % each, but for a burst; by the long averages 30 and 20 %."""
+    world, ring = World.of([20], [20]), SampleRing()
+    world.long = np.array([30, 20]) * POINT
+    for factor in [4.0, *[1.0] * (earlier - 1), *[3.0] * WINDOW]:
+        cluster = ring.add(world.cluster(np.array([factor, 1.0])))
+        world.now += 60
+    replay = replay_of(cluster)
+
+    assert len(replay) == WINDOW
+    assert replay.away[-1] == pytest.approx([20, -20])
+    assert replay.usual == pytest.approx([usual, -usual], abs=0.01)
 
 
 def test_a_broker_whose_metrics_stop_keeps_its_last_background() -> None:

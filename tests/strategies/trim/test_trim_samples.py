@@ -115,14 +115,18 @@ def test_a_time_that_was_seen_still_follows_the_names() -> None:
     assert recent.bundles[0, :, :2].sum(axis=1) == pytest.approx(np.array([15, 10]) * POINT)
 
 
-def test_minutes_before_a_long_gap_are_dropped() -> None:
+@pytest.mark.parametrize(("early", "kept"), [(0.0, []), (1.0, [420.0]), (61.0, [360.0, 420.0])])
+def test_minutes_before_a_long_gap_are_dropped(early: float, kept: list[float]) -> None:
+    """A row counts for one and a half times as long as the ring is."""
     ring = SampleRing()
     for step in range(8):
         ring.add(at(60 * step))
-    recent = ring.add(at(420 + 20 * 60)).recent
+    now = 420 + ring.span - early
+    recent = ring.add(at(now)).recent
     assert recent is not None
 
-    assert recent.time.tolist() == [START + 1620]
+    assert ring.span == 1.5 * MINUTES * 60
+    assert (recent.time - START).tolist() == [*kept, now]
 
 
 def test_a_short_gap_keeps_the_minutes_before_it() -> None:
@@ -247,7 +251,7 @@ def test_measured_minutes_replace_assumed_ones() -> None:
         assert recent is not None
         assumed.append(recent.assumed)
 
-    assert assumed == [7, 6, 5, 4, 3, 2, 1, 0, 0]
+    assert assumed == [*range(MINUTES - 1, -1, -1), 0]
 
 
 def test_an_empty_cluster_has_rows_without_figures() -> None:
