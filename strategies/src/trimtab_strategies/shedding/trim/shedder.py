@@ -119,7 +119,7 @@ class _Cycle:
         """The best plan for the load of `window`."""
         balance, cluster, n = Balance.of(self.replay, window), self.cluster, len(self.cluster.brokers)
         before, price = balance.busiest(), prices(cluster, self.params.fixed)
-        moves, balance = _best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
+        moves, balance = best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
         rows = [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
         owned = max(1, int((cluster.bundles.owner >= 0).sum())) / n
         gained = relief(before, balance.busiest(), balance.target, _explained(self.replay, window))
@@ -178,7 +178,7 @@ class _Plan:
     cut: float
 
 
-def _best_plan(
+def best_plan(
     balance: Balance, owner: IntArray, price: FloatArray, bounds: Bounds
 ) -> tuple[list[PlannedMove], Balance]:
     """The greedy plan, or if it is small and the search by pairs finds a better one, that; and the load after it."""
