@@ -58,8 +58,8 @@ def test_a_minute_of_cycles_is_one_row_of_their_mean() -> None:
 
 
 def test_the_last_rows_stay() -> None:
-    recent = seen(SampleRing(), [measured(60.0 * k, {"x": float(k)}, {"a": 0.5}) for k in range(MINUTES + 5)])
-    assert recent.bundles[:, 0, 0].tolist() == [float(k) for k in range(5, MINUTES + 5)]
+    recent = seen(SampleRing(), [measured(60.0 * k, {"x": float(k)}, {"a": 0.5}) for k in range(MINUTES + 12)])
+    assert recent.bundles[:, 0, 0].tolist() == [float(k) for k in range(12, MINUTES + 12)]
 
 
 def test_after_a_gap_old_minutes_are_no_evidence() -> None:

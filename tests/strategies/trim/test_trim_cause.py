@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pytest
 
-from trim_world import POINT, Play, World, spread
+from trim_plans import MINUTES as PLAN_MINUTES, seen as observed
+from trim_world import POINT, START, Play, World, spread
 from trimtab_strategies.model import Reason
 from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.shedding.trim.cause import Watch, acted, relief
-from trimtab_strategies.shedding.trim.samples import SampleRing
+from trimtab_strategies.shedding.trim.cause import LOUD, SURGE, Cause, Watch, acted, cause, relief
 from trimtab_strategies.shedding.trim.shedder import TrimParams
 
 BUNDLES = 40
@@ -95,12 +93,12 @@ def test_another_program_of_one_minute_never_acts(cores: float) -> None:
     assert sum(play.moves) == 0
 
 
-@pytest.mark.parametrize("averaged", [True, False], ids=["averages known", "just begun"])
-@pytest.mark.parametrize("period", [1, 2, 3, 5, 10, 20])
-def test_load_that_goes_on_and_off_moves_nothing_in_two_hours(period: int, *, averaged: bool) -> None:
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("period", [1, 2, 3, 5, 10])
+def test_load_that_goes_on_and_off_moves_nothing_in_two_hours(period: int, seed: int) -> None:
     """Every broker's tenants carry 1.6 and 0.4 times their average for some minutes each, not in step."""
-    play = Play(level_world(8, 45), ring=SampleRing(averaged=averaged))
-    phase = np.random.default_rng(period).integers(0, 2 * period, 8)
+    play = Play(level_world(8, 45))
+    phase = np.random.default_rng(seed).integers(0, 2 * period, 8)
     for minute in range(120):
         on = (minute + phase) % (2 * period) < period
         play.minute(own(8, np.where(on, 1.6, 0.4)))
@@ -134,17 +132,20 @@ def test_another_program_that_stays_is_answered_though_shorter_ones_came_before(
     assert play.minutes(12) > 0
 
 
-def crowd(factor: float, points: float = 4.0) -> tuple[Play, Callable[[int], FloatArray]]:
-    """Ten level brokers with a bundle that carries `factor` times as much in its first minutes (by number)."""
+def crowd(factor: float, points: float = 4.0, *, age: int = 10) -> tuple[Play, Callable[[int], FloatArray]]:
+    """Ten level brokers with a bundle that carries `factor` times as much in its first minutes (by number).
+
+    age: minutes before them.
+    """
     world = level_world()
     world.load[0] = points * POINT
     world.long = world.load.copy()
     play = Play(world)
-    play.minutes(10)
+    play.minutes(age)
 
     def load(minutes: int) -> FloatArray:
         busy = np.ones(len(world.load))
-        busy[0] = factor if len(play.moves) - 10 < minutes else 1.0
+        busy[0] = factor if len(play.moves) - age < minutes else 1.0
         return busy
 
     return play, load
@@ -175,6 +176,45 @@ def test_a_surge_that_fills_a_broker_is_balanced_soon() -> None:
         play.minute(load(60))
 
     assert sum(play.moves) > 0
+
+
+@pytest.mark.parametrize(("age", "minutes"), [(10, SURGE), (40, 6)])
+def test_a_surge_must_last_longer_until_trim_can_know_of_spikes(age: int, minutes: float) -> None:
+    """In its first half hour twelve minutes, after that as long as any other load."""
+    play, load = crowd(10, age=age)
+
+    assert play.first_move(20, load(60)) == minutes
+
+
+@pytest.mark.parametrize("age", [10, 40])
+def test_a_surge_that_fills_its_broker_never_waits(age: int) -> None:
+    play, load = crowd(14, age=age)
+
+    assert play.first_move(20, load(60)) == 3
+
+
+@pytest.mark.parametrize("age", [10, 40])
+@pytest.mark.parametrize(("cores", "minutes"), [(3.5, LOUD), (4.4, LOUD), (4.9, 6), (5.8, 6)])
+def test_an_unusual_background_must_last_unless_its_broker_is_busy(age: int, cores: float, minutes: float) -> None:
+    """40 % and another program of 35 or 44 points: seven minutes. Above 85 % it need not be usual."""
+    play = Play(level_world())
+    play.minutes(age)
+    play.world.background[0] = cores
+
+    assert play.first_move(20) == minutes
+
+
+def test_the_usual_background_follows_a_higher_one_slowly_and_a_lower_one_at_once() -> None:
+    play, calm = Play(level_world()), []
+    play.minutes(10)
+    for cores in (*[3.0] * 20, 0.0):
+        play.world.background[0] = cores
+        play.sheddable = np.zeros(len(play.world.load), dtype=bool)
+        play.minute()
+        calm.append(play.memory["brokers"]["calm"]["broker-0"])
+
+    assert np.diff(calm[:20]) == pytest.approx(np.full(19, 0.1), abs=1e-6)
+    assert calm[20] == pytest.approx(0, abs=0.5)
 
 
 def test_an_idle_cluster_is_left_alone() -> None:
@@ -224,16 +264,18 @@ def test_a_spike_is_remembered_for_an_hour() -> None:
     kept = [minutes for _, minutes in play.memory["spikes"]]
     play.minutes(3)
 
-    assert set(lengths) == {3}
+    assert lengths == pytest.approx([3, 3])  # of the excess, and of the background
     assert kept == lengths
     assert play.memory["spikes"] == []
 
 
-def watch(*since: float, spike: float = 0.0, campaign: bool = False) -> Watch:
-    """A watch of brokers that are in excess since then, and quiet otherwise."""
-    given: dict[str, Any] = {"now": 6000.0, "since": np.array(since), "spike": spike, "campaign": campaign}
-    others = {column.name: np.full(len(since), np.nan) for column in fields(Watch) if column.name not in given}
-    return Watch(**given, **others)
+def watch(
+    *since: float, below: float = np.nan, spike: float = 0.0, campaign: bool = False, young: bool = False
+) -> Watch:
+    """A watch at 6000 s whose brokers have no background. below: epoch seconds, of the last broker."""
+    never = np.full(len(since), np.nan)
+    cold = np.append(never[1:], below)
+    return Watch(6000.0, np.array(since), cold, np.zeros(len(since)), never, spike, campaign, young)
 
 
 def test_windows_are_as_long_as_the_ring_at_most_and_longest_first() -> None:
@@ -255,18 +297,77 @@ def test_a_difference_is_expected_to_last_as_long_as_it_has_lasted() -> None:
 
 
 def test_minutes_of_an_excess_count_from_the_first_one() -> None:
-    shown = watch(6000.0, 5820.0, np.nan)
+    seen = watch(6000.0, 5820.0, np.nan)
 
-    assert shown.lasted(shown.since) == pytest.approx([1, 4, 0])
+    assert seen.lasted(seen.since) == pytest.approx([1, 4, 0])
+
+
+def shown(points: tuple[list[float], ...], seen: Watch) -> Cause:
+    """The cause that a few minutes of a constant load show."""
+    replay, _ = observed(World.of(*points))
+    return cause(replay, seen, PLAN_MINUTES, hot=7.5, apart=15.0)
+
+
+@pytest.mark.parametrize(("minutes", "given"), [(0, False), (10, False), (14, False), (15, True), (30, True)])
+def test_a_cold_broker_must_be_cold_longer_than_the_spikes_lasted(minutes: float, given: bool) -> None:  # noqa: FBT001
+    """After a spike of nine minutes a difference must last 14.5; the third broker is 16 points below its level."""
+    below = 6000 - 60 * (minutes - 1) if minutes else np.nan
+    seen = watch(np.nan, np.nan, np.nan, below=below, spike=9.0)
+    found = shown(([35.0], [35.0], [11.0]), seen)
+
+    assert seen.patience == 14.5
+    assert found.given == given
+    assert found.hottest == 0
+    assert found.range == pytest.approx(16 if given else 0)
+
+
+@pytest.mark.parametrize(("minutes", "given"), [(0, False), (14, False), (15, True)])
+def test_a_hot_broker_must_be_hot_longer_than_the_spikes_lasted(minutes: float, given: bool) -> None:  # noqa: FBT001
+    since = 6000 - 60 * (minutes - 1) if minutes else np.nan
+
+    assert shown(([35.0], [35.0], [55.0]), watch(np.nan, np.nan, since, spike=9.0)).given == given
+
+
+def test_a_cold_broker_needs_no_patience_where_no_spike_was() -> None:
+    nothing = watch(np.nan, np.nan, np.nan)
+
+    assert nothing.patience == 0
+    assert shown(([35.0], [35.0], [12.0]), nothing).given
+
+
+def test_a_young_trim_trusts_a_difference_only_as_far_as_it_is_usual() -> None:
+    """60 and 20 % now, 20 % each on average; once that has lasted for `SURGE` minutes, it counts."""
+    world = World.of([60.0], [20.0])
+    world.long = np.array([20.0, 20.0]) * POINT
+    replay, _ = observed(world)
+
+    def hottest(minutes: float, *, young: bool = True, campaign: bool = False) -> float:
+        since = 6000 - 60 * (minutes - 1)
+        seen = watch(since, np.nan, young=young, campaign=campaign)
+        return cause(replay, seen, PLAN_MINUTES, hot=7.5, apart=15.0).hottest
+
+    assert hottest(SURGE - 1) == pytest.approx(0, abs=0.01)
+    assert hottest(SURGE) == pytest.approx(20)
+    assert hottest(2, young=False) == pytest.approx(20)
+    assert hottest(2, campaign=True) == pytest.approx(20)
+
+
+def test_an_excess_and_a_lack_are_remembered_from_their_first_minute() -> None:
+    play = Play(World.of([60.0], [40.0], [20.0]), sheddable=np.zeros(3, dtype=bool))
+    play.minutes(5)
+
+    assert play.memory["brokers"]["since"] == {"broker-0": START}
+    assert play.memory["brokers"]["below"] == {"broker-2": START}
 
 
 def test_a_plan_ends_the_excess_of_the_brokers_that_it_touches() -> None:
-    memory = {"brokers": {"since": {"a": 1.0, "b": 2.0}}}
+    memory = {"brokers": {"since": {"a": 1.0, "b": 2.0}, "below": {"a": 3.0}}}
     after = acted(memory, ("a", "b"), np.array([True, False]), 100.0)
 
     assert after["brokers"]["since"] == {"b": 2.0}
+    assert after["brokers"].get("below", {}) == {}
     assert after["campaign"] == 100.0
-    assert memory == {"brokers": {"since": {"a": 1.0, "b": 2.0}}}
+    assert memory == {"brokers": {"since": {"a": 1.0, "b": 2.0}, "below": {"a": 3.0}}}
 
 
 @pytest.mark.parametrize(

@@ -3,118 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
-from trim_world import COST, POINT, World, spread
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.shedding.trim.model import learned
-from trimtab_strategies.shedding.trim.plan import AGAIN, PlanBounds, PlannedLoad, PlannedMove, Planner, prices
-from trimtab_strategies.shedding.trim.replay import Replay, replayed
-from trimtab_strategies.shedding.trim.samples import SampleRing
-from trimtab_strategies.shedding.trim.shedder import _best_plan
-from trimtab_strategies.testing.compare import reordered
-
-MINUTES = 4
-"""Minutes of the same load before a plan."""
-
-
-@dataclass
-class Drawn:
-    """A plan, and what it was made on."""
-
-    world: World
-    moves: list[PlannedMove]
-    before: PlannedLoad
-    after: PlannedLoad
-    bounds: PlanBounds
-    names: list[tuple[str, str, str, str]] = field(default_factory=list)
-
-    def usage(self) -> FloatArray:
-        """CPU (n,) in percent of the world after the plan: the truth."""
-        owner = owners(self.world.owner, self.moves)
-        return replace(self.world, owner=owner).points()
-
-
-def owners(owner: IntArray, moves: list[PlannedMove]) -> IntArray:
-    after = owner.copy()
-    for move in moves:
-        after[move.bundle] = move.destination
-        if move.returned >= 0:
-            after[move.returned] = move.source
-    return after
-
-
-def seen(world: World, brokers: IntArray | None = None, bundles: IntArray | None = None) -> tuple[Replay, FloatArray]:
-    """The replay of a few minutes of a world, in another order of rows, and the prices of its bundles."""
-    ring, now = SampleRing(), world.now
-    memory: dict[str, Any] = {}
-    for _ in range(MINUTES):
-        cluster = ring.add(reordered(world.cluster(), brokers, bundles))
-        assert cluster.recent is not None
-        model, memory = learned(cluster, cluster.recent, memory)
-        world.now += 60
-    world.now = now
-    return replayed(cluster, cluster.recent, model), prices(cluster, 0.75)
-
-
-def planned(
-    world: World,
-    brokers: IntArray | None = None,
-    bundles: IntArray | None = None,
-    *,
-    one_by_one: bool = False,
-    **limits: Any,
-) -> Drawn:
-    """The plan for a world. brokers, bundles: the old row of each row that the planner gets.
-
-    one_by_one: the best move at a time, and no search over pairs of moves.
-    """
-    replay, price = seen(world, brokers, bundles)
-    n, m = len(world.brokers), len(world.load)
-    order = np.arange(n) if brokers is None else brokers
-    rows = np.arange(m) if bundles is None else bundles
-    free = {"movable": np.ones(m, dtype=bool), "receivers": np.ones(n, dtype=bool), "most": 100, "per_broker": 10}
-    bounds = PlanBounds(**{**free, "price": 400.0, "fixed": 0.75, **limits})
-    before, balance = PlannedLoad.of(replay, MINUTES), PlannedLoad.of(replay, MINUTES)
-    if one_by_one:
-        moves = Planner(balance, replay.owner, price, bounds).run()
-    else:
-        moves, balance = _best_plan(balance, replay.owner, price, bounds)
-    names = [
-        (
-            world.bundles[rows[move.bundle]],
-            world.brokers[order[move.source]],
-            world.brokers[order[move.destination]],
-            world.bundles[rows[move.returned]] if move.returned >= 0 else "",
-        )
-        for move in moves
-    ]
-    return Drawn(world, moves, before, balance, bounds, names)
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    """Two to six brokers with up to twelve bundles each: unequal machines, networks, clients, messages and programs."""
-    n = draw(st.integers(2, 6))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    points = [spread(rng.uniform(5, 95), draw(st.integers(1, 12)), int(rng.integers(2**32))) for _ in range(n)]
-    kind = draw(st.sampled_from(["alike", "mixed", "network"]))
-    world = World.of(*points)
-    m = len(world.load)
-    world.clients = np.floor(20 * rng.lognormal(0, 0.9, m))
-    if kind == "mixed":
-        world.cost = COST * rng.choice([0.5, 1.0, 1.5], n)
-        world.background = rng.choice([0.0, 0.0, 2.0], n)
-    if kind == "network":
-        world.nic = rng.choice([2e8, 5e8, 2e9], (n, 2))
-        world.incoming = rng.choice([0.1, 0.3, 0.6], m)
-    return world
+from trim_plans import gaps, greedy, planned, worlds
+from trim_world import COST, World, spread
+from trimtab_strategies.model.cluster_load import BoolArray
+from trimtab_strategies.shedding.trim.plan import AGAIN, PlannedLoad, prices
 
 
 def measure(balance: PlannedLoad) -> float:
@@ -136,7 +33,7 @@ def test_a_plan_is_never_worse_than_doing_nothing_by_its_own_measure(world: Worl
 @given(world=worlds())
 def test_each_move_takes_load_off_the_hotter_one_of_two_brokers(world: World) -> None:
     """No move is uphill, none leaves its giver as busy as before, and no taker ends above its target."""
-    drawn = planned(world, one_by_one=True)
+    drawn = planned(world)
     balance = drawn.before
     for move in drawn.moves:
         busy = balance.busiest()
@@ -154,15 +51,13 @@ def test_a_plan_keeps_to_its_bounds(world: World, most: int, per_broker: int, da
     n, m = len(world.brokers), len(world.load)
     movable: BoolArray = np.array(data.draw(st.lists(st.booleans(), min_size=m, max_size=m)))
     receivers: BoolArray = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    moves = planned(world, movable=movable, receivers=receivers, most=most, per_broker=per_broker).moves
-    trips = [(move.bundle, move.source, move.destination) for move in moves]
-    trips += [(move.returned, move.destination, move.source) for move in moves if move.returned >= 0]
+    trips = planned(world, movable=movable, receivers=receivers, most=most, per_broker=per_broker).trips()
     rows = [bundle for bundle, _, _ in trips]
 
     assert len(rows) == len(set(rows)) <= most
     assert movable[rows].all()
     assert (world.owner[rows] == [source for _, source, _ in trips]).all()
-    assert receivers[[move.destination for move in moves]].all()
+    assert receivers[[destination for _, _, destination in trips]].all()
     assert max(Counter(source for _, source, _ in trips).values(), default=0) <= per_broker
     assert max(Counter(destination for _, _, destination in trips).values(), default=0) <= per_broker
 
@@ -170,10 +65,13 @@ def test_a_plan_keeps_to_its_bounds(world: World, most: int, per_broker: int, da
 @settings(max_examples=60)
 @given(world=worlds(), data=st.data())
 def test_a_plan_does_not_depend_on_the_order_of_rows(world: World, data: st.DataObject) -> None:
+    """Unless brokers are equally far from their targets, as full ones are: either may give."""
+    expected = planned(world)
+    assume((np.diff(np.sort(expected.before.away())) > 1e-9).all())
     brokers = np.array(data.draw(st.permutations(range(len(world.brokers)))), dtype=np.int64)
     bundles = np.array(data.draw(st.permutations(range(len(world.load)))), dtype=np.int64)
 
-    assert planned(world, brokers, bundles, one_by_one=True).names == planned(world, one_by_one=True).names
+    assert planned(world, brokers, bundles).names == expected.names
 
 
 @settings(max_examples=30)
@@ -211,6 +109,10 @@ def test_a_single_move_is_preferred_to_a_swap() -> None:
 def test_a_swap_needs_room_for_two_moves() -> None:
     assert planned(World.of([27, 23], [17, 13]), price=100.0, most=1).moves == []
     assert planned(World.of([27, 23], [17, 13]), price=100.0, per_broker=1).moves != []
+
+
+def test_a_broker_that_may_not_receive_gets_no_bundle_back_in_a_swap() -> None:
+    assert planned(World.of([27, 23], [17, 13]), price=100.0, receivers=np.array([False, True])).moves == []
 
 
 def test_of_equal_bundles_the_one_with_the_fewest_clients_moves() -> None:
@@ -294,60 +196,11 @@ def test_a_full_network_is_relieved_though_cpu_is_level() -> None:
     assert {move.source for move in drawn.moves} == {0}
 
 
-# The solver as referee: brute force over every assignment of small cases.
-
-CASES = 30
-
-
-def small_case(number: int) -> World:
-    """Three to five brokers at 45 % on average, the busiest below 90 %, with six to nine unequal bundles."""
-    rng = np.random.default_rng(number)
-    while True:
-        n, m = int(rng.integers(3, 6)), int(rng.integers(6, 10))
-        sizes = rng.lognormal(0, 0.8, m)
-        owner = np.concatenate([np.arange(n), rng.integers(0, n, m - n)])
-        points = sizes / sizes.sum() * n * 45
-        world = World.of(*(points[owner == row].tolist() for row in range(n)))
-        if 60 <= world.points().max() < 90:
-            return world
-
-
-def least_maximum(world: World, moves: int) -> float:
-    """The least maximum of usage, percent, that any assignment reaches which differs in at most so many bundles."""
-    n, m = len(world.brokers), len(world.load)
-    best = float(world.points().max())
-    for count in range(1, moves + 1):
-        for rows in combinations(range(m), count):
-            for places in product(range(n), repeat=count):
-                usage = world.points()
-                load = world.load[list(rows)] / POINT
-                np.subtract.at(usage, world.owner[list(rows)], load)
-                np.add.at(usage, list(places), load)
-                best = min(best, float(usage.max()))
-    return best
-
-
-def settled(world: World) -> int:
-    """Plan until nothing is worth it any more, with caps lifted; returns the number of moves."""
-    first = world.owner.copy()
-    for _ in range(10):
-        moves = planned(world, most=1000, per_broker=1000).moves
-        if not moves:
-            break
-        world.owner = owners(world.owner, moves)
-    return int((world.owner != first).sum())
-
-
 def test_plans_come_close_to_the_best_there_is_with_as_many_moves() -> None:
-    """Brute force as the referee.."""
-    gaps = []
-    for number in range(CASES):
-        world = small_case(number)
-        begin = replace(world, owner=world.owner.copy())
-        moves = settled(world)
-        gaps.append(float(world.points().max()) / least_maximum(begin, min(moves, 4)) - 1)
+    """Brute force as the referee. With one or two bundles on a broker the first move decides: this plan is greedy."""
+    found = gaps(30, greedy)
 
-    assert min(gaps) >= -1e-9  # the referee is right
-    assert np.median(gaps) == pytest.approx(0)
-    assert np.mean(gaps) <= 0.02
-    assert max(gaps) <= 0.05
+    assert found.min() >= -1e-9  # the referee is right
+    assert np.median(found) == pytest.approx(0)
+    assert found.mean() <= 0.04
+    assert found.max() <= 0.25

@@ -292,6 +292,21 @@ def test_usual_is_the_distance_in_the_minutes_before_those_that_are_replayed() -
     assert replay.usual == pytest.approx([0, 0], abs=0.01)
 
 
+@pytest.mark.parametrize(("earlier", "usual"), [(FEWEST_EARLIER - 1, 5), (FEWEST_EARLIER, 0)])
+def test_with_enough_earlier_minutes_usual_is_their_median(earlier: int, usual: float) -> None:
+    """Before the minutes that are replayed 20 % each, but for a burst; by the long averages 30 and 20 %."""
+    world, ring = World.of([20], [20]), SampleRing()
+    world.long = np.array([30, 20]) * POINT
+    for factor in [4.0, *[1.0] * (earlier - 1), *[3.0] * WINDOW]:
+        cluster = ring.add(world.cluster(np.array([factor, 1.0])))
+        world.now += 60
+    replay = replay_of(cluster)
+
+    assert len(replay) == WINDOW
+    assert replay.away[-1] == pytest.approx([20, -20])
+    assert replay.usual == pytest.approx([usual, -usual], abs=0.01)
+
+
 def test_a_broker_whose_metrics_stop_keeps_its_last_background() -> None:
     world, ring = World.of(spread(30, 10, 1), spread(30, 10, 2), spread(30, 10, 3)), SampleRing()
     for _ in range(10):

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from trim_world import POINT, START, World, unmeasured
 from trimtab_strategies.model import CPU, ClusterLoad
 from trimtab_strategies.model.cluster_load import IntArray, RecentSamples
-from trimtab_strategies.shedding.trim.samples import MINUTES, SampleRing
+from trimtab_strategies.shedding.trim.samples import MINUTES, CycleSamples, SampleRing
 from trimtab_strategies.testing.compare import reordered
 
 LEVEL = ([10, 20, 5], [15, 15], [30])
@@ -115,14 +115,18 @@ def test_a_time_that_was_seen_still_follows_the_names() -> None:
     assert recent.bundles[0, :, :2].sum(axis=1) == pytest.approx(np.array([15, 10]) * POINT)
 
 
-def test_minutes_before_a_long_gap_are_dropped() -> None:
+@pytest.mark.parametrize(("early", "kept"), [(0.0, []), (1.0, [420.0]), (61.0, [360.0, 420.0])])
+def test_minutes_before_a_long_gap_are_dropped(early: float, kept: list[float]) -> None:
+    """A row counts for one and a half times as long as the ring is."""
     ring = SampleRing()
     for step in range(8):
         ring.add(at(60 * step))
-    recent = ring.add(at(421 + ring.span)).recent
+    now = 420 + ring.span - early
+    recent = ring.add(at(now)).recent
     assert recent is not None
 
-    assert recent.time.tolist() == [START + 421 + ring.span]
+    assert ring.span == 1.5 * MINUTES * 60
+    assert (recent.time - START).tolist() == [*kept, now]
 
 
 def test_a_short_gap_keeps_the_minutes_before_it() -> None:
@@ -248,6 +252,89 @@ def test_measured_minutes_replace_assumed_ones() -> None:
         assumed.append(recent.assumed)
 
     assert assumed == [*range(MINUTES - 1, -1, -1), 0]
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 12, 13, 100])
+def test_the_last_minutes_are_the_newest_rows(minutes: int) -> None:
+    recent = filled(60, 12)
+    last = recent.last(minutes)
+    first = max(12 - minutes, 0)
+
+    assert len(last) == min(minutes, 12)
+    assert (last.time == recent.time[first:]).all()
+    assert (last.bundles == recent.bundles[first:]).all()
+    assert (last.cpu == recent.cpu[first:]).all()
+    assert (last.traffic == recent.traffic[first:]).all()
+
+
+def test_the_last_no_minutes_are_no_rows() -> None:
+    last = filled(60, 3).last(0)
+
+    assert len(last) == 0
+    assert last.bundles.shape == (0, 6, 3)
+
+
+@pytest.mark.parametrize(("minutes", "assumed"), [(1, 0), (3, 0), (4, 1), (MINUTES, MINUTES - 3), (99, MINUTES - 3)])
+def test_of_the_last_minutes_only_those_that_were_not_measured_are_assumed(minutes: int, assumed: int) -> None:
+    last = filled(60, 3, SampleRing(averaged=True)).last(minutes)
+
+    assert last.assumed == assumed
+    assert np.isnan(last.cpu).all(axis=1).tolist() == [True] * assumed + [False] * (len(last) - assumed)
+
+
+def test_the_last_rows_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        filled(60, 3).last(2).bundles[0, 0, 0] = 1.0
+
+
+def cycle(cluster: ClusterLoad) -> CycleSamples:
+    return CycleSamples.of(cluster.now, cluster.brokers, cluster.bundles.names, cluster.bundles.newest)
+
+
+def test_the_samples_of_a_cycle_are_its_newest_figures_with_both_directions_of_messages() -> None:
+    world = World.of(*LEVEL)
+    world.long = 0 * world.load  # averages don't count
+    cluster = at(120, 2.0, world)
+    found = cycle(cluster)
+    load = 2 * world.load
+
+    assert (found.time, found.bundles, found.brokers) == (START + 120, world.bundles, world.brokers)
+    assert found.load == pytest.approx(np.stack([load / 3, load * 2 / 3, load / 1000], axis=1))
+    assert found.cpu == pytest.approx(world.cpu(load))
+    assert found.traffic[:, :2].sum(axis=1) == pytest.approx(world.carried(load))
+    assert found.traffic[:, 2] == pytest.approx(world.carried(load) / 1000)
+
+
+@pytest.mark.parametrize("missing", ["cpu", "traffic", "limit", "ready", "trusted"])
+def test_of_a_cycle_a_broker_counts_with_all_its_figures_or_with_none(missing: str) -> None:
+    cluster = at(0)
+    brokers = cluster.brokers
+    usage, limit, traffic = brokers.usage.copy(), brokers.limit.copy(), brokers.traffic.copy()
+    usage[1, CPU] = np.nan if missing == "cpu" else usage[1, CPU]
+    limit[1, CPU] = 0.0 if missing == "limit" else limit[1, CPU]
+    traffic[1, 2] = np.nan if missing == "traffic" else traffic[1, 2]
+    flags = {missing: np.arange(3) != 1} if missing in {"ready", "trusted"} else {}
+    found = cycle(replace(cluster, brokers=replace(brokers, usage=usage, limit=limit, traffic=traffic, **flags)))
+
+    assert np.isnan(found.cpu).tolist() == [False, True, False]
+    assert np.isnan(found.traffic).tolist() == [[False] * 3, [True] * 3, [False] * 3]
+    assert np.isfinite(found.load).all()
+
+
+def test_past_cycles_fill_a_ring_as_if_it_had_seen_them() -> None:
+    """So a restart loses no minute, whoever came and went before it."""
+    shown = [only(at(20 * step, 1 + step % 4), [0, 2, 4] if step < 20 else [4, 1, 0, 5]) for step in range(100)]
+    seen = SampleRing()
+    for cluster in shown:
+        expected = seen.add(cluster).recent
+    restored = SampleRing.of(map(cycle, shown[:-1]))
+    found = restored.add(shown[-1]).recent
+    assert expected is not None
+    assert found is not None
+
+    assert len(restored) == len(seen) == MINUTES
+    for what in ("time", "bundles", "cpu", "traffic"):
+        assert getattr(found, what) == pytest.approx(getattr(expected, what), nan_ok=True)
 
 
 def test_an_empty_cluster_has_rows_without_figures() -> None:

@@ -9,8 +9,10 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from itertools import product
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +73,18 @@ def table(
     for name, one in product(scenarios, who):
         found = medians(next(scores) for _ in seeds)
         yield [name, one.name, *(_cell(column, value) for column, value in found.items())]
+
+
+def measured(
+    scenarios: Mapping[str, Scenario], who: Sequence[Contender], seeds: Sequence[int], jobs: int = 1
+) -> list[dict[str, Any]]:
+    """For each scenario and contender the scores of all `seeds`, as JSON values."""
+    tasks = list(product(scenarios, who, seeds))
+    scores = _scores([(scenarios[name], one, seed) for name, one, seed in tasks], jobs)
+    return [
+        {"scenario": name, "strategy": one.name, "runs": [{"seed": seed, **asdict(next(scores))} for seed in seeds]}
+        for name, one in product(scenarios, who)
+    ]
 
 
 def _scores(tasks: list[tuple[Scenario, Contender, int]], jobs: int) -> Iterator[RunScore]:

@@ -214,9 +214,9 @@ class Planner:
         return float(score.flat[best]), PlannedMove(int(rows[place]), giver, int(takers[taker]))
 
     def _swap(self, giver: int, takers: IntArray) -> tuple[float, PlannedMove] | None:
-        """The best swap of one bundle of `giver` with one of a taker, with its score."""
+        """The best swap of one bundle of `giver` with one of a taker, with its score; none if it may not receive."""
         found = []
-        leaving = self._some(giver)
+        leaving = self._some(giver) if self.bounds.receivers[giver] else self._rows[giver][:0]
         for taker in takers.tolist():
             back = self._some(taker)
             if not len(leaving) or not len(back) or self._sent[taker] >= self.bounds.per_broker:

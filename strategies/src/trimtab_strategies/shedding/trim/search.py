@@ -41,6 +41,8 @@ class PairSearch:
 
     def __post_init__(self) -> None:
         self.balance = replace(self.balance, usage=self.balance.usage.copy())
+        self._first = self.balance.busiest()  # percent, before the plan
+        self._most = np.full(len(self._first), np.inf)  # percent that each taker may get to
         self._least = least_gain(self.bounds, self.owner, len(self.balance.target))
         self._movable = self.bounds.movable & (self.owner >= 0) & (self.balance.load[:, 0] > 0)
         self._sent = np.zeros(len(self.balance.target), dtype=np.int64)
@@ -50,7 +52,7 @@ class PairSearch:
         """The moves, and their gain less their price."""
         moves: list[PlannedMove] = []
         total = 0.0
-        while len(moves) < min(FEW, self.bounds.most - 1):
+        while self._room() > 0:
             pair, net = self._best()
             if net <= 0:
                 break
@@ -60,8 +62,12 @@ class PairSearch:
                 self._make(move)
         return moves, total
 
+    def _room(self) -> int:
+        return min(FEW, self.bounds.most) - int(self._sent.sum())
+
     def _make(self, move: PlannedMove) -> None:
         self._shift(move.bundle, move.source, move.destination)
+        self._most[move.destination] = min(self._most[move.destination], self._first[move.source])
         if move.returned >= 0:
             self._shift(move.returned, move.destination, move.source)
 
@@ -80,25 +86,19 @@ class PairSearch:
         giver = np.searchsorted(brokers, self.owner[bundles])
         change = self._change(brokers, bundles, giver, taker)
         if len(bundles) > _MOVES:
-            alone = np.diagonal(self._net(brokers, bundles, change))
+            alone = self._net(brokers, change, self.price[bundles])
             best = np.argsort(-alone, kind="stable")[:_MOVES]
             bundles, taker, giver, change = bundles[best], taker[best], giver[best], change[best]
-        net = np.where(self._uphill(brokers, giver, taker), -np.inf, self._net(brokers, bundles, change))
-        net[self._over_cap(self._sent, brokers[giver]) | self._over_cap(self._received, brokers[taker])] = -np.inf
+        both, price = _paired(change), _paired(self.price[bundles])
+        refused = self._uphill(brokers, giver, taker, both) | self._beyond(brokers, bundles, giver, taker)
+        net = np.where(refused, -np.inf, self._net(brokers, both, price))
         first, second = divmod(int(np.argmax(net)), len(bundles))
         places = [first] if first == second else [first, second]
         moves = [PlannedMove(int(bundles[p]), int(brokers[giver[p]]), int(brokers[taker[p]])) for p in places]
         if giver[first] == taker[second] and giver[second] == taker[first]:
-            busiest = self.balance.busiest()
-            down, up = sorted(moves, key=lambda move: busiest[move.destination])
+            down, up = sorted(moves, key=lambda move: self._first[move.destination])
             moves = [replace(down, returned=up.bundle)]
         return moves, float(net[first, second])
-
-    def _over_cap(self, count: IntArray, ends: IntArray) -> BoolArray:
-        """The pairs (c, c) whose moves have one end, of `ends` (c,) rows, in common that may take part in one only."""
-        over: BoolArray = (ends[:, np.newaxis] == ends) & (count[ends] + 2 > self.bounds.per_broker)
-        np.fill_diagonal(over, val=False)
-        return over
 
     def _brokers(self) -> IntArray:
         """Rows of the brokers that are considered, ascending."""
@@ -129,26 +129,48 @@ class PairSearch:
         change[each, taker] += load * self.balance.unit[brokers][taker]
         return change
 
-    def _uphill(self, brokers: IntArray, giver: IntArray, taker: IntArray) -> BoolArray:
-        """Pairs (c, c) with a move to a busier broker that is not the other half of a swap."""
-        busiest = self.balance.busiest()[brokers]
-        up = busiest[taker] >= busiest[giver]
+    def _uphill(self, brokers: IntArray, giver: IntArray, taker: IntArray, both: FloatArray) -> BoolArray:
+        """Pairs (c, c) with a move uphill: to a broker that is busier, or gets busier than the giver was.
+
+        Of a swap one half goes uphill; the busier broker must get less busy by it.
+        """
+        now, first, each = self.balance.busiest()[brokers], self._first[brokers], np.arange(len(giver))
+        after = (self.balance.usage[brokers] + both).max(axis=3)  # (c, c, b)
+        there = after[each[:, np.newaxis], each, taker[:, np.newaxis]]
+        left = after[each[:, np.newaxis], each, giver[:, np.newaxis]]
+        up = (now[taker] >= now[giver]) | (first[taker] >= first[giver])
+        up = up[:, np.newaxis] | (there > first[giver][:, np.newaxis])
+        worse = up | (left >= now[giver][:, np.newaxis])
         swap = (giver[:, np.newaxis] == taker) & (taker[:, np.newaxis] == giver)
-        uphill: BoolArray = np.where(swap, up[:, np.newaxis] & up, up[:, np.newaxis] | up)
+        uphill: BoolArray = np.where(swap, worse & worse.T, up | up.T)
         return uphill
 
-    def _net(self, brokers: IntArray, bundles: IntArray, change: FloatArray) -> FloatArray:
-        """Gain less price (c, c) of each pair; -inf for two moves of one bundle and where a taker gets too much."""
-        balance, each = self.balance, np.arange(len(bundles))
-        both = change[:, np.newaxis] + change[np.newaxis]
-        both[each, each] = change
-        away = balance.away()
-        raw = (balance.usage[brokers] + both).max(axis=3) - balance.target[brokers]
+    def _beyond(self, brokers: IntArray, bundles: IntArray, giver: IntArray, taker: IntArray) -> BoolArray:
+        """Pairs (c, c) of one bundle, and those that are more moves than the bounds allow."""
+        sends = self._sent[brokers][giver] + 2 > self.bounds.per_broker
+        receives = self._received[brokers][taker] + 2 > self.bounds.per_broker
+        beyond = bundles[:, np.newaxis] == bundles
+        beyond |= (giver[:, np.newaxis] == giver) & sends
+        beyond |= (taker[:, np.newaxis] == taker) & receives
+        beyond |= self._room() < 2  # noqa: PLR2004 - a pair is two
+        np.fill_diagonal(beyond, val=False)
+        refused: BoolArray = beyond
+        return refused
+
+    def _net(self, brokers: IntArray, change: FloatArray, price: FloatArray) -> FloatArray:
+        """Gain less `price` (...) of changes (..., b, 3) of usage, percent; -inf where a taker gets too much."""
+        balance, away = self.balance, self.balance.away()
+        busiest = (balance.usage[brokers] + change).max(axis=-1)
+        raw = busiest - balance.target[brokers]
         after = clear(raw, balance.noise[brokers])
-        price = self.price[bundles][:, np.newaxis] + self.price[bundles]
-        price[each, each] = self.price[bundles]
-        net = (away[brokers] ** 2).sum() - (after**2).sum(axis=2) - self._least * price
-        too_much: BoolArray = ((both.sum(axis=3) > 0) & (raw > max(0.0, LUMPY * float(away.max())))).any(axis=2)
-        twice = bundles[:, np.newaxis] == bundles
-        twice[each, each] = False
-        return np.where(too_much | twice, -np.inf, net)
+        net = (away[brokers] ** 2).sum() - (after**2).sum(axis=-1) - self._least * price
+        busier = busiest > balance.busiest()[brokers]
+        too_much = (raw > max(0.0, LUMPY * float(away.max()))) | (busiest > self._most[brokers])
+        return np.where((busier & too_much).any(axis=-1), -np.inf, net)
+
+
+def _paired(values: FloatArray) -> FloatArray:
+    """Sums (c, c, ...) of each two of `values` (c, ...); on the diagonal each one alone."""
+    both, each = values[:, np.newaxis] + values, np.arange(len(values))
+    both[each, each] = values
+    return both

@@ -125,7 +125,7 @@ class _TrimCycle:
         """The best plan for the load of `window`."""
         balance, cluster, n = PlannedLoad.of(self.replay, window), self.cluster, len(self.cluster.brokers)
         before, price = balance.busiest(), prices(cluster, self.params.fixed)
-        moves, balance = _best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
+        moves, balance = best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
         rows = [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
         owned = max(1, int((cluster.bundles.owner >= 0).sum())) / n
         gained = relief(before, balance.busiest(), balance.target, _explained(self.replay, window))
@@ -184,7 +184,7 @@ class _Plan:
     cut: float
 
 
-def _best_plan(
+def best_plan(
     balance: PlannedLoad, owner: IntArray, price: FloatArray, bounds: PlanBounds
 ) -> tuple[list[PlannedMove], PlannedLoad]:
     """The greedy plan, or if it is small and the search by pairs finds a better one, that; and the load after it."""
