@@ -57,7 +57,7 @@ def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
     """A strategy's section. `described` knows where a module that several strategies share was described."""
     kind = _kind_of(row)
     heading, module = _heading(kind, name), _module(row)
-    lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n"]
+    lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n" if row.original else f"{row.summary}\n"]
     if module in described:
         lines.append(f"Described under {described[module]}.\n")
     else:

@@ -60,7 +60,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "Trim": Row(
         params=TrimParams,
         build=Trim,
-        summary="It replays the last minutes with the present owners, and makes the few moves that pay.",
+        summary="The last minutes are replayed with the present owners, and only the moves that pay are made.",
         original="",
     ),
     "ThresholdShedder": Row(

@@ -186,7 +186,8 @@ class Bundles:
     @cached_property
     def short_throughput(self) -> FloatArray:
         """Bytes/s in and out (2,) of all bundles with an owner, by their short averages."""
-        total: FloatArray = np.nansum(self.short[self.owner >= 0][:, [THROUGHPUT_IN, THROUGHPUT_OUT]], axis=0)
+        owned = self.short[self.owner >= 0][:, [THROUGHPUT_IN, THROUGHPUT_OUT]]
+        total: FloatArray = np.where(np.isfinite(owned), owned, 0.0).sum(axis=0)
         return total
 
     def owned_by(self, broker: int) -> IntArray:

@@ -44,13 +44,16 @@ class TrimPlacement:
 
     def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
         """The candidates whose busiest resource would be least used with the bundle."""
+        with np.errstate(invalid="ignore", over="ignore"):  # a broker that is not measured counts as idle
+            return self._best(cluster, bundle, candidates, memory)
+
+    def _best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:
         cost, known = _cost(cluster), [THROUGHPUT_IN, THROUGHPUT_OUT]
         traffic = np.nan_to_num(cluster.bundles.short[bundle, known], posinf=0.0, neginf=0.0)
         usage = cluster.brokers.usage[candidates][:, _RESOURCES] + _steadier(cluster, candidates, cost)
         limit = cluster.brokers.limit[candidates][:, _RESOURCES]
         load = np.array([cost * traffic.sum(), *traffic])
-        with np.errstate(invalid="ignore", over="ignore"):  # a broker that is not measured counts as idle
-            after = np.divide(usage + load, limit, out=np.zeros_like(usage), where=limit > 0)
+        after = np.divide(usage + load, limit, out=np.zeros_like(usage), where=limit > 0)
         busiest = np.nan_to_num(after).max(axis=1)
         alike = _ALIKE if traffic.any() else _ALIKE_UNKNOWN
         return Choice(candidates[busiest <= busiest.min() + alike], memory)
