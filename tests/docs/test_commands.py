@@ -32,6 +32,7 @@ LEFT_OUT = {
     "make demo DEMO=--keep": "the demo without --keep is a stage of CI; what it leaves running is what runs here",
     "make setup KUBE=download": "needs a mirror of the Kubernetes binaries",
     "trimtab demo --json": "tests/testbed/test_demo.py runs it",
+    "trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     "source .venv/bin/activate": "the shell of the tests has it on its PATH",
     "export PATH": "the tests have the built kubectl on their PATH",
     "export KUBECONFIG": "the path is another one each time",
