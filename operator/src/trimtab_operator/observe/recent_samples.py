@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.kept_samples import KeptSamples, SampleSource
+from trimtab_operator.state.cluster import ClusterState, KeptSamples, SampleSource
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.api import LoadSources, RecallsSamples
 from trimtab_strategies.model import ClusterLoad

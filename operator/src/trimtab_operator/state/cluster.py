@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.kube.client import Api
@@ -21,7 +22,6 @@ from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
-from trimtab_operator.state.kept_samples import KeptSamples
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.state.policies import Claim, Shares, share_out
@@ -36,8 +36,9 @@ from trimtab_operator.state.splitting_bundles import (
     still_expected,
 )
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.api import LoadSources
+from trimtab_pipeline.api import LoadSources, PrometheusSettings
 from trimtab_strategies.model import ClusterLoad, Split
+from trimtab_strategies.shedding.trim.samples import SampleRing
 
 FRESH_FOR = 120.0
 """Seconds without an event, bookmark or list after which a store no longer counts as up to date."""
@@ -69,6 +70,27 @@ class Stores:
             if store.age() > FRESH_FOR:
                 return f"no news of {store.ref.plural} for {store.age():.0f} s"
         return ""
+
+
+class SampleSource(NamedTuple):
+    """The settings that say what a sample means: another preset has CPU in percent and not in cores."""
+
+    url: str
+    resources: str
+    queries: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, settings: PrometheusSettings) -> SampleSource:
+        """The source that `settings` name."""
+        return cls(settings.url, settings.resources, settings.queries)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSamples:
+    """The ring of one policy, with the samples of one source."""
+
+    source: SampleSource
+    ring: SampleRing
 
 
 @dataclass(slots=True)
