@@ -50,11 +50,8 @@ class DescribedModel(BaseModel):
         return schema
 
 
-class StrategyParams(DescribedModel):
-    """Parameters of one strategy: camelCase in YAML, immutable; unknown keys are refused.
-
-    A field's docstring says what it does and its unit, and ends with Pulsar's key for it.
-    """
+class YamlModel(DescribedModel):
+    """Base of models that a person writes: camelCase in YAML, immutable; unknown keys are refused."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -64,6 +61,13 @@ class StrategyParams(DescribedModel):
         frozen=True,
         allow_inf_nan=False,
     )
+
+
+class StrategyParams(YamlModel):
+    """Parameters of one strategy.
+
+    A field's docstring says what it does and its unit, and ends with Pulsar's key for it.
+    """
 
 
 class WeightedParams(StrategyParams):

@@ -8,24 +8,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.params import DescribedModel
+from trimtab_strategies.params import YamlModel
 
 
-class ScenarioPart(DescribedModel):
-    """Base of all parts of a scenario: camelCase in YAML, immutable; unknown keys are refused."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        extra="forbid",
-        frozen=True,
-        allow_inf_nan=False,
-    )
+class ScenarioPart(YamlModel):
+    """Base of all parts of a scenario."""
 
 
 Ratio = Annotated[float, Field(ge=0, le=1)]

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.alias_generators import to_camel
 
-from trimtab_strategies.params import DescribedModel
+from trimtab_strategies.params import YamlModel
 
 GROUP = "trimtab.dev"
 
@@ -24,19 +23,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = r"^([0-9]+(s|m|h))+$"
 
 
-class Resource(DescribedModel):
+class Resource(YamlModel):
     """Base of every part of a custom resource: camelCase on the wire, unknown keys refused, values immutable.
 
     A field's docstring becomes its description in the CRD, which is what ``kubectl explain`` shows.
     """
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        extra="forbid",
-        frozen=True,
-    )
+    model_config = ConfigDict(allow_inf_nan=True)
 
 
 class Status(Resource):

@@ -21,12 +21,7 @@ from trimtab_operator.resources.common import (
 from trimtab_operator.resources.policy_status import Approval, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.resources.strategy_unions import (
-    PlacementSpec,
-    SelectionSpec,
-    ShedderSpec,
-    SplitterSpec,
-)
+from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
 
 
 class Mode(StrEnum):
