@@ -10,24 +10,15 @@ import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
-from trimtab_strategies.model import ClusterLoad, Decision, Doubt, HeldBack, Memory, Move, Plan, Reason
+from trimtab_strategies.model import ClusterLoad, Decision, Doubt, Memory, Move, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
-from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, NoShedding, resting, set_apart
+from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, resting, set_apart
 from trimtab_strategies.planner.moves import MovePlanner
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide
-from trimtab_strategies.protocols import (
-    NOTHING,
-    Placement,
-    RestsAfterSplits,
-    Shedder,
-    Shedding,
-    Splitter,
-    Unload,
-    forget_others,
-)
+from trimtab_strategies.protocols import NOTHING, Placement, Shedder, Shedding, Splitter, Unload, forget_others
 from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent, with_moves_in_flight
 
 __all__ = ["Pair", "assign", "decide"]
@@ -99,10 +90,7 @@ def decide(
     moves = list(draining.moves(drains))
     allowed = replace(allowed, sheddable=allowed.sheddable.rule_out(draining.taken, Reason.DRAINED))
     placing = MovePlanner(landed, choosing, allowed, limits, caps, predicted, rng, draining.memory)
-    shedder = resting(pair.shedder, allowed, drains)
-    if division.moved and isinstance(pair.shedder, RestsAfterSplits):
-        text = f"{division.moved} children of split bundles change their owner first"
-        shedder = NoShedding(HeldBack("", Reason.SPLITTING, text))
+    shedder = resting(pair.shedder, allowed, drains, division.moved)
     shedding, shed_moves = _shed_and_place(landed, shedder, allowed, placing, memory.shedder)
     names = cluster.brokers.names
     plan = Plan(

@@ -25,7 +25,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 from trimtab_strategies.planner.assign import expected_load
 from trimtab_strategies.planner.candidates import DestinationChoice, LeastLoaded
 from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
-from trimtab_strategies.protocols import NOTHING, Shedder, Shedding
+from trimtab_strategies.protocols import NOTHING, RestsAfterSplits, Shedder, Shedding
 from trimtab_strategies.usage import percent
 
 
@@ -193,11 +193,18 @@ def set_apart(allowed: Guarded, cluster: ClusterLoad, drains: Drains) -> Guarded
     return replace(allowed, may_shed=may_shed, may_receive=may_receive.rule_out(closed, Reason.ROLLING_OUT))
 
 
-def resting(shedder: Shedder, allowed: Guarded, drains: Drains) -> Shedder:
-    """The shedder, or one that sheds nothing while drains pause balancing or leave too few brokers to compare."""
+def resting(shedder: Shedder, allowed: Guarded, drains: Drains, parted: int = 0) -> Shedder:
+    """The shedder, or one that sheds nothing.
+
+    It rests while drains pause balancing or leave too few brokers to compare; and if it asks for that, while children
+    of split bundles (`parted` of them) leave their parent's owner.
+    """
     if drains.pause is not None:
         return NoShedding(drains.pause)
     left = int(allowed.may_shed.allowed.sum())
     if drains.drained and left < 2:  # noqa: PLR2004 - it takes two
         return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} left that is not drained"))
+    if parted and isinstance(shedder, RestsAfterSplits):
+        text = f"{parted} children of split bundles change their owner first"
+        return NoShedding(HeldBack("", Reason.SPLITTING, text))
     return shedder
