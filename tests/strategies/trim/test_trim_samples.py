@@ -1,4 +1,4 @@
-"""The ring of recent samples: rows of a minute, whatever the cycle and whoever comes and goes."""
+"""The ring of recent samples: rows of a minute at any cycle, also when brokers and bundles come and go."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_of_a_cycle_a_broker_counts_with_all_its_figures_or_with_none(missing: s
 
 
 def test_past_cycles_fill_a_ring_as_if_it_had_seen_them() -> None:
-    """So a restart loses no minute, whoever came and went before it."""
+    """A restart loses no minute, also if brokers and bundles came and went before it."""
     shown = [only(at(20 * step, 1 + step % 4), [0, 2, 4] if step < 20 else [4, 1, 0, 5]) for step in range(100)]
     seen = SampleRing()
     for cluster in shown:

@@ -99,7 +99,7 @@ def planned(
     order = np.arange(n) if brokers is None else brokers
     rows = np.arange(m) if bundles is None else bundles
     free = {"movable": np.ones(m, dtype=bool), "receivers": np.ones(n, dtype=bool), "most": 100, "per_broker": 10}
-    bounds = PlanBounds(**{**free, "price": 400.0, "fixed": 0.75, **limits})
+    bounds = PlanBounds(**{**free, "price": 400.0, **limits})
     before = PlannedLoad.of(replay, MINUTES)
     moves, after = maker(PlannedLoad.of(replay, MINUTES), replay.owner, price, bounds)
     names = [

@@ -50,6 +50,7 @@ _OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
 _LEAST_NOISE = 0.002  # ratio of a broker's cores
 _CLEAR = 2.0  # times the noise of a broker's CPU from which on what its bundles do not explain is background
 _MOST_COUNTED = 60.0  # samples
+_BY_WORK = ("ratio", "information", "drift")  # what is learned anew when the price of a message changes
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,13 @@ class BrokerModel:
 
     def work(self, sampled: FloatArray) -> FloatArray:
         """U in bytes/s of samples with the columns `SAMPLED` (..., 3)."""
-        work: FloatArray = sampled[..., 0] + sampled[..., 1] + self.message * sampled[..., 2]
-        return work
+        return work_of(sampled, self.message)
+
+
+def work_of(sampled: FloatArray, message: float) -> FloatArray:
+    """U in bytes/s of samples with the columns `SAMPLED` (..., 3), at a price of `message` bytes for each message."""
+    work: FloatArray = sampled[..., 0] + sampled[..., 1] + message * sampled[..., 2]
+    return work
 
 
 def learned(
@@ -84,13 +90,10 @@ def learned(
     kinds = np.unique(np.nan_to_num(cores), return_inverse=True)[1]
     loaded = np.where(_loaded(traffic, cores), cpu, np.nan)
     message = message_price(loaded, traffic, kinds, float(memory.get("message", 0.0)))
-    work = traffic[..., 0] + traffic[..., 1] + message * traffic[..., 2]
+    work = work_of(traffic, message)
     if message != memory.get("message", 0.0):
-        memory = {key: value for key, value in memory.items() if key != "brokers"} | {
-            "brokers": {
-                k: v for k, v in memory.get("brokers", {}).items() if k not in {"ratio", "information", "drift"}
-            }
-        }
+        kept = {what: of for what, of in memory.get("brokers", {}).items() if what not in _BY_WORK}
+        memory = {**memory, "brokers": kept}
     known = np.isfinite(loaded) & (work > 0)
     each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
     count = np.nan_to_num(recall(memory, "count", names))
@@ -117,7 +120,7 @@ def learned(
     nic = cluster.brokers.limit[:, [NETWORK_IN, NETWORK_OUT]]
     model = BrokerModel(
         slope=slope,
-        background=_filled(background),
+        background=np.nan_to_num(carried_on(background)),
         doubt=error,
         cores=cores,
         nic=np.where(nic > 0, nic, np.inf),
@@ -161,7 +164,7 @@ def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before:
 
 def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, price: float) -> float:
     """Mean absolute deviation of log(cpu / U) within the kinds; 0 when there is nothing to compare."""
-    work = traffic[..., 0] + traffic[..., 1] + price * traffic[..., 2]
+    work = work_of(traffic, price)
     known = (cpu > 0) & (work > 0)
     log = _median(np.log(np.divide(cpu, work, out=np.full(cpu.shape, np.nan), where=known)))
     away = log - _pooled(log, kinds, mean=True)
@@ -221,10 +224,9 @@ def _spread(values: FloatArray) -> FloatArray:
     return spread
 
 
-def _filled(values: FloatArray) -> FloatArray:
-    """`values` (k, n) with each gap filled by the minute before it; 0 where nothing was measured before."""
+def carried_on(values: FloatArray) -> FloatArray:
+    """A copy of `values` (k, ...) with each gap filled by the minute before it; NaN where there is none before."""
     filled = values.copy()
-    filled[0] = np.nan_to_num(filled[0])
     for row in range(1, len(filled)):
         filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])
     return filled

@@ -14,7 +14,7 @@ The price is for a share of a broker's bundles, not for a bundle, so one default
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,12 +46,25 @@ class PlannedMove:
     returned: int = -1
 
 
+def rows_of(moves: Sequence[PlannedMove]) -> list[int]:
+    """All bundles (rows) that `moves` move."""
+    return [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
+
+
+def spread_by_load(rows: IntArray, load: FloatArray, most: int) -> IntArray:
+    """At most `most` of the bundles `rows`, evenly spread over them by their work. load: (m, 3) as in `PlannedLoad`."""
+    if len(rows) <= most:
+        return rows
+    order = np.argsort(load[rows, 0], kind="stable")
+    return rows[order[np.linspace(0, len(rows) - 1, most).astype(np.int64)]]
+
+
 @dataclass(frozen=True)
 class PlanBounds:
     """What a plan may do.
 
     movable: (m,). receivers: (n,). most: moves in all. per_broker: moves from and to each broker. price: points^2 for
-    all bundles of an average broker. fixed: part of a bundle's price that does not depend on its clients.
+    all bundles of an average broker.
     """
 
     movable: BoolArray
@@ -59,7 +72,6 @@ class PlanBounds:
     most: int
     per_broker: int
     price: float
-    fixed: float
 
 
 def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
@@ -175,9 +187,8 @@ class Planner:
 
     def net(self) -> float:
         """Gain of the moves so far less their price, points^2."""
-        rows = [row for move in self.moves for row in (move.bundle, move.returned) if row >= 0]
         gain = float((self._away**2).sum() - (self.balance.away() ** 2).sum())
-        return gain - self._least * float(self.price[rows].sum())
+        return gain - self._least * float(self.price[rows_of(self.moves)].sum())
 
     def room(self) -> int:
         """Moves that are left."""
@@ -232,12 +243,8 @@ class Planner:
         return max(found, key=lambda one: one[0], default=None)
 
     def _some(self, broker: int) -> IntArray:
-        """Bundles of a broker for a swap: evenly spread over its bundles by load, if there are many."""
-        rows = self._rows[broker]
-        if len(rows) <= _SWAPPED:
-            return rows
-        order = np.argsort(self.balance.load[rows, 0], kind="stable")
-        return rows[order[np.linspace(0, len(rows) - 1, _SWAPPED).astype(np.int64)]]
+        """Bundles of a broker for a swap."""
+        return spread_by_load(self._rows[broker], self.balance.load, _SWAPPED)
 
     def _gain(self, giver: int, takers: IntArray, load: FloatArray) -> FloatArray:
         """Gain (t, k) of shifting `load` (1, k, 3) to each of `takers` (t,); -inf where that is not allowed."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
-from trimtab_strategies.shedding.trim.model import FULL, BrokerModel
+from trimtab_strategies.shedding.trim.model import FULL, BrokerModel, carried_on
 from trimtab_strategies.shedding.trim.samples import sampled
 
 HIDDEN = 1.08
@@ -165,11 +165,7 @@ def _complete(load: FloatArray, average: FloatArray) -> FloatArray:
     """
     if not np.isnan(load).any():
         return load
-    filled = load.copy()
-    for row in range(1, len(filled)):
-        filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])
-    for row in range(len(filled) - 2, -1, -1):
-        filled[row] = np.where(np.isnan(filled[row]), filled[row + 1], filled[row])
+    filled = carried_on(carried_on(load)[::-1])[::-1]
     return np.where(np.isnan(filled), np.nan_to_num(average), filled)
 
 

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, clear, least_gain
+from trimtab_strategies.shedding.trim.plan import (
+    PlanBounds,
+    PlannedLoad,
+    PlannedMove,
+    clear,
+    least_gain,
+    spread_by_load,
+)
 
 FEW = 10
 """Moves below which a plan is looked at closely."""
@@ -116,10 +123,7 @@ class PairSearch:
 
     def _some(self, broker: int) -> IntArray:
         rows = np.flatnonzero(self._movable & (self.owner == broker))
-        if len(rows) <= _BUNDLES:
-            return rows
-        order = np.argsort(self.balance.load[rows, 0], kind="stable")
-        return rows[order[np.linspace(0, len(rows) - 1, _BUNDLES).astype(np.int64)]]
+        return spread_by_load(rows, self.balance.load, _BUNDLES)
 
     def _change(self, brokers: IntArray, bundles: IntArray, giver: IntArray, taker: IntArray) -> FloatArray:
         """Change of usage (c, b, 3), percent, that each move makes to each of `brokers`."""

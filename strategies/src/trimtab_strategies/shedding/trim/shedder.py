@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -39,7 +40,7 @@ from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.shedding.trim import scores
 from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
-from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices
+from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
@@ -121,12 +122,17 @@ class _TrimCycle:
                 refused = refused or self.not_worth(plan, shown)
         return _nothing(Reason.BELOW_MINIMUM, refused, self.memory) if refused else self.waiting()
 
+    @cached_property
+    def price(self) -> FloatArray:
+        """Price (m,) of moving each bundle."""
+        return prices(self.cluster, self.params.fixed)
+
     def planned(self, window: int) -> _Plan:
         """The best plan for the load of `window`."""
         balance, cluster, n = PlannedLoad.of(self.replay, window), self.cluster, len(self.cluster.brokers)
-        before, price = balance.busiest(), prices(cluster, self.params.fixed)
+        before, price = balance.busiest(), self.price
         moves, balance = best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
-        rows = [row for move in moves for row in (move.bundle, move.returned) if row >= 0]
+        rows = rows_of(moves)
         owned = max(1, int((cluster.bundles.owner >= 0).sum())) / n
         gained = relief(before, balance.busiest(), balance.target, _explained(self.replay, window))
         clients = np.nan_to_num(cluster.bundles.sessions)
@@ -146,7 +152,6 @@ class _TrimCycle:
             most=max(1, int(max(20, 2 * len(background)) * step)),
             per_broker=max(1, int(self.params.moves_per_broker * step)),
             price=self.params.price,
-            fixed=self.params.fixed,
         )
 
     def waiting(self) -> Shedding:
@@ -188,10 +193,10 @@ def best_plan(
     balance: PlannedLoad, owner: IntArray, price: FloatArray, bounds: PlanBounds
 ) -> tuple[list[PlannedMove], PlannedLoad]:
     """The greedy plan, or if it is small and the search by pairs finds a better one, that; and the load after it."""
-    pairs = PairSearch(balance, owner, price, bounds)
-    planner = Planner(balance, owner, price, bounds)
     coarse = int((owner >= 0).sum()) <= COARSE * len(balance.target)
-    if len(planner.run()) < FEW and coarse:
+    pairs = PairSearch(balance, owner, price, bounds) if coarse else None  # the planner's moves change `balance`
+    planner = Planner(balance, owner, price, bounds)
+    if len(planner.run()) < FEW and pairs is not None:
         moves, net = pairs.run()
         if net > planner.net():
             return moves, pairs.balance
