@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from small_worlds import RNG
 from trimtab_lab.simulation import CUSTOMARY, UnderTrimtab, build, contender, contenders, named, played, shown
-from trimtab_lab.simulation.compare import COLUMNS, main
 from trimtab_lab.simulation.contenders import USUAL, UnknownContenderError
 from trimtab_strategies import registry
 
@@ -71,45 +68,3 @@ def test_baselines_do_what_they_did_in_the_prototype(
 
     for bounds, name in ((moves, "moves"), (area, "area"), (left, "left")):
         assert bounds[0] <= np.median([getattr(score, name) for score in scores]) <= bounds[1], name
-
-
-def test_the_command_prints_a_row_per_scenario_and_strategy(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--scenario", "two-hot,idle", "--strategy", "AvgShedder,AvgShedder/Pulsar", "--seeds", "1"])
-
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert all(title in head for title in COLUMNS.values())
-    assert [row.split()[:2] for row in rows] == [
-        ["two-hot", "AvgShedder/Trimtab"],
-        ["two-hot", "AvgShedder/Pulsar"],
-        ["idle", "AvgShedder/Trimtab"],
-        ["idle", "AvgShedder/Pulsar"],
-    ]
-
-
-def test_the_command_takes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("title: T\ndescription: D\nrounds: 3\nmachines: [{count: 2, usage: [0.2, 0.8]}]\n")
-
-    main(["--scenario", str(mine), "--strategy", "AvgShedder", "--seeds", "1"])
-
-    assert str(mine) in capsys.readouterr().out
-
-
-def test_the_command_says_why_a_file_can_t_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "binary.yaml").write_bytes(b"title: \xff")
-
-    for name, words in (
-        ("none.yaml", "No such file or directory: give the path"),
-        ("binary.yaml", "is not UTF-8 text"),
-    ):
-        with pytest.raises(SystemExit):
-            main(["--scenario", str(tmp_path / name)])
-        assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("asked", [["--scenario", "nowhere"], ["--strategy", "Unknown"]])
-def test_the_command_refuses_unknown_names(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(asked)
-
-    assert "is unknown: use one of" in capsys.readouterr().err

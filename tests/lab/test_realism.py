@@ -15,7 +15,7 @@ from small_worlds import RNG, Script, cpu, small
 from trimtab_lab.simulation import build, named, run
 from trimtab_lab.simulation.realism import Batching, Reconnect
 from trimtab_lab.simulation.run_bundles import RunBundles
-from trimtab_lab.simulation.serving import latency, serve
+from trimtab_lab.simulation.served_load import latency, serve
 from trimtab_strategies.model import CPU
 
 MOVE = {2: [(0, 1)]}

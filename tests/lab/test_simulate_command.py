@@ -47,6 +47,37 @@ def test_a_scenario_of_a_file_is_played(tmp_path: Path, capsys: Captured) -> Non
     assert str(file) in capsys.readouterr().out
 
 
+def test_the_command_prints_a_row_per_scenario_and_strategy(capsys: Captured) -> None:
+    asked = ["two-hot", "idle", "--strategy", "AvgShedder", "--against", "AvgShedder/Pulsar", "--seeds", "1"]
+    assert main(["simulate", *asked]) == 0
+
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert all(title in head for title in COLUMNS.values())
+    assert [row.split()[:2] for row in rows] == [
+        ["two-hot", "AvgShedder/Trimtab"],
+        ["two-hot", "AvgShedder/Pulsar"],
+        ["idle", "AvgShedder/Trimtab"],
+        ["idle", "AvgShedder/Pulsar"],
+    ]
+
+
+def test_the_command_says_why_a_file_can_t_be_read(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"title: \xff")
+
+    for name, words in (
+        ("none.yaml", "No such file or directory: give the path"),
+        ("binary.yaml", "is not UTF-8 text"),
+    ):
+        assert main(["simulate", str(tmp_path / name)]) == 2
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [["nowhere"], ["skewed", "--strategy", "Unknown"]])
+def test_the_command_refuses_unknown_names(asked: list[str], capsys: Captured) -> None:
+    assert main(["simulate", *asked]) == 2
+    assert "is unknown: use one of" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

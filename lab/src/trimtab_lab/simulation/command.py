@@ -40,7 +40,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("scenarios", metavar="SCENARIO", nargs="*", help="a name of the catalogue, or a YAML file")
+    parser.add_argument(
+        "scenarios", metavar="SCENARIO", nargs="*", help="a name of the catalogue, or a YAML file; `all`: the catalogue"
+    )
     parser.add_argument("--list", action="store_true", help="print the catalogue")
     parser.add_argument("--strategy", metavar="NAME", default="Trim", help="shedder to play (default Trim)")
     parser.add_argument(
@@ -72,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.scenarios:
         raise CommandError("name a scenario, e.g. trimtab simulate skewed; trimtab simulate --list shows all")
     try:
-        scenarios = {name: load(name) for name in arguments.scenarios}
+        scenarios = catalogue() if arguments.scenarios == ["all"] else {n: load(n) for n in arguments.scenarios}
         who = _players(arguments.strategy, arguments.against)
     except (InvalidScenarioError, UnknownContenderError) as error:
         raise CommandError(str(error)) from error

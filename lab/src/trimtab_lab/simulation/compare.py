@@ -1,12 +1,7 @@
-"""Compares contenders in scenarios: `python -m trimtab_lab.simulation.compare --scenario skewed --strategy Trim`.
-
-It prints a table of medians over the seeds, one row per scenario and contender.
-"""
+"""Compares contenders in scenarios: the scores of all seeds, and a table of their medians."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -19,13 +14,10 @@ import numpy as np
 from trimtab_lab.simulation.contenders import (
     Contender,
     SimulationResult,
-    UnknownContenderError,
-    contender,
     contenders,
     played,
-    shown,
 )
-from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, load
+from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore
 
 SEED = 364
@@ -103,34 +95,3 @@ def _cell(column: str, value: float) -> str:
     if column in ("unserved", "owned"):
         return f"{value:.2f}"
     return f"{value:.1f}" if column in _TENTHS else f"{value:g}"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenario", default="skewed", help="names of the catalogue or files, with commas; `all`")
-    parser.add_argument("--strategy", default="all", help="Shedder, Shedder/Pulsar or Shedder/Trimtab; `all`")
-    parser.add_argument("--seeds", type=int, default=8, help="number of runs (default 8)")
-    parser.add_argument("--first-seed", type=int, default=100, help="seed of the first run (default 100)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    given = parser.parse_args(arguments)
-    try:
-        scenarios = catalogue() if given.scenario == "all" else {n: load(n) for n in given.scenario.split(",")}
-        who = shown() if given.strategy == "all" else [contender(name) for name in given.strategy.split(",")]
-    except (InvalidScenarioError, UnknownContenderError) as error:
-        parser.error(str(error))
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    for row in table(scenarios, who, seeds, given.jobs):
-        print(_line(row), flush=True)
-    return 0
-
-
-def _line(cells: Sequence[str]) -> str:
-    scenario, strategy, *numbers = cells
-    widths = (max(7, len(heading)) for heading in COLUMNS.values())
-    texts = (f"{cell:>{width}}" for cell, width in zip(numbers, widths, strict=True))
-    return " ".join([f"{scenario:<18} {strategy:<26}", *texts])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab_lab.simulation.deciders import Decider
 from trimtab_lab.simulation.run_bundles import RunBundles
-from trimtab_lab.simulation.serving import latency, pressure, serve, serve_before, usage
+from trimtab_lab.simulation.served_load import latency, pressure, serve, serve_before, usage
 from trimtab_lab.simulation.sight import Sight
 from trimtab_lab.simulation.world import MINUTE, World
 from trimtab_strategies.model import ClusterLoad, Move, Split

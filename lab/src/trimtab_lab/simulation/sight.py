@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab_lab.simulation.run_bundles import RunBundles
-from trimtab_lab.simulation.serving import Served
+from trimtab_lab.simulation.served_load import Served
 from trimtab_lab.simulation.world import MINUTE, START, World
 from trimtab_strategies.model import (
     CPU,
