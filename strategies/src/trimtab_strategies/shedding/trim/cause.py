@@ -48,6 +48,9 @@ from trimtab_strategies.shedding.trim.replay import Replay
 WINDOWS = (8, 6, 5, 4, 3, 2)
 """Minutes, in the order in which they are tried."""
 
+SURE = 3
+"""Minutes below which an unusual load is no cause even on a broker above 85 %."""
+
 EXCESS, STILL = 8.0, 4.0
 """Points above its target from which a broker is in excess, and down to which it still is."""
 
@@ -219,6 +222,8 @@ def _patient(
     """`low` and `high` (n,) in which a surge counts only as far as it is usual, until it has lasted."""
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
     low = np.where(busy | (watch.lasted(watch.loud) >= LOUD), low, np.minimum(low, replay.away_with(watch.calm)))
+    if window < SURE:
+        low = np.minimum(low, replay.usual)
     lasted = watch.lasted(watch.since)
     if watch.young and not watch.campaign:
         low = np.where(busy | (lasted >= SURGE), low, np.minimum(low, replay.usual))

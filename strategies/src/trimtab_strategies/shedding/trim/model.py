@@ -14,6 +14,8 @@ differences are the evidence:
     e = 1.25 sd(cpu / U) / sqrt(count), plus |d| while there are fewer than 3 samples
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
+A slope is never so high that the bundles alone would take more CPU than was measured, by the median of the ring.
+
 A broker with hardly any traffic has no ratio: its CPU is background.
 
 Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
@@ -48,6 +50,7 @@ SETTLES = 3.0
 PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
 """Prices of a message that are considered, in bytes that cost as much."""
 
+_FEW_SAMPLES = 3  # below which a ratio is hardly known
 _SETTLED = 8  # samples from which on the ratio follows slowly
 _FOLLOWS = 0.004  # ratio by which it follows per minute
 _IDLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
@@ -124,7 +127,7 @@ def learned(
     spread = _spread(each)
     error = 1.25 * spread / np.sqrt(np.maximum(count, 1))
     away = np.nan_to_num(ratio - pool)
-    error = np.where(np.isnan(ratio), 0.0, error + np.where(count < 3, np.abs(away), 0.0))  # noqa: PLR2004 - see above
+    error = np.where(np.isnan(ratio), 0.0, error + np.where(count < _FEW_SAMPLES, np.abs(away), 0.0))
     trust = np.divide(away**2, away**2 + error**2, out=np.zeros_like(away), where=away != 0)
     prior, sd = pool + away * trust, np.maximum(_OWN * pool, np.abs(away))
     information, drift = (np.nan_to_num(recall(memory, what, names)) for what in ("information", "drift"))
@@ -133,7 +136,9 @@ def learned(
         information = np.where(fresh, _FORGET * information + gain[0], information)
         drift = np.where(fresh, _FORGET * drift + gain[1], drift)
     slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if np.all(sd > 0) else prior
-    slope = np.clip(slope, 0.2 * pool, 5 * pool)
+    samples = np.maximum(np.isfinite(each).sum(axis=0), 1)
+    most = np.where(samples < _FEW_SAMPLES, np.inf, _median(each) + 2 * 1.25 * spread / np.sqrt(samples))
+    slope = np.fmin(np.clip(slope, 0.2 * pool, 5 * pool), most)
     rest = cpu - slope * work
     background = np.where(rest > _CLEAR * spread * work, rest, np.where(np.isnan(rest), np.nan, 0.0))
     nic = cluster.brokers.limit[:, [NETWORK_IN, NETWORK_OUT]]
