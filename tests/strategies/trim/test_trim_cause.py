@@ -280,7 +280,7 @@ def watch(
 
 def test_windows_are_as_long_as_the_ring_at_most_and_longest_first() -> None:
     assert watch(np.nan).windows(8) == [8, 6, 5, 4, 3, 2]
-    assert watch(np.nan).windows(5) == [4, 3, 2]
+    assert watch(np.nan).windows(5) == [5, 4, 3, 2]
     assert watch(np.nan).windows(1) == []
 
 

@@ -116,7 +116,7 @@ def same(cluster: ClusterLoad) -> ClusterLoad:
         pytest.param(World.of([0, 0], [0], [0]), same, Reason.BELOW_MINIMUM, id="no load"),
         pytest.param(skewed(), all_unmeasured, Reason.NO_LOAD_DATA, id="all CPU is NaN"),
         pytest.param(skewed(), distrusted, Reason.NO_LOAD_DATA, id="no broker is trusted"),
-        pytest.param(skewed(), without_bundle_rates, Reason.BELOW_MINIMUM, id="all rates are NaN"),
+        pytest.param(skewed(), without_bundle_rates, Reason.NO_LOAD_DATA, id="all rates are NaN"),
     ],
 )
 def test_where_nothing_can_be_done_nothing_moves_and_the_reason_says_so(

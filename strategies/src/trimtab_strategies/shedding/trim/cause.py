@@ -8,7 +8,8 @@ the doubt of the model taken off, or added. There is a cause when
 Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first: twelve points act after eight minutes, 45 points
 after three or four, a burst of a minute never. A plan pays when
 
-    (points taken off brokers above their target) x (minutes that will probably last) >= worth x (price of its moves)
+    (points taken off brokers above their target) x (minutes that will probably last)
+        >= worth x (price of its moves) / (bundles per broker)
 
 Points above 85 % count three times, above 95 % twenty times. A difference will last as long as it has lasted: the
 window, but an hour after eight minutes, and at least 20 minutes within a campaign. A campaign lasts three minutes after
@@ -77,7 +78,7 @@ _AT_LEAST = 20.0  # minutes that it will last within a campaign
 @dataclass(frozen=True)
 class Watch:
     """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess. below: (n,)
-    since when a broker is as far below its target.
+    since when a broker is as far below its target, compared with the median broker.
 
     calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not. spike:
     minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young: whether it
@@ -128,7 +129,8 @@ def watched(
     """The watch after the newest minute, and the memory. hot, apart: as in `TrimParams`."""
     away, doubt = replay.away[-1], replay.doubt[-1]
     since, ended = _followed(away - doubt, recall(memory, "since", names), now)
-    below, filled = _followed(-away - doubt, recall(memory, "below", names), now)
+    lower = np.median(away) - away - doubt  # a program on one machine puts all others below the level alike
+    below, filled = _followed(lower, recall(memory, "below", names), now)
     background = 100 * np.nan_to_num(replay.model.background[-1] / replay.model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))

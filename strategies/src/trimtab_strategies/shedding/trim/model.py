@@ -116,7 +116,7 @@ def learned(
     if message != memory.get("message", 0.0):
         kept = {what: of for what, of in memory.get("brokers", {}).items() if what not in _BY_WORK}
         memory = {**memory, "brokers": kept}
-    known = np.isfinite(loaded) & (work > 0)
+    known = np.isfinite(loaded) & (work > 0) & ~(loaded >= FULL * cores)
     each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
     count = np.nan_to_num(recall(memory, "count", names))
     new_row = _fresh(recent, memory)

@@ -273,11 +273,12 @@ class Planner:
         """Gain (t, k) of shifting `load` (1, k, 3) to each of `takers` (t,); -inf where that is not allowed."""
         balance, giver_row = self.balance, np.array([giver])
         now, busiest = balance.away(), balance.busiest()
-        left = clear(balance.with_load(giver_row, -load) - balance.target[giver], balance.noise[giver])  # (1, k)
+        without = balance.with_load(giver_row, -load)  # (1, k)
+        left = clear(without - balance.target[giver], balance.noise[giver])
         raw = balance.with_load(takers, load) - balance.target[takers][:, np.newaxis]  # (t, k)
         there = clear(raw, balance.noise[takers][:, np.newaxis])
         gain = (now[giver] ** 2 + now[takers] ** 2)[:, np.newaxis] - left**2 - there**2
-        allowed = (raw <= 0) & (busiest[takers] < busiest[giver])[:, np.newaxis]
+        allowed = (raw <= 0) & (without < busiest[giver]) & (busiest[takers] < busiest[giver])[:, np.newaxis]
         return np.where(allowed, gain, -np.inf)
 
     def _score(self, gain: FloatArray, price: FloatArray) -> FloatArray:

@@ -92,6 +92,8 @@ class Trim:
             )
         if recent is None or not len(recent):
             return _nothing(Reason.NO_LOAD_DATA, "no recent samples of the bundles are kept", memory)
+        if len(cluster.bundles) and not (np.isfinite(recent.bundles).any() or np.isfinite(cluster.bundles.short).any()):
+            return _nothing(Reason.NO_LOAD_DATA, "no traffic of a bundle was measured yet", memory)
         if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
