@@ -58,6 +58,23 @@ class Shedding:
 
 
 @dataclass(frozen=True, slots=True)
+class Predictions:
+    """How good a shedder's last predictions of the brokers' CPU were.
+
+    judged: number of predictions compared with the measured CPU. right: ratio 0-1 of them that were at most `within`
+    points off, NaN if none was judged; fewer than `required` (ratio 0-1) make plans smaller. off: their median distance
+    in points, NaN if none was judged. step: ratio 0-1 of the usual number of moves that the next plan may make.
+    """
+
+    judged: int
+    right: float
+    off: float
+    within: float
+    required: float
+    step: float
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The result of a placement: the best brokers (rows, several when they tie), and the placement's memory."""
 
@@ -131,6 +148,14 @@ class HeaviestFirst(Protocol):
     """A placement that should choose for the heaviest of several bundles without an owner first."""
 
     heaviest_first: ClassVar[bool]
+
+
+@runtime_checkable
+class ScoresPredictions(Protocol):
+    """A shedder that compares what its plans predicted with what was measured afterwards."""
+
+    def predictions(self, memory: Mapping[str, Any]) -> Predictions:
+        """The score in the shedder's `memory`."""
 
 
 class Splitter(Protocol):

@@ -322,42 +322,6 @@ def test_the_texts_name_the_broker_and_the_figures() -> None:
     assert "% of the clients: worth it from" in price.text
 
 
-def test_right_predictions_keep_the_plans_large() -> None:
-    play = Play(skewed())
-    play.minutes(20)
-
-    assert play.memory["hits"]
-    assert set(play.memory["hits"]) == {1}
-    assert play.memory["predictions"] == []
-    assert play.memory.get("step", 1.0) == 1.0
-
-
-def test_wrong_predictions_halve_the_plans_and_right_ones_restore_them() -> None:
-    wrong = {"hits": [0] * 12, "predictions": [[0.0, "broker-0", 99.0]]}
-    play = Play(skewed())
-    play.memory = wrong
-    play.minutes(12)
-
-    assert max(play.moves) <= 5  # half of ten from a broker
-    assert play.memory["step"] <= 0.5
-    restored = Play(skewed(42))
-    restored.memory = {"hits": [1] * 20, "step": 0.5, "predictions": [[0.0, "broker-0", 40.0]]}
-    restored.minute()
-    assert restored.memory["step"] == 1.0
-
-
-def test_a_prediction_for_a_broker_that_left_changes_nothing() -> None:
-    """Neither a full list of hits nor a short one is judged again without a new measurement."""
-    for hits in ([0] * 20, [0] * 12):
-        play = Play(skewed(42))
-        play.memory = {"hits": hits, "step": 0.5, "predictions": [[0.0, "gone", 99.0]]}
-        play.minute()
-
-        assert play.memory["step"] == 0.5
-        assert play.memory["hits"] == hits
-        assert play.memory["predictions"] == []
-
-
 def test_the_order_of_rows_and_names_does_not_matter() -> None:
     """No two brokers are equal here: of equal ones either may take a bundle."""
     unequal = [spread(points, 20, seed) for seed, points in enumerate((41.0, 38.0, 44.0, 36.0, 85.0))]

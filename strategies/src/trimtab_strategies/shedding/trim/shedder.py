@@ -36,7 +36,7 @@ from pydantic import Field
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
-from trimtab_strategies.protocols import Shedding, Unload
+from trimtab_strategies.protocols import Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import scores
 from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
@@ -93,6 +93,10 @@ class Trim:
         if pause is not None:
             return Shedding(held_back=(pause,), memory=memory)
         return _TrimCycle(self.params, cluster, sheddable, replay, watch, memory).decided()
+
+    def predictions(self, memory: Mapping[str, Any]) -> Predictions:
+        """See `ScoresPredictions`."""
+        return scores.predictions(memory)
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,7 @@ def _made(plan: _Plan, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Shedd
     for move in plan.moves:
         touched[[move.source, move.destination]] = True
     memory = acted(memory, names, touched, cluster.now)
-    memory = scores.predicted(memory, names, touched, plan.balance.usage[:, 0], cluster.now)
+    memory = scores.predicted(memory, cluster, plan.moves, plan.balance.usage[:, 0])
     return Shedding(tuple(map(_unload, plan.moves)), memory=memory)
 
 
