@@ -62,15 +62,14 @@ class Predictions:
     """How good a shedder's last predictions of the brokers' CPU were.
 
     judged: number of predictions compared with the measured CPU. right: ratio 0-1 of them that were at most `within`
-    points off, NaN if none was judged; fewer than `required` (ratio 0-1) make plans smaller. off: their median distance
-    in points, NaN if none was judged. step: ratio 0-1 of the usual number of moves that the next plan may make.
+    points off. off: their median distance in points. Both are NaN if none was judged. step: ratio 0-1 of the usual
+    number of moves that the next plan may make.
     """
 
     judged: int
     right: float
     off: float
     within: float
-    required: float
     step: float
 
 

@@ -18,6 +18,7 @@ from trimtab_strategies.model import (
     Reason,
     Split,
 )
+from trimtab_strategies.protocols import Predictions
 
 _VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
 """Reasons that a shedder, and after it a splitter, gives for the whole cluster. The shedder's comes first."""
@@ -54,6 +55,8 @@ class CycleResult:
     """Seconds from one cycle to the next; None: the policy could not be read."""
     hits: Mapping[str, float] = field(default_factory=dict)
     """Hit counts by kind: number of cycles in a row in which a threshold was exceeded."""
+    predictions: Predictions | None = None
+    """How good the shedder's last predictions were; None: it makes none, or no plan was made."""
     unwritten: str | None = None
     """Why the history could not be written; empty if it was written; None: there was nothing to write."""
 

@@ -14,6 +14,7 @@ from trimtab_operator.kube.conditions import Condition, epoch, set_condition, ti
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
+from trimtab_operator.resources.policy_status import PredictionScore
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
@@ -145,7 +146,15 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
     }
     if not waits(previous):
         status["proposal"] = result.proposal
+    if result.plan is not None:
+        status["predictions"] = _predictions(result)
     return status
+
+
+def _predictions(result: CycleResult) -> dict[str, Any] | None:
+    """How good the predictions were, as JSON; None, which removes the field, if the shedder makes none."""
+    found = result.predictions
+    return None if found is None else PredictionScore.of(found).model_dump(by_alias=True, mode="json")
 
 
 def landed_status(previous: Mapping[str, Any], in_flight: int, planned: int, landed: Collection[str]) -> dict[str, Any]:

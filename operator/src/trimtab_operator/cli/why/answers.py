@@ -236,6 +236,11 @@ def decided(record: DecisionRecord, facts: Facts, records: Sequence[DecisionReco
     return lines
 
 
+def predictions(record: DecisionRecord) -> list[str]:
+    """How good the shedder's last predictions were, if it makes any."""
+    return [] if record.predictions is None else [f"predictions: {record.predictions.text}"]
+
+
 def figures(record: DecisionRecord, facts: Facts, name: str) -> list[str]:
     """Usage of a broker: as measured, now, and its distance to the threshold."""
     view = record.broker(name)

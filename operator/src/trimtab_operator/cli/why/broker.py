@@ -20,6 +20,7 @@ from trimtab_operator.cli.why.answers import (
     move_reason,
     percent,
     points,
+    predictions,
     sentence,
     steps,
     takes_none,
@@ -165,6 +166,7 @@ class BrokerExplanation:
             lines.append(f"threshold: {record.line.text} ({record.line.field})")
         if (mean := average(record)) is not None:
             lines.append(f"all {len(record.brokers)} brokers: {_range(record)}, {percent(mean)} on average")
+        lines += predictions(record)
         lines += [] if gets else self._bundles(record)
         names = self._names_of_another() if gets else self._names(to)
         otherwise = (*line_step(record, reason, self.facts), *steps([reason], **names))

@@ -49,7 +49,6 @@ def predictions(memory: Mapping[str, Any]) -> Predictions:
         right=float((errors <= WITHIN).mean()) if known else float("nan"),
         off=float(np.median(errors)) if known else float("nan"),
         within=WITHIN,
-        required=RIGHT,
         step=step(memory),
     )
 
