@@ -11,6 +11,7 @@ from trimtab_operator.actuators import WriteResult
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_strategies.model import (
+    VERDICTS,
     ClusterLoad,
     HeldBack,
     Move,
@@ -19,9 +20,6 @@ from trimtab_strategies.model import (
     Split,
 )
 from trimtab_strategies.protocols import Predictions
-
-_VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
-"""Reasons that a shedder, and after it a splitter, gives for the whole cluster. The shedder's comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,9 @@ class CycleResult:
 
     @property
     def obstacle(self) -> HeldBack | None:
-        """Why nothing moves: the shedder's verdict if it has one, else the first action held back; None if none is."""
+        """Why nothing moves: the shedder's verdict, else another one, else what was held back first; None if nothing is."""
+        if self.plan is not None and self.plan.verdict is not None:
+            return self.plan.verdict
         held_back = self.plan.held_back if self.plan else ()
-        verdicts = (held for held in held_back if held.reason in _VERDICTS)
+        verdicts = (held for held in held_back if held.reason in VERDICTS)
         return next(verdicts, held_back[0] if held_back else None)
