@@ -237,7 +237,7 @@ def test_the_condition_of_a_cluster_too_small_for_the_minimum_names_it_and_what_
 
     balanced = next(c for c in status["conditions"] if c["type"] == "Balanced")
     assert (balanced["status"], balanced["reason"]) == ("False", "BelowMinimum")
-    assert "nothing may move: a: thresholdShedder.minThroughput is 100000 MiB/s; this broker has" in balanced["message"]
+    assert "nothing moves: a: thresholdShedder.minThroughput is 100000 MiB/s; this broker has" in balanced["message"]
     assert "MiB/s or less would act" in balanced["message"]
 
 

@@ -48,6 +48,7 @@ class Shedding:
 
     target_weights: broker name -> the weight it should carry; only from shedders that use weights.
     carried: broker name -> the weight it carries now, with pending moves counted as complete.
+    cause: why bundles are unloaded, with figures; empty if the reasons of the unloads say it all.
     """
 
     unloads: tuple[Unload, ...] = ()
@@ -55,6 +56,7 @@ class Shedding:
     memory: Mapping[str, Any] = field(default_factory=dict)
     target_weights: Mapping[str, float] = field(default_factory=dict)
     carried: Mapping[str, float] = field(default_factory=dict)
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

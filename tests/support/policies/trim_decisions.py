@@ -21,7 +21,8 @@ from trimtab_strategies.shedding.trim.samples import SampleRing
 
 def skewed(top: float = 85.0, low: float = 40.0, bundles: int = 20) -> World:
     """Four brokers at `low` percent and one at `top`."""
-    return World.of(*(spread(low, bundles, seed) for seed in range(4)), spread(top, bundles, 9))
+    loads = (*(spread(low, bundles, seed) for seed in range(4)), spread(top, bundles, 9))
+    return World.of(*loads, nic=np.full((5, 2), 1.25e9))
 
 
 @dataclass

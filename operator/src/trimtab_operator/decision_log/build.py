@@ -70,6 +70,7 @@ def decision_record(result: CycleResult, settings: Settings, remembered: PolicyS
         splits=_splits(result, plan),
         stays=_stays(result, plan),
         held_back=tuple(_as_held(held) for held in plan.held_back) if plan else (),
+        cause=plan.cause if plan else "",
         predictions=None if result.predictions is None else PredictionScore.of(result.predictions),
     )
 

@@ -211,6 +211,8 @@ class DecisionRecord(Status):
     splits: tuple[SplitView, ...] = ()
     stays: tuple[StayView, ...] = ()
     held_back: tuple[Held, ...] = ()
+    cause: str = ""
+    """Why the shedder moves bundles, with figures; empty if it says no more than their reasons."""
     predictions: PredictionScore | None = None
     """How good the shedder's last predictions were; None: it makes none."""
     manual_moves: tuple[ManualMove, ...] = Field((), validation_alias=AliasChoices("manualMoves", "byHand"))

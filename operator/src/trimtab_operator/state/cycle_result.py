@@ -103,7 +103,7 @@ class CycleResult:
 
     @property
     def obstacle(self) -> HeldBack | None:
-        """Why nothing moves: the shedder's verdict, else another one, else what was held back first; None if nothing is."""
+        """Why nothing moves: the shedder's verdict, else another one, else what was held back first, if anything."""
         if self.plan is not None and self.plan.verdict is not None:
             return self.plan.verdict
         held_back = self.plan.held_back if self.plan else ()

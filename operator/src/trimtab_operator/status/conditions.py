@@ -263,14 +263,15 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan, result.namespace)
     text += _unknown_cpu(result.plan, result.load)
     if not result.plan.empty:
-        planned = [f"{len(result.plan.moves)} moves"] if result.plan.moves else []
+        planned = [counted(len(result.plan.moves), "move")] if result.plan.moves else []
         planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
-        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned{ask}"
+        cause = f" ({result.plan.cause})" if result.plan.cause else ""
+        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned{cause}{ask}"
     if result.outcome is Reason.BALANCED:
         return "True", str(Reason.BALANCED), f"{text}{ask}"
     held = result.obstacle or HeldBack("", result.outcome)
     about = f"{held.subject}: " if held.subject else ""
-    return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}{ask}"
+    return "False", str(held.reason), f"{text}; nothing moves: {about}{held.detail or held.reason}{ask}"
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:

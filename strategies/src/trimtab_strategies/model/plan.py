@@ -104,6 +104,7 @@ class Plan:
     target_weights: the weight that each broker should carry, if the strategy uses weights; empty otherwise.
     carried: the weight that each of those brokers carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
     considered: the alternatives, for people who ask why.
+    cause: why the shedder's moves are made, with figures; empty if their reasons say it all.
     verdict: why the shedder moves nothing; None if it moves something or was not asked. A splitter has no say in it.
     """
 
@@ -117,6 +118,7 @@ class Plan:
     carried: Mapping[str, float] = field(default_factory=dict)
     considered: Considered = NOTHING_CONSIDERED
     verdict: HeldBack | None = None
+    cause: str = ""
 
     @property
     def bundles(self) -> list[str]:

@@ -110,6 +110,7 @@ def decide(
         target_weights=shedding.target_weights,
         carried=shedding.carried,
         considered=placing.notes.considered([unload.broker for unload in shedding.unloads], shedding.held_back),
+        cause=shedding.cause if shed_moves else "",
         verdict=None if shed_moves else _verdict((*shedding.held_back, *placing.held_back())),
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)

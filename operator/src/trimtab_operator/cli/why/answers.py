@@ -211,6 +211,8 @@ def distance(record: DecisionRecord, view: BrokerView) -> str:
 
 def load_reason(record: DecisionRecord, view: BrokerView) -> str:
     """Why a broker gave bundles away, with figures."""
+    if record.cause:
+        return record.cause
     if far := distance(record, view):
         return f"{view.name} was at {far}"
     mean = average(record)

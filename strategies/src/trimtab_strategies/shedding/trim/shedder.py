@@ -26,7 +26,7 @@ Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -37,8 +37,8 @@ from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Predictions, Shedding, Unload
-from trimtab_strategies.shedding.trim import scores
-from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
+from trimtab_strategies.shedding.trim import scores, words
+from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
@@ -115,15 +115,17 @@ class _TrimCycle:
         params, refused = self.params, ""
         busiest = 100 * self.replay.usage[-1].max()
         if busiest < params.floor:
-            text = f"the busiest broker is at {busiest:.0f} %; balancing begins at {params.floor:g} % (floor)"
-            return _nothing(Reason.BELOW_MINIMUM, text, self.memory)
+            return _nothing(Reason.BELOW_MINIMUM, words.below_floor(busiest, params.floor), self.memory)
         for window in self.watch.windows(len(self.replay)):
             shown = cause(self.replay, self.watch, window, hot=params.hot, apart=params.apart)
             if shown.given:
-                plan = self.planned(window)
-                if plan.moves and plan.gained * self.watch.life(window) >= plan.price:
-                    return _made(plan, self.cluster, self.memory)
-                refused = refused or self.not_worth(plan, shown)
+                plan, names = self.planned(window), self.cluster.brokers.names
+                worth = self.worth(plan, window)
+                if plan.moves and worth.saved >= worth.price:
+                    return replace(_made(plan, self.cluster, self.memory), cause=words.made(names, shown, worth))
+                refused = refused or words.not_worth(
+                    names, shown, worth, self.watch, price=params.price, least=params.worth
+                )
         return _nothing(Reason.BELOW_MINIMUM, refused, self.memory) if refused else self.waiting()
 
     @cached_property
@@ -160,22 +162,14 @@ class _TrimCycle:
 
     def waiting(self) -> Shedding:
         """No cause yet: the brokers are level, or differ for too short a time."""
-        now, names = self.replay.away[-1], self.cluster.brokers.names
-        row, range_now = int(np.argmax(now)), float(now.max() - now.min())
-        text = f"{names[row]} is {now[row]:.1f} points above its level, {range_now:.1f} above the broker farthest below"
-        needed = f"{self.params.hot:g} or {self.params.apart:g} are needed, for 2 to 8 minutes"
-        apart = now[row] >= self.params.hot or range_now >= self.params.apart
-        return _nothing(Reason.AVERAGING if apart else Reason.BALANCED, f"{text}; {needed}", self.memory)
+        now, hot, apart = self.replay.away[-1], self.params.hot, self.params.apart
+        text = words.waiting(self.cluster.brokers.names, now, self.watch, hot=hot, apart=apart)
+        differ = now.max() >= hot or now.max() - now.min() >= apart
+        return _nothing(Reason.AVERAGING if differ else Reason.BALANCED, text, self.memory)
 
-    def not_worth(self, plan: _Plan, shown: Cause) -> str:
-        """Why a cause leads to no moves, in words."""
-        name, minutes = self.cluster.brokers.names[int(np.argmax(shown.low))], counted(shown.window, "minute")
-        words = f"{name} was {shown.hottest:.1f} points above its level for {minutes}"
-        if not plan.moves:
-            return f"{words}; no move is worth its price"
-        gain, moves = plan.gained * self.watch.life(shown.window), counted(len(plan.moves), "move")
-        clients = "" if np.isnan(plan.cut) else f" and cut {plan.cut:.1%} of the clients"
-        return f"{words}; {moves} would save {gain:.0f} point-minutes{clients}: worth it from {plan.price:.0f} on"
+    def worth(self, plan: _Plan, window: int) -> words.Worth:
+        """The plan weighed against its price, with a cause in `window`."""
+        return words.Worth(len(plan.moves), plan.gained, self.watch.life(window), plan.price, plan.cut)
 
 
 @dataclass(frozen=True)
@@ -265,5 +259,8 @@ def rollout(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[dict[str, 
     pause = _OUTLASTS * max(np.diff(times).max(), 60.0) + 60
     if now - times[-1] >= pause:
         return memory, None
-    text = f"{len(times)} brokers left within {_ROLLOUT / 60:.0f} minutes"
-    return memory, HeldBack("", Reason.ROLLING_OUT, f"{text}; balancing waits {pause / 60:.0f} minutes after the last")
+    text = f"{len(times)} brokers left within {_ROLLOUT / 60:.0f} minutes, the last was {departures[-1][1]}"
+    left = (pause - (now - times[-1])) / 60
+    return memory, HeldBack(
+        "", Reason.ROLLING_OUT, f"{text}; balancing goes on in {left:.0f} minutes if no other leaves"
+    )
