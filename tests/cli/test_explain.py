@@ -423,6 +423,7 @@ def test_a_cluster_that_is_too_small_for_the_minimum_says_which_and_what_would_a
         assert answer is not None
         assert said in answer.headline
         assert "or less would act" in answer.headline
+        assert answer.otherwise[0].startswith("use Trim, which needs no least traffic: kubectl edit bpol main")
 
 
 # -- from a history --
