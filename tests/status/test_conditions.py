@@ -13,7 +13,14 @@ from trim_decisions import TrimDecisions, skewed
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.status.conditions import conditions, cpu_range, policy_status, transitions, without_old_answer
+from trimtab_operator.status.conditions import (
+    conditions,
+    cpu_range,
+    event_type,
+    policy_status,
+    transitions,
+    without_old_answer,
+)
 from trimtab_strategies.model import (
     DIRECT_MEMORY,
     ClusterLoad,
@@ -91,6 +98,21 @@ def test_a_dry_run_proposes_and_moves_nothing() -> None:
 )
 def test_balanced_says_whether_something_is_in_the_way(held: tuple[HeldBack, ...], expected: tuple[str, str]) -> None:
     assert by_type(conditions(result(plan=plan(held=held)), []))["Balanced"] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "expected"),
+    [
+        ("Balanced", "True", "Balanced", "Normal"),
+        ("Balanced", "False", "Averaging", "Normal"),
+        ("Balanced", "False", "Overloaded", "Normal"),
+        ("Balanced", "False", "SoleBundle", "Warning"),
+        ("Ready", "False", "Paused", "Warning"),
+        ("DataTrusted", "False", "Untrusted", "Warning"),
+    ],
+)
+def test_an_event_warns_only_where_a_person_may_have_to_act(kind: str, status: str, reason: str, expected: str) -> None:
+    assert event_type({"type": kind, "status": status, "reason": reason}) == expected
 
 
 def test_a_splitter_that_finds_nothing_to_split_does_not_make_a_cluster_balanced() -> None:

@@ -24,6 +24,7 @@ from trimtab_strategies.model import (
     MEMORY,
     NETWORK_IN,
     NETWORK_OUT,
+    VERDICTS,
     ClusterLoad,
     HeldBack,
     Plan,
@@ -322,6 +323,16 @@ def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> l
         return kind in _FORMER or (kind == PolicyCondition.COMMAND_TAKEN and now - since > ANSWERED_FOR)
 
     return [dict(condition) for condition in conditions if not old(condition)]
+
+
+_NORMAL = VERDICTS | {Reason.OVERLOADED, Reason.UNDERLOADED}
+"""Reasons of `Balanced` that need no attention: the policy waits for a difference to last, or levels the brokers."""
+
+
+def event_type(condition: Mapping[str, Any]) -> str:
+    """Type of the Event about a changed condition: `Normal`, or `Warning` if a person may have to act."""
+    normal = condition["type"] == PolicyCondition.BALANCED and condition["reason"] in _NORMAL
+    return "Normal" if normal or condition["status"] == "True" else "Warning"
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
