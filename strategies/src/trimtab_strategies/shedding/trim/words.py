@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab_strategies.model import counted
-from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.model import counted, some
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.shedding.trim.cause import SURGE, WINDOWS, Cause, Watch
 
 
@@ -46,11 +46,21 @@ def above(names: Sequence[str], found: Cause) -> str:
 
     names: of the brokers.
     """
-    top, bottom = int(np.argmax(found.low)), int(np.argmin(found.high))
-    text = f"{names[top]} was {found.hottest:.1f} points above its level"
-    if found.hottest < found.hot:
-        text += f", and {found.range:.1f} above {names[bottom]},"
-    return f"{text} for {counted(found.window, 'minute')}"
+    minutes = counted(found.window, "minute")
+    if found.hottest >= found.hot:
+        return f"{names[int(np.argmax(found.low))]} was {found.hottest:.1f} points above its level for {minutes}"
+    top, bottom = _ends(found.low, found.high, found.pools)
+    level = f"{names[top]} was {found.low[top]:.1f} points above its level"
+    return f"{level}, and {found.range:.1f} above {names[bottom]}, for {minutes}"
+
+
+def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
+    """The brokers (rows) with the largest `low` and the least `high` (n, points), of the pool that differs most."""
+    rows = max(
+        (np.flatnonzero(pools == pool) for pool in np.unique(pools)),
+        key=lambda rows: float(low[rows].max() - high[rows].min()),
+    )
+    return int(rows[np.argmax(low[rows])]), int(rows[np.argmin(high[rows])])
 
 
 def made(names: Sequence[str], found: Cause, worth: Worth) -> str:
@@ -77,12 +87,23 @@ def below_floor(busiest: float, floor: float) -> str:
     return f"the busiest broker is at {busiest:.0f} %; balancing begins at {floor:g} % (trim.floor){act}"
 
 
-def waiting(names: Sequence[str], away: FloatArray, watch: Watch, *, hot: float, apart: float) -> str:
+def filled(names: Sequence[str], moves: int, cut: float) -> str:
+    """Why the brokers `names` are filled. cut: ratio 0-1 of all clients that `moves` moves disconnect, NaN unknown."""
+    clients = "" if np.isnan(cut) else f" and cut {100 * cut:.1f} % of the clients"
+    have = "has hardly any bundles" if len(names) == 1 else "have hardly any bundles"
+    return f"{some(names)} {have}; {counted(moves, 'move')} would change that{clients}"
+
+
+def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watch, *, hot: float, apart: float) -> str:
     """How far brokers are from their levels now, and what a plan needs.
 
-    away: (n,) points above the level. hot, apart: points of which one is a cause.
+    away: (n,) points above the level. pools: (n,) see `Replay`. hot, apart: points of which one is a cause.
     """
-    top, bottom = int(np.argmax(away)), int(np.argmin(away))
+    top, bottom = _ends(away, away, pools)
+    if away.max() >= hot:
+        top = int(np.argmax(away))
+        alike = np.flatnonzero(pools == pools[top])
+        bottom = int(alike[np.argmin(away[alike])])
     text = (
         f"{names[top]} is {away[top]:.1f} points above its level, {away[top] - away[bottom]:.1f} above {names[bottom]}"
     )
