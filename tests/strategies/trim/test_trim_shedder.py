@@ -468,3 +468,11 @@ def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> N
         assert after.max() <= before.max() + 1e-6
         if shedding.unloads:
             assert np.std(after) < np.std(before)
+
+
+def test_a_plan_that_fills_a_broker_says_which() -> None:
+    play = Play(World.of(*(spread(20, 20, seed) for seed in range(3)), []))
+    play.first_move(6)
+
+    assert play.last.cause.startswith("broker-3 has hardly any bundles; ")
+    assert play.last.cause.endswith("% of the clients")
