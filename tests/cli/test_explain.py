@@ -22,6 +22,7 @@ from kept_histories import AT, keep
 from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
 from recorded_decisions import decided
 from records import bundle, moving_bundle
+from trim_decisions import TrimDecisions, skewed
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.why.answers import Answer, Facts
@@ -127,6 +128,26 @@ def capped(limit: str, *, moved: int = 0) -> Answer | None:
     return of_bundle(record, largest(record, "a", reason), "a").why_not()
 
 
+def by_trim(situation: str) -> Answer | None:
+    """The busiest of five brokers with Trim."""
+    policy = {
+        "level": TrimDecisions(skewed(43)),
+        "too short": TrimDecisions(skewed()),
+        "not worth": TrimDecisions(skewed(51.5), {"worth": 4000, "hot": 5}),
+        "idle": TrimDecisions(skewed(25, low=10)),
+        "relieved": TrimDecisions(skewed()),
+        "given away": TrimDecisions(skewed()),
+    }[situation]
+    if situation in {"relieved", "given away"}:
+        record = policy.until_it_moves()
+    else:
+        record = policy.minutes(1 if situation == "too short" else 9)
+    facts = Facts(record.at + 30, "messaging", "main", last=(record.at, record.outcome))
+    if situation == "given away":
+        return of_bundle(record, record.moves[0].name, "broker-4", facts).explain()
+    return of_broker(record, "broker-4", facts).explain()
+
+
 SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a broker that gives": lambda: of_broker(decided(HOT), "a").explain(),
     "a broker that gets": lambda: of_broker(decided(HOT), "b").explain(),
@@ -157,6 +178,12 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a bundle that a person moved long ago": partial(moved_by_a_person, "long ago"),
     "a bundle asked to move nowhere": partial(moved_by_a_person, "nowhere"),
     "a bundle over the cap of a cycle": partial(capped, "maxMovesPerCycle"),
+    "a level broker with Trim": partial(by_trim, "level"),
+    "a broker whose difference is young": partial(by_trim, "too short"),
+    "a broker that is not worth a move": partial(by_trim, "not worth"),
+    "an idle cluster": partial(by_trim, "idle"),
+    "a broker that Trim relieves": partial(by_trim, "relieved"),
+    "a bundle that Trim gives away": partial(by_trim, "given away"),
     "a bundle over the cap of an hour": partial(capped, "maxMovesPerHour", moved=1),
 }
 
@@ -396,6 +423,7 @@ def test_a_cluster_that_is_too_small_for_the_minimum_says_which_and_what_would_a
         assert answer is not None
         assert said in answer.headline
         assert "or less would act" in answer.headline
+        assert answer.otherwise[0].startswith("use Trim, which needs no least traffic: kubectl edit bpol main")
 
 
 # -- from a history --

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 import yaml
 
 from pulsar_settings import defaults, settings_brokers
-from trimtab_operator.cli import main
-from trimtab_operator.cli.commands.migrate import unfinished
-from trimtab_operator.cli.commands.migration import migrate
+from trimtab_lab.simulation.contenders import contender
+from trimtab_operator.cli import main, parser
+from trimtab_operator.cli.commands.migrate import expected, unfinished
+from trimtab_operator.cli.commands.migration import _RUNS, migrate
 from trimtab_operator.state.settings import Settings
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -235,6 +237,31 @@ def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.C
     assert f"# where brokers differ, the values of the leader {leader} were used" in out
     policy = yaml.safe_load(out)
     assert (policy["metadata"]["name"], policy["spec"]["limits"]) == ("mine", {"coolDown": "10m"})
+
+
+def test_a_comment_says_what_to_expect_of_trim_and_how_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    with settings_brokers(defaults()) as brokers:
+        assert main(["migrate", "--admin-url", brokers.url]) == 0
+    out = capsys.readouterr().out
+
+    assert "trimtab simulate skewed --against ThresholdShedder/Pulsar\n" in out
+    told = next(line for line in out.splitlines() if line.startswith("# in a simulated cluster with skewed load"))
+    figures = [int(number) for number in re.findall(r"(\d+) (?:moves|%|points)", told)]
+    assert len(figures) == 6, told
+    assert [theirs > trims for theirs, trims in zip(figures[:3], figures[3:], strict=True)] == [True] * 3
+
+
+def test_without_the_lab_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parser, "entry_points", lambda group: [])  # noqa: ARG005 - called by name
+
+    assert [note.rpartition(": ")[2] for note in expected("AvgShedder")] == [
+        "trimtab simulate skewed --against AvgShedder/Pulsar"
+    ]
+
+
+def test_every_shedder_that_pulsar_runs_can_be_compared() -> None:
+    for shedder in {name for names, _ in _RUNS.values() for name in names}:
+        assert contender(f"{shedder}/Pulsar").name == f"{shedder}/Pulsar"
 
 
 def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorded_decisions import settings
+from recorded_decisions import cycle_result, settings
+from trim_decisions import TrimDecisions, skewed
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.status.conditions import conditions, cpu_range, policy_status, transitions, without_old_answer
+from trimtab_operator.status.conditions import (
+    conditions,
+    cpu_range,
+    event_type,
+    policy_status,
+    transitions,
+    without_old_answer,
+)
 from trimtab_strategies.model import (
     DIRECT_MEMORY,
     ClusterLoad,
@@ -90,6 +98,41 @@ def test_a_dry_run_proposes_and_moves_nothing() -> None:
 )
 def test_balanced_says_whether_something_is_in_the_way(held: tuple[HeldBack, ...], expected: tuple[str, str]) -> None:
     assert by_type(conditions(result(plan=plan(held=held)), []))["Balanced"] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "expected"),
+    [
+        ("Balanced", "True", "Balanced", "Normal"),
+        ("Balanced", "False", "Averaging", "Normal"),
+        ("Balanced", "False", "Overloaded", "Normal"),
+        ("Balanced", "False", "SoleBundle", "Warning"),
+        ("Ready", "False", "Paused", "Warning"),
+        ("DataTrusted", "False", "Untrusted", "Warning"),
+    ],
+)
+def test_an_event_warns_only_where_a_person_may_have_to_act(kind: str, status: str, reason: str, expected: str) -> None:
+    assert event_type({"type": kind, "status": status, "reason": reason}) == expected
+
+
+def test_a_splitter_that_finds_nothing_to_split_does_not_make_a_cluster_balanced() -> None:
+    cases = TrimDecisions(skewed(25, low=10)), TrimDecisions(skewed(51.5), {"worth": 4000, "hot": 5})
+    for policy in cases:
+        policy.minutes(9)
+
+        assert policy.result is not None
+        assert policy.result.plan is not None
+        assert Reason.BALANCED in {held.reason for held in policy.result.plan.held_back}, "the splitter's"
+        assert by_type(conditions(policy.result, []))["Balanced"] == ("False", "BelowMinimum")
+
+
+def test_bundles_that_no_broker_can_take_do_not_make_a_cluster_balanced() -> None:
+    load = cluster(bundles=2, a=0.9, b=0.2, unschedulable=["b"])
+    splitter = {"type": "WeightedSplitter"}
+    policy = settings(split=splitter)
+    found = decide(load, policy.pair, policy.limits, Memory(), np.random.default_rng(1))
+
+    assert by_type(conditions(cycle_result(load, found), []))["Balanced"] == ("False", "SameBroker")
 
 
 def test_a_refusal_for_want_of_data_is_no_verdict_on_the_cluster() -> None:
@@ -216,7 +259,7 @@ def test_the_condition_of_a_cluster_too_small_for_the_minimum_names_it_and_what_
 
     balanced = next(c for c in status["conditions"] if c["type"] == "Balanced")
     assert (balanced["status"], balanced["reason"]) == ("False", "BelowMinimum")
-    assert "nothing may move: a: thresholdShedder.minThroughput is 100000 MiB/s; this broker has" in balanced["message"]
+    assert "nothing moves: a: thresholdShedder.minThroughput is 100000 MiB/s; this broker has" in balanced["message"]
     assert "MiB/s or less would act" in balanced["message"]
 
 

@@ -15,6 +15,7 @@ from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.status.metrics import PolicyMetrics, hit_counts
 from trimtab_strategies.model import DataQuality, Doubt, Memory, Plan, Reason
+from trimtab_strategies.protocols import Predictions
 from trimtab_strategies.testing import cluster
 
 RunPolicy = Callable[..., None]
@@ -132,6 +133,43 @@ def test_a_proposal_is_shown_until_none_waits(run_policy: RunPolicy) -> None:
 
 
 @pytest.mark.apiserver
+def test_how_good_predictions_are_is_shown_while_the_shedder_makes_them(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        meter, plan = PolicyMetrics(env.cluster, "main"), Plan((), (), HOT.brokers.names, *[np.zeros((3, 5))] * 2)
+        unknown = Predictions(judged=0, right=np.nan, off=np.nan, within=3, step=1)
+        wrong = Predictions(judged=12, right=0.5, off=3.5, within=3, step=0.5)
+        for found, right, off, step in (
+            (unknown, {}, {}, {(): 1}),
+            (wrong, {(): 0.5}, {(): 0.035}, {(): 0.5}),
+            (None, {}, {}, {}),
+        ):
+            meter.cycle(CycleResult(env.clock, {}, 1, load=HOT, plan=plan, predictions=found))
+            assert shown(env, "predictions_right_ratio") == right
+            assert shown(env, "predictions_off_ratio") == off
+            assert shown(env, "plan_step_ratio") == step
+
+    run_policy(HOT, scenario)
+
+
+@pytest.mark.apiserver
+def test_a_policy_with_trim_shows_its_predictions_and_another_shedder_none(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.cycle()
+        assert "predictions" not in env.policy()["status"]
+
+        env.edit(shedder={"type": "Trim", "thresholdShedder": None})
+        await env.cycle()
+        assert env.policy()["status"]["predictions"] == {"judged": 0, "within": 3.0, "step": 1.0}
+        assert shown(env, "plan_step_ratio") == {(): 1}
+
+        env.edit(shedder={"type": "OverloadShedder", "trim": None})
+        await env.cycle()
+        assert "predictions" not in env.policy()["status"]
+
+    run_policy(HOT, scenario)
+
+
+@pytest.mark.apiserver
 def test_predictions_of_brokers_that_moved_again_are_left_out(run_policy: RunPolicy) -> None:
     results = (
         MeasuredOutcome(broker="a", expected=40, measured=43, error=3),
@@ -151,3 +189,7 @@ def test_hit_counts_are_the_largest_of_each_kind() -> None:
     assert hit_counts(avg) == {"high": 2, "low": 0}
     assert hit_counts(Memory(shedder={"hits": 3}, splitter={"hits": {"x": 1, "y": 2}})) == {"cause": 3, "split": 2}
     assert hit_counts(Memory()) == {}
+
+
+def test_a_list_that_a_shedder_remembers_is_no_hit_count() -> None:
+    assert hit_counts(Memory(shedder={"hits": [1, 0]})) == {}

@@ -47,7 +47,7 @@ def test_brokers_close_together_move_nothing_and_say_so() -> None:
 
     assert not shedding.unloads
     assert [(held.reason, held.detail) for held in shedding.held_back] == [
-        (Reason.BALANCED, "a is 10.0 points above b")
+        (Reason.BALANCED, "a is 10.0 points above b; 15 points are needed (avgShedder.lowThreshold)")
     ]
 
 
@@ -72,13 +72,14 @@ def test_a_waiting_pair_says_how_far_for_how_long_and_how_many_cycles_are_needed
     (held,) = after(1, cluster(a=0.9, b=0.4)).held_back
 
     assert (held.subject, held.reason) == ("a", Reason.HIT_COUNT)
-    assert held.detail == "50.0 points above b: 15 or more in 1 of 8 cycles in a row, 40 or more in 1 of 2"
+    low = "15 or more in 1 of 8 cycles in a row (avgShedder.hitCountLow)"
+    assert held.detail == f"50.0 points above b: {low}, 40 or more in 1 of 2 (hitCountHigh)"
 
 
 def test_a_pair_that_is_not_far_apart_is_reported_with_the_longer_count_alone() -> None:
     (held,) = after(3, cluster(a=0.7, b=0.4), hit_count_low=5).held_back
 
-    assert held.detail == "30.0 points above b: 15 or more in 3 of 5 cycles in a row"
+    assert held.detail == "30.0 points above b: 15 or more in 3 of 5 cycles in a row (avgShedder.hitCountLow)"
 
 
 def test_coming_close_clears_the_counters() -> None:

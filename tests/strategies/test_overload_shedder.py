@@ -33,7 +33,7 @@ def test_brokers_below_the_limit_keep_everything() -> None:
     assert not shedding.unloads
     (held,) = shedding.held_back
     assert (held.subject, held.reason) == ("", Reason.BALANCED)
-    assert held.detail == "highest is a at 84.0 %, limit 85 %"
+    assert held.detail == "highest is a at 84.0 %, limit 85 % (overloadShedder.overloadThreshold)"
 
 
 def test_reaching_the_limit_is_enough() -> None:

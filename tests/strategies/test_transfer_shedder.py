@@ -92,6 +92,16 @@ def test_corrected_acts_at_the_threshold() -> None:
     assert shed(later, dict(first.memory), hit_threshold=2, compatibility=Compatibility.CORRECTED).unloads
 
 
+def test_a_cluster_that_waits_for_hits_says_how_many_and_which_fields_count() -> None:
+    (waiting,) = shed(cluster(**APART), hit_threshold=3).held_back
+    (level,) = shed(cluster(a=0.5, b=0.5, c=0.5)).held_back
+
+    needed = "cause to act in 1 cycle in a row, 4 are needed (transferShedder.hitThreshold is 3): usage "
+    assert waiting.detail.startswith(needed)
+    assert level.detail.startswith("close enough: usage 50.0 % on average, deviation 0.0 points, target 25")
+    assert level.detail.endswith("(transferShedder.targetDeviation is 0.25)")
+
+
 def test_even_cluster_is_reported_as_hit_count_or_as_balanced() -> None:
     even = cluster(a=0.5, b=0.5, c=0.5)
 

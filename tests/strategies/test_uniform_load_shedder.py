@@ -73,6 +73,19 @@ def test_an_idle_broker_counts_as_one_message() -> None:
     assert held.reason is Reason.BALANCED  # (1.4 - 1) * 100 / 1 = 40 %
 
 
+def test_differences_that_are_small_enough_are_shown_with_those_that_are_needed() -> None:
+    drawn = world(RATE_IN, a=[700, 700], b=[1000])
+    messages, factor = "50 % more messages (uniformLoadShedder.rateDifference)", "uniformLoadShedder.throughputFactor"
+
+    both, bytes_alone, none = (
+        shed(drawn, **params).held_back[0].detail
+        for params in ({}, {"rate_difference": 0}, {"rate_difference": 0, "throughput_factor": 0})
+    )
+    assert both.endswith(f"; more than {messages} or 4 times the bytes ({factor}) would act")
+    assert bytes_alone.endswith(f"; more than 4 times the bytes ({factor}) would act")
+    assert none.endswith("; both rules are off")
+
+
 def test_too_little_to_move_is_named() -> None:
     (held,) = shed(world(RATE_IN, a=[2000, 2000], b=[1000])).held_back
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -73,6 +74,10 @@ def test_a_broker_that_has_everything_is_not_called_balanced_while_its_error_is_
 
     assert "a is 20.0 points above the mean usage now, 0.0 on average over 900 s: more than 5 are needed" in details[0]
     assert "20.0 points above the mean usage now, 4.7 on average" in details[-1]
+    left = [
+        re.findall(r"needed \(weightedBalancer.deadBand\), in (\d+) minutes? if it lasts", text) for text in details
+    ]
+    assert left == [["5"], ["4"], ["3"], ["2"], ["1"]]
     assert {source for source, *_ in told(drawn, shed(later(drawn, 300), memory))} == {"a"}
 
 
@@ -87,6 +92,17 @@ def test_a_target_weight_that_still_falls_is_not_called_balanced() -> None:
     (held,) = shedding.held_back
     assert held.reason is Reason.AVERAGING
     assert "a is 30.0 points above the mean usage now, and 0.7 % above its target weight" in held.detail
+
+
+def test_the_original_is_not_called_balanced_either_while_its_targets_follow() -> None:
+    drawn = cluster(a=0.9, b=0.3, bundles=20)
+    memory: Mapping[str, Any] = {}
+    for minute in range(3):
+        shedding = shed(later(drawn, 60 * minute), memory, compatibility="java", gain=0.1, min_change=60)
+        memory = shedding.memory
+
+    assert [held.reason for held in shedding.held_back] == [Reason.AVERAGING]
+    assert "a is 30.0 points above the mean usage now, and " in shedding.held_back[0].detail
 
 
 def test_usage_that_is_even_again_is_balanced_whatever_the_average_says() -> None:

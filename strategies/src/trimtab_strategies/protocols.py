@@ -48,6 +48,7 @@ class Shedding:
 
     target_weights: broker name -> the weight it should carry; only from shedders that use weights.
     carried: broker name -> the weight it carries now, with pending moves counted as complete.
+    cause: why bundles are unloaded, with figures; empty if the reasons of the unloads say it all.
     """
 
     unloads: tuple[Unload, ...] = ()
@@ -55,6 +56,23 @@ class Shedding:
     memory: Mapping[str, Any] = field(default_factory=dict)
     target_weights: Mapping[str, float] = field(default_factory=dict)
     carried: Mapping[str, float] = field(default_factory=dict)
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """How good a shedder's last predictions of the brokers' CPU were.
+
+    judged: number of predictions compared with the measured CPU. right: ratio 0-1 of them that were at most `within`
+    points off. off: their median distance in points. Both are NaN if none was judged. step: ratio 0-1 of the usual
+    number of moves that the next plan may make.
+    """
+
+    judged: int
+    right: float
+    off: float
+    within: float
+    step: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +177,14 @@ class HeaviestFirst(Protocol):
     """A placement that should choose for the heaviest of several bundles without an owner first."""
 
     heaviest_first: ClassVar[bool]
+
+
+@runtime_checkable
+class ScoresPredictions(Protocol):
+    """A shedder that compares what its plans predicted with what was measured afterwards."""
+
+    def predictions(self, memory: Mapping[str, Any]) -> Predictions:
+        """The score in the shedder's `memory`."""
 
 
 class Splitter(Protocol):

@@ -312,50 +312,56 @@ def test_the_texts_name_the_broker_and_the_figures() -> None:
         play.minutes(minutes)
 
     assert level.reasons == [Reason.BALANCED]
-    assert level.text.startswith("broker-4 is 2.4 points above its level, 3.0 above the broker farthest below; 7.5")
+    needed = "a plan needs 7.5 points (trim.hot) or 15 (trim.apart) that last for 2 to 8 minutes"
+    assert level.text == f"broker-4 is 2.4 points above its level, 3.0 above broker-1; {needed}"
     assert young.reasons == [Reason.AVERAGING]
-    assert young.text.startswith("broker-4 is 36.0 points above its level, 45.0 above the broker farthest below")
+    now = "broker-4 is 36.0 points above its level, 45.0 above broker-1, for 1 minute now"
+    assert young.text == f"{now}; {needed}, the larger the sooner"
     assert floor.reasons == [Reason.BELOW_MINIMUM]
-    assert floor.text == "the busiest broker is at 40 %; balancing begins at 60 % (floor)"
+    assert floor.text == "the busiest broker is at 40 %; balancing begins at 60 % (trim.floor); 40 or less would act"
     assert price.reasons == [Reason.BELOW_MINIMUM]
-    assert price.text.startswith("broker-4 was 9.2 points above its level for 8 minutes; ")
-    assert "% of the clients: worth it from" in price.text
+    assert price.text.startswith("broker-4 was 9.2 points above its level for 8 minutes; 2 moves would save 4.6 points")
+    assert price.text.endswith(
+        "for 60 minutes, 276 point-minutes, and cut 2.0 % of the clients: worth it from 400 on"
+        " (trim.worth is 4000; 2700 or less would act)"
+    )
 
 
-def test_right_predictions_keep_the_plans_large() -> None:
+def test_a_plan_says_why_it_is_made() -> None:
     play = Play(skewed())
-    play.minutes(20)
+    play.first_move(12)
 
-    assert play.memory["hits"]
-    assert set(play.memory["hits"]) == {1}
-    assert play.memory["predictions"] == []
-    assert play.memory.get("step", 1.0) == 1.0
+    assert play.last.cause == (
+        "broker-4 was 36.0 points above its level for 4 minutes; 5 moves would save 33.2 points for 4 minutes,"
+        " 133 point-minutes, and cut 5.0 % of the clients: worth it from 100 on"
+    )
 
 
-def test_wrong_predictions_halve_the_plans_and_right_ones_restore_them() -> None:
-    wrong = {"hits": [0] * 12, "predictions": [[0.0, "broker-0", 99.0]]}
+def test_a_plan_that_only_has_to_wait_says_until_when() -> None:
+    play = Play(skewed(60))
+    play.minutes(5)
+
+    assert play.reasons == [Reason.BELOW_MINIMUM]
+    assert play.text.endswith("worth it from 60 on, or once it has lasted for 8 minutes")
+    assert play.first_move(12)
+
+
+def test_after_a_spike_the_texts_say_how_long_the_next_one_must_last() -> None:
     play = Play(skewed())
-    play.memory = wrong
-    play.minutes(12)
+    play.memory = {"spikes": [[play.world.now, 5.0]]}
+    play.minutes(2)
 
-    assert max(play.moves) <= 5  # half of ten from a broker
-    assert play.memory["step"] <= 0.5
-    restored = Play(skewed(42))
-    restored.memory = {"hits": [1] * 20, "step": 0.5, "predictions": [[0.0, "broker-0", 40.0]]}
-    restored.minute()
-    assert restored.memory["step"] == 1.0
+    ended = "that last for 8 minutes, as one of 5 minutes ended by itself within the last hour"
+    assert play.text.endswith(ended)
 
 
-def test_a_prediction_for_a_broker_that_left_changes_nothing() -> None:
-    """Neither a full list of hits nor a short one is judged again without a new measurement."""
-    for hits in ([0] * 20, [0] * 12):
-        play = Play(skewed(42))
-        play.memory = {"hits": hits, "step": 0.5, "predictions": [[0.0, "gone", 99.0]]}
-        play.minute()
+def test_a_rollout_says_who_left_last_and_when_balancing_goes_on() -> None:
+    play = Play(skewed())
+    play.memory = {"seen": [*play.world.brokers, "gone-1", "gone-2"]}
+    play.minute()
 
-        assert play.memory["step"] == 0.5
-        assert play.memory["hits"] == hits
-        assert play.memory["predictions"] == []
+    left = "2 brokers left within 15 minutes, the last was gone-2"
+    assert play.text == f"{left}; balancing goes on in 2 minutes if no other leaves"
 
 
 def test_the_order_of_rows_and_names_does_not_matter() -> None:
@@ -462,3 +468,11 @@ def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> N
         assert after.max() <= before.max() + 1e-6
         if shedding.unloads:
             assert np.std(after) < np.std(before)
+
+
+def test_a_plan_that_fills_a_broker_says_which() -> None:
+    play = Play(World.of(*(spread(20, 20, seed) for seed in range(3)), []))
+    play.first_move(6)
+
+    assert play.last.cause.startswith("broker-3 has hardly any bundles; ")
+    assert play.last.cause.endswith("% of the clients")

@@ -15,7 +15,7 @@ from trimtab_operator.loop.gates import refused_by_guard
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
-from trimtab_strategies.model import ClusterLoad, HeldBack, Memory
+from trimtab_strategies.model import ClusterLoad, Decision, HeldBack, Memory
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import NOW
 
@@ -41,9 +41,15 @@ def decided(
     of = settings(**spec)
     load = replace(load, now=at)
     found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1), moved_last_hour=moved)
+    state = PolicyState(found.memory, ((at - 60, moved),) if moved else ())
+    return decision_record(cycle_result(load, found, shown), of, state)
+
+
+def cycle_result(load: ClusterLoad, found: Decision, shown: HeldBack | None = None) -> CycleResult:
+    """The result of a cycle with this decision, all its moves written, or only shown for that reason."""
     names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in found.plan.named}
-    result = CycleResult(
-        started=at,
+    return CycleResult(
+        started=load.now,
         seconds={},
         generation=1,
         load=load,
@@ -51,6 +57,7 @@ def decided(
         refusal=refused_by_guard(found.plan),
         restraint=shown,
         written=[WriteResult(names[move.bundle], shown and shown.reason) for move in found.plan.moves],
+        split_requests=[WriteResult(names[split.bundle], shown and shown.reason) for split in found.plan.splits],
+        namespace="messaging",
         names=names,
     )
-    return decision_record(result, of, PolicyState(found.memory, ((at - 60, moved),) if moved else ()))

@@ -21,6 +21,7 @@ from trimtab_operator.decision_log.record import (
     Threshold,
     Why,
 )
+from trimtab_operator.resources.policy_status import PredictionScore
 from trimtab_operator.resources.strategy_unions import member
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import HOUR
@@ -69,6 +70,8 @@ def decision_record(result: CycleResult, settings: Settings, remembered: PolicyS
         splits=_splits(result, plan),
         stays=_stays(result, plan),
         held_back=tuple(_as_held(held) for held in plan.held_back) if plan else (),
+        cause=plan.cause if plan else "",
+        predictions=None if result.predictions is None else PredictionScore.of(result.predictions),
     )
 
 

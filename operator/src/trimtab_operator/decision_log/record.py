@@ -13,6 +13,7 @@ from pydantic import AliasChoices, Field, ValidationError
 
 from trimtab_operator.kube.config_map_store import UnreadableContentError, check_version
 from trimtab_operator.resources.common import Status
+from trimtab_operator.resources.policy_status import PredictionScore
 from trimtab_strategies.model import Reason
 
 RECORD_VERSION = 1
@@ -210,6 +211,10 @@ class DecisionRecord(Status):
     splits: tuple[SplitView, ...] = ()
     stays: tuple[StayView, ...] = ()
     held_back: tuple[Held, ...] = ()
+    cause: str = ""
+    """Why the shedder moves bundles, with figures; empty if it says no more than their reasons."""
+    predictions: PredictionScore | None = None
+    """How good the shedder's last predictions were; None: it makes none."""
     manual_moves: tuple[ManualMove, ...] = Field((), validation_alias=AliasChoices("manualMoves", "byHand"))
     """Moves by people or Git since the previous decision, oldest first."""
     results: tuple[MeasuredOutcome, ...] = ()
@@ -253,6 +258,8 @@ class DecisionRecord(Status):
     def says_the_same(self, before: DecisionRecord) -> bool:
         """Whether it repeats `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
         if self.manual_moves or any(move.written for move in self.moves) or self.verdicts != before.verdicts:
+            return False
+        if self.predictions != before.predictions:
             return False
         usage = {view.name: view.usage or 0.0 for view in before.brokers}
         return all(abs((view.usage or 0.0) - usage.get(view.name, 0.0)) < STEADY for view in self.brokers)

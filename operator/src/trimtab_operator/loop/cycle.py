@@ -45,7 +45,8 @@ from trimtab_operator.state.target_weights import broker_weights
 from trimtab_operator.status.metrics import hit_counts
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_strategies.model import Decision, HeldBack, Plan
+from trimtab_strategies.model import Decision, HeldBack, Memory, Plan
+from trimtab_strategies.protocols import Predictions, ScoresPredictions
 
 log = logging.getLogger(__name__)
 
@@ -205,6 +206,7 @@ class CycleRunner:
             sizing=self._sizing(snapshot, run),
             interval=settings.interval,
             hits=hit_counts(decision.memory),
+            predictions=_predictions(settings, decision.memory),
             unwritten=snapshot.unwritten,
         )
         return result, proposal
@@ -217,3 +219,9 @@ class CycleRunner:
         before = sizings.get(policy, Sizing())
         sizings[policy] = before if snapshot.drains.pause is not None else before.after(snapshot.load, aim)
         return sizings[policy]
+
+
+def _predictions(settings: Settings, memory: Memory) -> Predictions | None:
+    """How good the shedder's last predictions were; None if it makes none."""
+    shedder = settings.pair.shedder
+    return shedder.predictions(memory.shedder) if isinstance(shedder, ScoresPredictions) else None

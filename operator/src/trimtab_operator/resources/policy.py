@@ -18,7 +18,7 @@ from trimtab_operator.resources.common import (
     cel,
     seconds,
 )
-from trimtab_operator.resources.policy_status import Approval, Progress, ProposalStatus
+from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
@@ -252,6 +252,8 @@ class BalancingPolicyStatus(Status):
     """Result of the last cycle."""
     proposal: ProposalStatus | None = None
     """The moves and splits that the last cycle planned."""
+    predictions: PredictionScore | None = None
+    """How good the last predictions were. Absent if the shedder makes none."""
     progress: Progress | None = None
     """Progress of the proposal that was approved last."""
     in_flight: Annotated[int, Field(ge=0)] = 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.common import Duration, Resource, Status, Timestamp
+from trimtab_strategies.protocols import Predictions
 
 REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
 """On a BalancingPolicy: ``approve``, ``refresh`` or ``stop``. The operator removes it after reading."""
@@ -187,3 +189,34 @@ class Progress(Status):
     """Estimated time for the rest, at the pace so far. Absent if unknown."""
     failures: Annotated[list[FailedMove], Field(max_length=20)] = Field(default_factory=list)
     """The first 20 failed moves."""
+
+
+class PredictionScore(Status):
+    """How good the shedder's last predictions of the brokers' CPU were, three minutes after the moves."""
+
+    judged: Annotated[int, Field(ge=0)] = 0
+    """Number of predictions that were compared with the measured CPU: the last 20 at most."""
+    right: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Ratio (0-1) of them that were within `within` points. Absent if none was judged."""
+    within: Annotated[float, Field(ge=0)]
+    """Percentage points of CPU up to which a prediction counts as right."""
+    off: Annotated[float, Field(ge=0)] | None = None
+    """Their median distance from the measured CPU in percentage points. Absent if none was judged."""
+    step: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Ratio (0-1) of the usual number of moves that the next plan may make. Below 1 after wrong predictions."""
+
+    @classmethod
+    def of(cls, found: Predictions) -> Self:
+        """The score as a status has it."""
+        right, off = (None if math.isnan(value) else round(value, 2) for value in (found.right, found.off))
+        return cls(judged=found.judged, right=right, within=found.within, off=off, step=found.step)
+
+    @property
+    def text(self) -> str:
+        """``18 of the last 20 within 3 points of the measured CPU, the median 0.8 points off``."""
+        if self.right is None or self.off is None:
+            return "none judged yet: that takes three minutes after the moves of a plan have landed"
+        text = f"{round(self.right * self.judged)} of the last {self.judged} within {self.within:g} points"
+        text += f" of the measured CPU, the median {self.off:.1f} points off"
+        smaller = f"; until more are, a plan makes {self.step:.0%} of the usual moves"
+        return text if self.step >= 1 else text + smaller

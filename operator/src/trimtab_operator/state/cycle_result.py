@@ -11,6 +11,7 @@ from trimtab_operator.actuators import WriteResult
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_strategies.model import (
+    VERDICTS,
     ClusterLoad,
     HeldBack,
     Move,
@@ -18,9 +19,7 @@ from trimtab_strategies.model import (
     Reason,
     Split,
 )
-
-_VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
-"""Reasons that a shedder, and after it a splitter, gives for the whole cluster. The shedder's comes first."""
+from trimtab_strategies.protocols import Predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,8 @@ class CycleResult:
     """Seconds from one cycle to the next; None: the policy could not be read."""
     hits: Mapping[str, float] = field(default_factory=dict)
     """Hit counts by kind: number of cycles in a row in which a threshold was exceeded."""
+    predictions: Predictions | None = None
+    """How good the shedder's last predictions were; None: it makes none, or no plan was made."""
     unwritten: str | None = None
     """Why the history could not be written; empty if it was written; None: there was nothing to write."""
 
@@ -102,7 +103,9 @@ class CycleResult:
 
     @property
     def obstacle(self) -> HeldBack | None:
-        """Why nothing moves: the shedder's verdict if it has one, else the first action held back; None if none is."""
+        """Why nothing moves: the shedder's verdict, else another one, else what was held back first, if anything."""
+        if self.plan is not None and self.plan.verdict is not None:
+            return self.plan.verdict
         held_back = self.plan.held_back if self.plan else ()
-        verdicts = (held for held in held_back if held.reason in _VERDICTS)
+        verdicts = (held for held in held_back if held.reason in VERDICTS)
         return next(verdicts, held_back[0] if held_back else None)

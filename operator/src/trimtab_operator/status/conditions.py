@@ -14,6 +14,7 @@ from trimtab_operator.kube.conditions import Condition, epoch, set_condition, ti
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
+from trimtab_operator.resources.policy_status import PredictionScore
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
@@ -23,6 +24,7 @@ from trimtab_strategies.model import (
     MEMORY,
     NETWORK_IN,
     NETWORK_OUT,
+    VERDICTS,
     ClusterLoad,
     HeldBack,
     Plan,
@@ -145,7 +147,15 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
     }
     if not waits(previous):
         status["proposal"] = result.proposal
+    if result.plan is not None:
+        status["predictions"] = _predictions(result)
     return status
+
+
+def _predictions(result: CycleResult) -> dict[str, Any] | None:
+    """How good the predictions were, as JSON; None, which removes the field, if the shedder makes none."""
+    found = result.predictions
+    return None if found is None else PredictionScore.of(found).model_dump(by_alias=True, mode="json")
 
 
 def landed_status(previous: Mapping[str, Any], in_flight: int, planned: int, landed: Collection[str]) -> dict[str, Any]:
@@ -254,14 +264,15 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan, result.namespace)
     text += _unknown_cpu(result.plan, result.load)
     if not result.plan.empty:
-        planned = [f"{len(result.plan.moves)} moves"] if result.plan.moves else []
+        planned = [counted(len(result.plan.moves), "move")] if result.plan.moves else []
         planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
-        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned{ask}"
+        cause = f" ({result.plan.cause})" if result.plan.cause else ""
+        return "False", str(result.outcome), f"{text}; {' and '.join(planned)} planned{cause}{ask}"
     if result.outcome is Reason.BALANCED:
         return "True", str(Reason.BALANCED), f"{text}{ask}"
     held = result.obstacle or HeldBack("", result.outcome)
     about = f"{held.subject}: " if held.subject else ""
-    return "False", str(held.reason), f"{text}; nothing may move: {about}{held.detail or held.reason}{ask}"
+    return "False", str(held.reason), f"{text}; nothing moves: {about}{held.detail or held.reason}{ask}"
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
@@ -312,6 +323,16 @@ def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> l
         return kind in _FORMER or (kind == PolicyCondition.COMMAND_TAKEN and now - since > ANSWERED_FOR)
 
     return [dict(condition) for condition in conditions if not old(condition)]
+
+
+_NORMAL = VERDICTS | {Reason.OVERLOADED, Reason.UNDERLOADED}
+"""Reasons of `Balanced` that need no attention: the policy waits for a difference to last, or levels the brokers."""
+
+
+def event_type(condition: Mapping[str, Any]) -> str:
+    """Type of the Event about a changed condition: `Normal`, or `Warning` if a person may have to act."""
+    normal = condition["type"] == PolicyCondition.BALANCED and condition["reason"] in _NORMAL
+    return "Normal" if normal or condition["status"] == "True" else "Warning"
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_operator.status.conditions import cpu_range
 from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad, Memory, Plan, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.protocols import Predictions
 
 ACTING = "Acting"
 """Value of the label `state` for a policy that carries out its plans."""
@@ -80,6 +81,7 @@ class PolicyMetrics:
         if result.refusal is None:
             self._weights(result.weights)
             self._show(metrics.hits, {(kind,): float(most) for kind, most in result.hits.items()})
+            self._predictions(result.predictions)
 
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
         """Record the usage of the trusted brokers of `names`. The figures of the others may be anything, even 0.
@@ -116,6 +118,13 @@ class PolicyMetrics:
     def became(self, what: str) -> None:
         """Count what became of a proposal: one of `PROPOSAL_ENDS`."""
         self.cluster.metrics.proposals.labels(self.policy, what).inc()
+
+    def _predictions(self, found: Predictions | None) -> None:
+        metrics = self.cluster.metrics
+        gauges = (metrics.predictions_right, metrics.predictions_off, metrics.plan_step)
+        values = (np.nan,) * 3 if found is None else (found.right, found.off / 100, found.step)
+        for gauge, value in zip(gauges, values, strict=True):
+            self._show(gauge, known([((), value)]))
 
     def _state(self, result: CycleResult) -> None:
         metrics, held = self.cluster.metrics, result.refusal or result.restraint
@@ -158,16 +167,12 @@ class PolicyMetrics:
 
 def hit_counts(memory: Memory) -> dict[str, float]:
     """The highest hit count by kind, from the memory of strategies that count: see `Metrics.hits`."""
-    of_brokers, shedding, splitting = (
-        memory.shedder.get("brokers", {}),
-        memory.shedder.get("hits"),
-        memory.splitter.get("hits"),
-    )
+    of_brokers, shedding = memory.shedder.get("brokers", {}), memory.shedder.get("hits")
     found = {
         "low": of_brokers.get("hitLow"),
         "high": of_brokers.get("hitHigh"),
-        "cause": None if shedding is None else {"": shedding},
-        "split": splitting,
+        "cause": {"": shedding} if isinstance(shedding, int | float) else None,
+        "split": memory.splitter.get("hits"),
     }
     return {kind: max(hits.values(), default=0.0) for kind, hits in found.items() if hits is not None}
 

@@ -23,6 +23,7 @@ from trimtab_operator.state.pending_moves import MoveOutcome
 from trimtab_operator.state.target_weights import BrokerWeight, changed_weights
 from trimtab_operator.status.conditions import (
     broker_load,
+    event_type,
     landed_status,
     led,
     linked,
@@ -105,8 +106,7 @@ class StatusPublisher:
 
     async def _status_and_events(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
         for condition in await self.status(make):
-            kind = "Normal" if condition["status"] == "True" else "Warning"
-            await self.event(kind, condition["reason"], f"{condition['type']}: {condition['message']}")
+            await self.event(event_type(condition), condition["reason"], f"{condition['type']}: {condition['message']}")
 
     async def status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
         """Write the merge-patch that `make` computes from the current status of the policy. Raises `ApiError`.

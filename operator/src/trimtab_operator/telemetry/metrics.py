@@ -141,6 +141,22 @@ class Metrics:
             "to act (cause), or a bundle was too large (split).",
             *("policy", "kind"),
         )
+        self.predictions_right = self._gauge(
+            "predictions_right_ratio",
+            "Ratio, 0-1, of the shedder's last predictions (20 at most) within 3 points of the measured CPU; absent: "
+            "none was judged.",
+            "policy",
+        )
+        self.predictions_off = self._gauge(
+            "predictions_off_ratio",
+            "Median distance of these predictions from the measured CPU, 0-1; absent: none was judged.",
+            "policy",
+        )
+        self.plan_step = self._gauge(
+            "plan_step_ratio",
+            "Ratio, 0-1, of the usual moves that the next plan may make: below 1 after wrong predictions.",
+            "policy",
+        )
         self.cycle_seconds = self._histogram(
             "cycle_seconds", "Duration of a cycle's phases.", ("phase",), _CYCLE_BUCKETS
         )

@@ -30,6 +30,7 @@ from trimtab_strategies.model.cluster_load import (
 )
 from trimtab_strategies.model.plan import (
     NOTHING_CONSIDERED,
+    VERDICTS,
     Candidates,
     Considered,
     Decision,
@@ -62,6 +63,7 @@ __all__ = [
     "THROUGHPUT_OUT",
     "TRAFFIC",
     "UNKNOWN_TRAITS",
+    "VERDICTS",
     "BrokerTraits",
     "Brokers",
     "Bundles",

@@ -75,6 +75,10 @@ class HeldBack:
     count: int = 1
 
 
+VERDICTS = frozenset({Reason.BALANCED, Reason.HIT_COUNT, Reason.AVERAGING})
+"""Reasons that a shedder or a splitter gives for the whole cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class Considered:
     """Alternatives: candidates of the first moves, and the largest bundles that stay on the most relevant brokers."""
@@ -100,6 +104,8 @@ class Plan:
     target_weights: the weight that each broker should carry, if the strategy uses weights; empty otherwise.
     carried: the weight that each of those brokers carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
     considered: the alternatives, for people who ask why.
+    cause: why the shedder's moves are made, with figures; empty if their reasons say it all.
+    verdict: why the shedder moves nothing; None if it moves something or was not asked. A splitter has no say in it.
     """
 
     moves: tuple[Move, ...]
@@ -111,6 +117,8 @@ class Plan:
     target_weights: Mapping[str, float] = field(default_factory=dict)
     carried: Mapping[str, float] = field(default_factory=dict)
     considered: Considered = NOTHING_CONSIDERED
+    verdict: HeldBack | None = None
+    cause: str = ""
 
     @property
     def bundles(self) -> list[str]:

@@ -49,7 +49,7 @@ class Reason(StrEnum):
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
     HIT_COUNT = "HitCount"  # the condition has not held for enough cycles
-    AVERAGING = "Averaging"  # brokers differ now, but not yet in the strategy's average over its window
+    AVERAGING = "Averaging"  # brokers differ now, but not for long enough, or not yet in the strategy's average
     COOL_DOWN = "CoolDown"  # moved too recently to be moved again
     NO_BUNDLES = "NoBundles"  # the broker has no bundle that may leave it
     SOLE_BUNDLE = "SoleBundle"  # the broker is overloaded by a single bundle: split it or add partitions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
-from trimtab_strategies.model import ClusterLoad, Decision, Doubt, Memory, Move, Plan, Reason
+from trimtab_strategies.model import VERDICTS, ClusterLoad, Decision, Doubt, HeldBack, Memory, Move, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
@@ -120,9 +120,16 @@ def decide(
         target_weights=shedding.target_weights,
         carried=shedding.carried,
         considered=placing.notes.considered([unload.broker for unload in shedding.unloads], shedding.held_back),
+        cause=shedding.cause if shed_moves else "",
+        verdict=None if shed_moves else _verdict((*shedding.held_back, *placing.held_back())),
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))
+
+
+def _verdict(held_back: Sequence[HeldBack]) -> HeldBack | None:
+    """Why nothing is shed: the first verdict on the whole cluster, else the first reason."""
+    return next((held for held in held_back if held.reason in VERDICTS), held_back[0] if held_back else None)
 
 
 def without(allowed: Guarded, division: Division) -> Guarded:

@@ -261,7 +261,9 @@ class AvgShedder:
         if not pairs.apart.any():
             of_brokers = {**memory.get("brokers", {}), "hitHigh": {}, "hitLow": {}}
             kept = self._planned(cluster, (), {**memory, "brokers": of_brokers})
-            return Shedding(held_back=(HeldBack("", Reason.BALANCED, pairs.closest()),), memory=kept)
+            needed = f"{self.params.low_threshold:g} points are needed (avgShedder.lowThreshold)"
+            level = HeldBack("", Reason.BALANCED, f"{pairs.closest()}; {needed}")
+            return Shedding(held_back=(level,), memory=kept)
         high = pairs.counted(recall(memory, "hitHigh", names), pairs.far)
         low = pairs.counted(recall(memory, "hitLow", names), pairs.apart)
         acts = self._acts(pairs, high, low)
@@ -297,8 +299,9 @@ class AvgShedder:
         """Why a pair does not act yet, in words: how far it is apart, and how many hits it has and needs."""
         params, busy = self.params, pairs.busy[pair]
         text = f"{params.low_threshold:g} or more in {low[busy]:.0f} of {params.hit_count_low} cycles in a row"
+        text += " (avgShedder.hitCountLow)"
         if pairs.far[pair]:
-            text += f", {params.high_threshold:g} or more in {high[busy]:.0f} of {params.hit_count_high}"
+            text += f", {params.high_threshold:g} or more in {high[busy]:.0f} of {params.hit_count_high} (hitCountHigh)"
         return f"{pairs.apart_by(pair)}: {text}"
 
     def _relieved(self, cluster: ClusterLoad, sheddable: BoolArray, busy: int, idle: int) -> Unload | HeldBack:

@@ -82,5 +82,5 @@ class OverloadShedder:
         if not np.isfinite(usage).any():
             return "no broker's usage is known"
         top = int(np.argmax(usage))
-        highest, limit = cluster.brokers.names[top], self.params.overload_threshold
-        return f"highest is {highest} at {usage[top] * 100:.1f} %, limit {limit:g} %"
+        limit = f"limit {self.params.overload_threshold:g} % (overloadShedder.overloadThreshold)"
+        return f"highest is {cluster.brokers.names[top]} at {usage[top] * 100:.1f} %, {limit}"

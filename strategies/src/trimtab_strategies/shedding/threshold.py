@@ -154,5 +154,5 @@ class _ThresholdView:
         name = self.cluster.brokers.names[self.brokers[top]]
         return (
             f"highest is {name} at {ema[top] * 100:.1f} %, average {average * 100:.1f} %,"
-            f" threshold {self.params.threshold:g} points above it"
+            f" threshold {self.params.threshold:g} points above it (thresholdShedder.threshold)"
         )

@@ -94,7 +94,7 @@ class UniformLoadShedder:
         scales = [_Scale.of(column, values, self.java) for column, values in enumerate(reported(cluster))]
         exceeded = [scale for scale in scales if self._exceeded(scale)]
         if not exceeded:
-            return Shedding(held_back=(HeldBack("", Reason.BALANCED, _level(scales)),))
+            return Shedding(held_back=(HeldBack("", Reason.BALANCED, f"{_level(scales)}; {self._needed()}"),))
         held_back = []
         for scale in exceeded[:1] if self.java else exceeded:
             answer = self._relieved(cluster, sheddable, scale)
@@ -107,6 +107,13 @@ class UniformLoadShedder:
     def java(self) -> bool:
         """Whether the defects are kept."""
         return self.params.compatibility is Compatibility.JAVA
+
+    def _needed(self) -> str:
+        """The differences at which a broker sheds, with their fields."""
+        rate, factor = self.params.rate_difference, self.params.throughput_factor
+        needed = [f"{rate:g} % more messages (uniformLoadShedder.rateDifference)"] if rate > 0 else []
+        needed += [f"{factor:g} times the bytes (uniformLoadShedder.throughputFactor)"] if factor > 0 else []
+        return f"more than {' or '.join(needed)} would act" if needed else "both rules are off"
 
     def _exceeded(self, scale: _Scale) -> bool:
         allowed = (self.params.rate_difference, self.params.throughput_factor)[scale.column]

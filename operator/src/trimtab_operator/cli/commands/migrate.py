@@ -7,7 +7,10 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from ipaddress import ip_address
+from statistics import median
 from typing import Any
 
 import yaml
@@ -16,6 +19,7 @@ from trimtab_operator.aio import at_most
 from trimtab_operator.cli.commands.migration import Migration, differing, migrate
 from trimtab_operator.cli.common import FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
+from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import RefusedUrlError, parse
@@ -31,7 +35,8 @@ _SECRET = {
 _DESCRIPTION = """\
 Read the runtime configuration of all brokers of a Pulsar cluster (the file, and dynamic values), and print the
 BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. Notes list settings
-without an equivalent, and differences between brokers. Nothing is changed: the policy is in mode DryRun.
+without an equivalent, differences between brokers, and what to expect of Trim instead. Nothing is changed: the policy
+is in mode DryRun.
 
 examples:
   trimtab migrate --admin-url http://pulsar-broker:8080 > policy.yaml
@@ -65,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     notes = differing(runtimes)
     if notes:
         notes.append(f"where brokers differ, the values of the leader {leader} were used")
-    _show(arguments, Migration(found.spec, [*notes, *unfinished(arguments), *found.notes]))
+    notes += [*unfinished(arguments), *found.notes, *expected(found.spec["shedder"]["type"])]
+    _show(arguments, Migration(found.spec, notes))
     return FINE
 
 
@@ -94,6 +100,34 @@ def unfinished(arguments: argparse.Namespace) -> list[str]:
         for option, entry in _SECRET.items()
         if vars(arguments)[option.strip("-").replace("-", "_")]
     ]
+
+
+_SCENARIO, _SEEDS = "skewed", 2
+
+
+def expected(shedder: str) -> list[str]:
+    """Notes on what to expect of Trim instead of a shedder that Pulsar runs, from runs of `trimtab simulate`.
+
+    Without that verb (the lab is not installed) only the command is named.
+    """
+    command = f"simulate {_SCENARIO} --against {shedder}/Pulsar"
+    compare = f"compare {shedder} with Trim, the default without spec.shedder and spec.placement: trimtab {command}"
+    words = [*command.split(), "--seeds", str(_SEEDS), "--jobs", "1", "-o", "json"]
+    try:
+        arguments = parser_for(words).parse_args(words)
+    except CommandError:
+        return [compare]
+    with redirect_stdout(StringIO()) as out:
+        arguments.run(arguments)
+    figures = {found["strategy"].partition("/")[0]: _figures(found["runs"]) for found in json.loads(out.getvalue())}
+    text = f"in a simulated cluster with skewed load, {shedder} as Pulsar runs it {figures[shedder]}"
+    return [f"{text}; Trim {figures['Trim']} (medians of {_SEEDS} runs of an hour)", compare]
+
+
+def _figures(runs: list[dict[str, float]]) -> str:
+    """What a strategy moved, cut and left, in words."""
+    moves, cut, left = (median(run[name] for run in runs) for name in ("moves", "cut", "left"))
+    return f"makes {moves:.0f} moves, cuts {cut:.0f} % of the clients and leaves brokers {left:.0f} points apart"
 
 
 def _is_this_machine(url: str) -> bool:

@@ -13,14 +13,23 @@ from trimtab_operator.cli.commands.proposal import in_words
 from trimtab_operator.cli.common import spoken
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
-from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, PredictionScore
 
 Data = Mapping[str, Any]
 
 _MARGIN = 23
 """Characters before the message of a condition."""
 
-_KEPT = ("observedGeneration", "conditions", "lastCycle", "inFlight", "proposal", "progress", "quarantined")
+_KEPT = (
+    "observedGeneration",
+    "conditions",
+    "lastCycle",
+    "inFlight",
+    "proposal",
+    "progress",
+    "predictions",
+    "quarantined",
+)
 
 _ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken")
 """Conditions that are always shown, in this order."""
@@ -122,6 +131,9 @@ def print_one(data: Data, color: str = "auto") -> None:
         if status and _TROUBLE.get(kind, status) == status:
             style = _STYLES.get(status, "") if kind == "Ready" else "yellow" if kind in _TROUBLE else ""
             _print_condition(screen, kind, Text(f"{status:<7}", style), f"{reason}: {spoken(message)}")
+    if predictions := data["predictions"]:
+        for line in _lines(screen, f"Predictions: {PredictionScore.model_validate(predictions).text}", 2):
+            screen.print(Text(f"  {line}"))
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:

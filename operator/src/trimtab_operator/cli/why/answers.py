@@ -126,7 +126,10 @@ def steps(reasons: Iterable[Reason], **names: str) -> tuple[str, ...]:
 
 
 def line_step(record: DecisionRecord | None, reason: Reason, facts: Facts) -> tuple[str, ...]:
-    """How to make the shedder act sooner or later, if it has a single threshold."""
+    """How to make the shedder act sooner or later, if it has a single threshold, or in spite of its minimum."""
+    if record is not None and reason is Reason.BELOW_MINIMUM and record.shedder in _WITH_MINIMUM:
+        edit = f"kubectl edit bpol {facts.policy} -n {facts.namespace}"
+        return (f"use Trim, which needs no least traffic: {edit} (leave out spec.shedder and spec.placement)",)
     if record is None or record.line is None or reason not in _BY_LINE:
         return ()
     _, _, key = record.line.field.rpartition(".")
@@ -142,6 +145,9 @@ def line_step(record: DecisionRecord | None, reason: Reason, facts: Facts) -> tu
     patch = f"kubectl patch bpol {facts.policy} -n {facts.namespace} --type merge -p '{json.dumps(spec)}'"
     return (f"let it act {when} ({key} is {record.parameters[key]:g}): {patch}",)
 
+
+_WITH_MINIMUM = frozenset({"ThresholdShedder", "UniformLoadShedder", "AvgShedder"})
+"""Shedders that move nothing while less than a minimum of traffic would leave a broker."""
 
 _BY_LINE = frozenset({Reason.OVERLOADED, Reason.BALANCED})
 
@@ -211,6 +217,8 @@ def distance(record: DecisionRecord, view: BrokerView) -> str:
 
 def load_reason(record: DecisionRecord, view: BrokerView) -> str:
     """Why a broker gave bundles away, with figures."""
+    if record.cause:
+        return record.cause
     if far := distance(record, view):
         return f"{view.name} was at {far}"
     mean = average(record)
@@ -234,6 +242,11 @@ def decided(record: DecisionRecord, facts: Facts, records: Sequence[DecisionReco
         at, outcome = facts.last
         lines.append(f"the same in every cycle since then; the last was {ago(at, facts.now)}: {outcome}")
     return lines
+
+
+def predictions(record: DecisionRecord) -> list[str]:
+    """How good the shedder's last predictions were, if it makes any."""
+    return [] if record.predictions is None else [f"predictions: {record.predictions.text}"]
 
 
 def figures(record: DecisionRecord, facts: Facts, name: str) -> list[str]:

@@ -20,6 +20,7 @@ from trimtab_operator.cli.why.answers import (
     move_reason,
     percent,
     points,
+    predictions,
     sentence,
     steps,
     takes_none,
@@ -165,6 +166,7 @@ class BrokerExplanation:
             lines.append(f"threshold: {record.line.text} ({record.line.field})")
         if (mean := average(record)) is not None:
             lines.append(f"all {len(record.brokers)} brokers: {_range(record)}, {percent(mean)} on average")
+        lines += predictions(record)
         lines += [] if gets else self._bundles(record)
         names = self._names_of_another() if gets else self._names(to)
         otherwise = (*line_step(record, reason, self.facts), *steps([reason], **names))
@@ -189,9 +191,13 @@ class BrokerExplanation:
         lines = [f"{move.name}: to {move.destination}, {_how(move)}" for move in leave[:_SHOWN]]
         lines += [f"{move.name}: from {move.source or 'no owner'}, {_how(move)}" for move in come[:_SHOWN]]
         stays = [stay for stay in record.stays if stay.broker == self.name]
+        view = record.broker(self.name)
+        shown = None if leave or come or view is None else view.gives.reason  # the first line of the answer says it
         for stay in stays[:_SHOWN]:
-            load = f"{points(stay.load)}, " if stay.load is not None else ""
-            lines.append(f"{stay.name}: stays, {load}{because(stay.reason, stay.detail)}")
+            said = stay.reason is shown and not stay.detail
+            why = [] if said else [because(stay.reason, stay.detail)]
+            load = [points(stay.load)] if stay.load is not None else []
+            lines.append(f"{stay.name}: {', '.join(['stays', *load, *why])}")
         return lines
 
     def _names_of_another(self) -> dict[str, str]:

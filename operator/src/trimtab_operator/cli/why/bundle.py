@@ -22,6 +22,7 @@ from trimtab_operator.cli.why.answers import (
     move_reason,
     percent,
     points,
+    predictions,
     sentence,
     steps,
     takes_none,
@@ -206,7 +207,7 @@ class BundleExplanation:
         lines = decided(record, self.facts, self.records)
         if move.load is not None:
             lines.append(f"the bundle: {points(move.load)} of the CPU of {move.source or 'its owner'}")
-        lines += [*self._ends(record, move), *self._costs()]
+        lines += [*self._ends(record, move), *predictions(record), *self._costs()]
         lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
         return Answer(
             self.name,

@@ -67,7 +67,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.FOUND: Sentence("it was found there, and has not moved", (_MOVE,)),
     Reason.RESTORED: Sentence("it is pinned, left its owner, and was moved back"),
     Reason.DRAINED: Sentence("the broker is being drained, so its bundles leave it", (_OPEN,)),
-    Reason.ROLLING_OUT: Sentence("the brokers restart one by one, and the next one is drained first"),
+    Reason.ROLLING_OUT: Sentence("brokers are restarting one by one"),
     # why a bundle is split
     Reason.TOPICS: Sentence("it has more topics than a bundle may have", (_SPLITTER,)),
     Reason.SESSIONS: Sentence("it has more producers and consumers than a bundle may have", (_SPLITTER,)),
@@ -97,8 +97,8 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.BALANCED: Sentence("no broker is far enough from the others", (_SHEDDER, _MOVE)),
     Reason.HIT_COUNT: Sentence("no imbalance has lasted for enough cycles", ("wait for more cycles", _SHEDDER)),
     Reason.AVERAGING: Sentence(
-        "brokers differ now, but not yet in the strategy's average",
-        ("wait: the figures show the progress", _SHEDDER),
+        "brokers differ now, but not for long enough",
+        ("wait: the figures say for how long", _SHEDDER),
     ),
     Reason.COOL_DOWN: Sentence(
         "it moved too recently to be moved again", (_MOVE, f"{_LIMITS}: {_set(limits={'coolDown': '10m'})}")
@@ -119,7 +119,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     ),
     Reason.NOT_CHOSEN: Sentence("the strategy preferred another one", (_MOVE, _PLACEMENT)),
     Reason.SAME_BROKER: Sentence("the placement chose the current broker", (_MOVE, _PLACEMENT)),
-    Reason.BELOW_MINIMUM: Sentence("too little traffic would move to be worth it", (_SHEDDER, _MOVE)),
+    Reason.BELOW_MINIMUM: Sentence("too little would be gained by a move", (_SHEDDER, _MOVE)),
     # why nothing moved: data
     Reason.NO_LOAD_DATA: Sentence("a metric of it was never measured", (_OBSERVE,)),
     Reason.OUT_DATED_DATA: Sentence(

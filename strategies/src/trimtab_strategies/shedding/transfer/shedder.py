@@ -315,7 +315,9 @@ class TransferShedder:
     def _waiting(self, cycle: TransferCycle, hits: int) -> HeldBack:
         reason = Reason.BALANCED if self.params.corrected and not hits else Reason.HIT_COUNT
         needed = max(1, self.params.hit_threshold) if self.params.corrected else self.params.hit_threshold + 1
-        state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed} are needed" if hits else "close enough"
+        field = f"transferShedder.hitThreshold is {self.params.hit_threshold}"
+        state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed} are needed ({field})"
+        state = state if hits else "close enough"
         return HeldBack("", reason, f"{state}: {self._spread(cycle)}")
 
     def _nothing(self, cycle: TransferCycle) -> HeldBack:
@@ -332,4 +334,5 @@ class TransferShedder:
         return (
             f"usage {spread.mean * 100:.1f} % on average, deviation {spread.deviation * 100:.1f} points,"
             f" target {self.params.target_deviation * 100:g}"
+            f" (transferShedder.targetDeviation is {self.params.target_deviation:g})"
         )

@@ -1,21 +1,27 @@
 """How good Trim's predictions were: the CPU that a plan predicted for the brokers it touched, against the measured one.
 
-A prediction is due three minutes after its plan, if no other plan touched the broker since. It hit when the median of
-the three minutes is within 3 points. When fewer than 70 % of the last 20 hit, `step` halves, down to an eighth; each
-further check doubles or halves it.
+A prediction is due three minutes after its plan, if no other plan touched the broker since. It counts only if the
+broker then has the bundles that the plan gave it: in mode DryRun, or when a move failed, nothing can be learned. The
+measured value is the median of the three minutes, as plans predict from medians. A prediction is right if it is within
+3 points. When fewer than 70 % of the last 20 are, `step` halves, down to an eighth; each further check doubles or
+halves it.
 
-Memory: ``predictions`` ([due, broker, percent]), ``hits`` (1 or 0, the newest last), ``step`` (ratio).
+Memory: ``predictions`` ([due, broker, percent, fingerprint of its bundles]), ``errors`` (points, measured less
+predicted, the newest last), ``step`` (ratio).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from trimtab_strategies.model import CPU, ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray, RecentSamples
+from trimtab_strategies.protocols import Predictions
+from trimtab_strategies.shedding.trim.plan import PlannedMove
 
 WITHIN = 3.0
 """Points within which a prediction counts as right."""
@@ -34,17 +40,36 @@ def step(memory: Mapping[str, Any]) -> float:
     return float(memory.get("step", 1.0))
 
 
+def predictions(memory: Mapping[str, Any]) -> Predictions:
+    """The score so far."""
+    errors = np.abs(np.array(memory.get("errors", ()), dtype=np.float64))
+    known = len(errors) > 0
+    return Predictions(
+        judged=len(errors),
+        right=float((errors <= WITHIN).mean()) if known else float("nan"),
+        off=float(np.median(errors)) if known else float("nan"),
+        within=WITHIN,
+        step=step(memory),
+    )
+
+
 def predicted(
-    memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, percent: FloatArray, now: float
+    memory: Mapping[str, Any], cluster: ClusterLoad, moves: Sequence[PlannedMove], percent: FloatArray
 ) -> dict[str, Any]:
-    """The memory with the predicted CPU (n, percent) of the `touched` brokers (n,). Older predictions for them end."""
-    rows = np.flatnonzero(touched).tolist()
+    """The memory with the CPU (n, percent) predicted for the brokers of `moves`. Older predictions for them end."""
+    rows = sorted({row for move in moves for row in (move.source, move.destination)})
+    names, owner = cluster.brokers.names, cluster.bundles.owner.copy()
+    for move in moves:
+        owner[move.bundle] = move.destination
+        if move.returned >= 0:
+            owner[move.returned] = move.source
     again = {names[row] for row in rows}
     kept = [entry for entry in memory.get("predictions", ()) if entry[1] not in again]
-    return {
-        **memory,
-        "predictions": [*kept, *([now + _DUE, names[row], round(float(percent[row]), 2)] for row in rows)],
-    }
+    new = [
+        [cluster.now + _DUE, names[row], round(float(percent[row]), 2), _fingerprint(cluster, owner, row)]
+        for row in rows
+    ]
+    return {**memory, "predictions": [*kept, *new]}
 
 
 def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,20 +78,30 @@ def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, An
     due = [entry for entry in open_ones if entry[0] <= cluster.now]
     if not due:
         return dict(memory)
-    new: list[int] = []
-    for _, name, percent in due:
-        row = cluster.brokers.index.get(name)
-        measured = np.nan if row is None else _measured(cluster, recent, row)
-        if np.isfinite(measured):
-            new.append(int(abs(measured - percent) <= WITHIN))
-    hits = [*memory.get("hits", ()), *new][-_KEPT:]
-    after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > cluster.now], "hits": hits}
-    if len(hits) < _ENOUGH or not new:
+    new = [error for _, *entry in due if np.isfinite(error := _error(cluster, recent, *entry))]
+    errors = [*memory.get("errors", ()), *new][-_KEPT:]
+    after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > cluster.now], "errors": errors}
+    if len(errors) < _ENOUGH or not new:
         return after
-    right = sum(hits) / len(hits) >= RIGHT
+    right = predictions(after).right >= RIGHT
     return {**after, "step": min(1.0, 2 * step(memory)) if right else max(_SMALLEST, step(memory) / 2)}
 
 
-def _measured(cluster: ClusterLoad, recent: RecentSamples, row: int) -> float:
+def _error(cluster: ClusterLoad, recent: RecentSamples, name: str, percent: float, bundles: int) -> float:
+    """Points by which the measured CPU of a broker is above the predicted one; NaN if they can't be compared.
+
+    bundles: fingerprint of the bundles with which the broker was predicted.
+    """
+    row = cluster.brokers.index.get(name)
+    if row is None or _fingerprint(cluster, cluster.bundles.owner, row) != bundles:
+        return float("nan")
     cores, cpu = cluster.brokers.limit[row, CPU], recent.cpu[-3:, row]
-    return float(100 * np.nanmedian(cpu) / cores) if cores > 0 and np.isfinite(cpu).any() else float("nan")
+    if not cores > 0 or not np.isfinite(cpu).any():
+        return float("nan")
+    return round(float(100 * np.nanmedian(cpu) / cores) - percent, 2) + 0.0  # never minus zero
+
+
+def _fingerprint(cluster: ClusterLoad, owner: IntArray, broker: int) -> int:
+    """Checksum of the names of the bundles of `broker` (row), in any order. owner: (m,) rows."""
+    names = cluster.bundles.names
+    return sum(crc32(names[row].encode()) for row in np.flatnonzero(owner == broker).tolist()) % 2**32

@@ -40,9 +40,9 @@ from pydantic import Field
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
-from trimtab_strategies.protocols import Destinations, Shedding, Unload
-from trimtab_strategies.shedding.trim import scores
-from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched, widest
+from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
+from trimtab_strategies.shedding.trim import scores, words
+from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched, widest
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
@@ -108,6 +108,10 @@ class Trim:
         cycle = _TrimCycle(self.params, cluster, sheddable, replay, watch, memory, receivers, self.destinations)
         return cycle.decided()
 
+    def predictions(self, memory: Mapping[str, Any]) -> Predictions:
+        """See `ScoresPredictions`."""
+        return scores.predictions(memory)
+
 
 @dataclass(frozen=True)
 class _TrimCycle:
@@ -125,17 +129,14 @@ class _TrimCycle:
     def decided(self) -> Shedding:
         """The plan that levels the cluster; else the one that fills vacant brokers; else why nothing moves."""
         busiest = 100 * self.replay.usage[-1].max()
-        plan, refused = self.levelled() if busiest >= self.params.floor else (None, self.below_floor(busiest))
+        floor = self.params.floor
+        plan, why = self.levelled() if busiest >= floor else (None, words.below_floor(busiest, floor))
         if plan is not None:
-            return self.made(plan, self.memory)
+            return self.made(plan, self.memory, why)
         filling = self.filled()
         if filling is not None:
             return filling
-        return _nothing(Reason.BELOW_MINIMUM, refused, self.memory) if refused else self.waiting()
-
-    def below_floor(self, busiest: float) -> str:
-        """Why a cluster with so little load (percent of the busiest broker) is left alone."""
-        return f"the busiest broker is at {busiest:.0f} %; balancing begins at {self.params.floor:g} % (floor)"
+        return _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
 
     def filled(self) -> Shedding | None:
         """The plan that gives bundles to the brokers that have hardly any, if it pays; at any usage."""
@@ -151,18 +152,25 @@ class _TrimCycle:
         plan, _ = replace(self, replay=self.replay.magnified(factor), watch=watch, receivers=vacant).levelled()
         if plan is None:
             return None
-        return self.made(plan, {**self.memory, "filling": [names[row] for row in np.flatnonzero(vacant).tolist()]})
+        filled = [names[row] for row in np.flatnonzero(vacant).tolist()]
+        return self.made(plan, {**self.memory, "filling": filled}, words.filled(filled, len(plan.moves), plan.cut))
 
     def levelled(self) -> tuple[_Plan | None, str]:
-        """The plan of the longest window that gives a cause and pays; else why none does, empty without a cause."""
-        refused = ""
+        """The plan of the longest window that gives a cause and pays, and its cause in words.
+
+        Else None, and why no plan pays; without a cause no words.
+        """
+        refused, params, names = "", self.params, self.cluster.brokers.names
         for window in self.watch.windows(len(self.replay)):
-            shown = cause(self.replay, self.watch, window, hot=self.params.hot, apart=self.params.apart)
+            shown = cause(self.replay, self.watch, window, hot=params.hot, apart=params.apart)
             if shown.given:
                 plan = self.planned(window)
-                if plan.moves and plan.gained * self.watch.life(window) >= plan.price:
-                    return plan, ""
-                refused = refused or self.not_worth(plan, shown)
+                worth = words.Worth(len(plan.moves), plan.gained, self.watch.life(window), plan.price, plan.cut)
+                if plan.moves and worth.saved >= worth.price:
+                    return plan, words.made(names, shown, worth)
+                refused = refused or words.not_worth(
+                    names, shown, worth, self.watch, price=params.price, least=params.worth
+                )
         return None, refused
 
     @cached_property
@@ -195,35 +203,23 @@ class _TrimCycle:
             destinations=self.destinations,
         )
 
-    def made(self, plan: _Plan, memory: Mapping[str, Any]) -> Shedding:
-        """The unloads of a plan, and the memory with what it predicts."""
+    def made(self, plan: _Plan, memory: Mapping[str, Any], why: str) -> Shedding:
+        """The unloads of a plan with its cause in words, and the memory with what it predicts."""
         names, now = self.cluster.brokers.names, self.cluster.now
         touched = np.zeros(len(names), dtype=bool)
         for move in plan.moves:
             touched[[move.source, move.destination]] = True
         factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
         real = plan.balance.usage[:, 0] * factor
-        memory = scores.predicted(acted(memory, names, touched, now), names, touched, real, now)
-        return Shedding(tuple(map(_unload, plan.moves)), memory=memory)
+        memory = scores.predicted(acted(memory, names, touched, now), self.cluster, plan.moves, real)
+        return Shedding(tuple(map(_unload, plan.moves)), memory=memory, cause=why)
 
     def waiting(self) -> Shedding:
         """No cause yet: the brokers are level, or differ for too short a time."""
-        now, names = self.replay.away[-1], self.cluster.brokers.names
-        row, range_now = int(np.argmax(now)), widest(now, now, self.replay.pools)
-        text = f"{names[row]} is {now[row]:.1f} points above its level, {range_now:.1f} above the broker farthest below"
-        needed = f"{self.params.hot:g} or {self.params.apart:g} are needed, for 2 to 8 minutes"
-        apart = now[row] >= self.params.hot or range_now >= self.params.apart
-        return _nothing(Reason.AVERAGING if apart else Reason.BALANCED, f"{text}; {needed}", self.memory)
-
-    def not_worth(self, plan: _Plan, shown: Cause) -> str:
-        """Why a cause leads to no moves, in words."""
-        name, minutes = self.cluster.brokers.names[int(np.argmax(shown.low))], counted(shown.window, "minute")
-        words = f"{name} was {shown.hottest:.1f} points above its level for {minutes}"
-        if not plan.moves:
-            return f"{words}; no move is worth its price"
-        gain, moves = plan.gained * self.watch.life(shown.window), counted(len(plan.moves), "move")
-        clients = "" if np.isnan(plan.cut) else f" and cut {plan.cut:.1%} of the clients"
-        return f"{words}; {moves} would save {gain:.0f} point-minutes{clients}: worth it from {plan.price:.0f} on"
+        now, pools, hot, apart = self.replay.away[-1], self.replay.pools, self.params.hot, self.params.apart
+        text = words.waiting(self.cluster.brokers.names, now, pools, self.watch, hot=hot, apart=apart)
+        differ = now.max() >= hot or widest(now, now, pools) >= apart
+        return _nothing(Reason.AVERAGING if differ else Reason.BALANCED, text, self.memory)
 
 
 @dataclass(frozen=True)
@@ -303,5 +299,8 @@ def rollout(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[dict[str, 
     pause = _OUTLASTS * max(np.diff(times).max(), 60.0) + 60
     if now - times[-1] >= pause:
         return memory, None
-    text = f"{len(times)} brokers left within {_ROLLOUT / 60:.0f} minutes"
-    return memory, HeldBack("", Reason.ROLLING_OUT, f"{text}; balancing waits {pause / 60:.0f} minutes after the last")
+    text = f"{len(times)} brokers left within {_ROLLOUT / 60:.0f} minutes, the last was {departures[-1][1]}"
+    left = (pause - (now - times[-1])) / 60
+    return memory, HeldBack(
+        "", Reason.ROLLING_OUT, f"{text}; balancing goes on in {left:.0f} minutes if no other leaves"
+    )

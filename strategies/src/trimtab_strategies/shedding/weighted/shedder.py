@@ -36,13 +36,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import fsum, isfinite, isnan
+from math import ceil, fsum, isfinite, isnan, log
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, WeightedParams
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
@@ -250,26 +250,28 @@ class _WeightedView:
         return HeldBack("", Reason.AVERAGING, waiting[furthest])
 
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
-        """The average that a broker outside the dead band waits for, with both figures; empty if none."""
+        """The average that a broker outside the dead band waits for, with both figures; empty if none.
+
+        averages: of errors, empty in the original, which waits for target weights only.
+        """
         error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
-        if not len(averages) or abs(error) <= band:
+        if abs(error) <= band:
             return ""
         way = -1 if error < 0 else 1
         where = "above" if error < 0 else "below"
-        average, difference = (
-            averages[consumer] * 100 * way + 0.0,
-            f"{name} is {abs(error):.1f} points {where} the mean usage now",
-        )
-        if average <= band:
-            return (
-                f"{difference}, {average:.1f} on average over {self.params.window:g} s: more than {band:g} are needed"
-            )
+        difference = f"{name} is {abs(error):.1f} points {where} the mean usage now"
+        if len(averages) and (average := averages[consumer] * 100 * way + 0.0) <= band:
+            minutes = self.params.window / 60 * log((abs(error) - average) / (abs(error) - band))
+            left = counted(max(1, ceil(minutes)), "minute")
+            needed = f"more than {band:g} are needed (weightedBalancer.deadBand), in {left} if it lasts"
+            return f"{difference}, {average:.1f} on average over {self.params.window:g} s: {needed}"
         book, target = self.books[consumer], found.weights[name]
         apart = (target - book) * 100 * way / target if book > 0 and target > 0 else self.params.min_change
         if apart >= self.params.min_change:
             return ""
         follows = f"its target weight, which follows over {self.params.window:g} s"
-        return f"{difference}, and {apart:.1f} % {where} {follows}: {self.params.min_change:g} % are needed"
+        needed = f"{self.params.min_change:g} % are needed (weightedBalancer.minChange)"
+        return f"{difference}, and {apart:.1f} % {where} {follows}: {needed}"
 
     def balanced(self, *, at_rest: bool) -> HeldBack:
         """The entry when no broker is far enough from the others. at_rest: by usage alone, not by target weights."""

@@ -1,0 +1,132 @@
+"""What Trim says of a decision: which broker, how far from its level, since when, and what would make it act.
+
+`trimtab explain`, conditions and Events show these texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trimtab_strategies.model import counted, some
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.shedding.trim.cause import SURGE, WINDOWS, Cause, Watch
+
+
+@dataclass(frozen=True)
+class Worth:
+    """A plan weighed against its price.
+
+    moves: number of bundles that move. gained: points that it takes off brokers above their level. life: minutes that
+    the difference will probably last. price: point-minutes that it must be worth. cut: ratio 0-1 of all clients that it
+    disconnects, NaN unknown.
+    """
+
+    moves: int
+    gained: float
+    life: float
+    price: float
+    cut: float
+
+    @property
+    def saved(self) -> float:
+        """Point-minutes that the plan saves."""
+        return self.gained * self.life
+
+    def __str__(self) -> str:
+        clients = "" if np.isnan(self.cut) else f", and cut {100 * self.cut:.1f} % of the clients"
+        lasts = f"{self.gained:.1f} points for {self.life:.0f} minutes, {self.saved:.0f} point-minutes"
+        return f"{counted(self.moves, 'move')} would save {lasts}{clients}"
+
+
+def above(names: Sequence[str], found: Cause) -> str:
+    """The broker farthest above its level in a window: ``broker-4 was 12.0 points above its level for 8 minutes``.
+
+    names: of the brokers.
+    """
+    minutes = counted(found.window, "minute")
+    if found.hottest >= found.hot:
+        return f"{names[int(np.argmax(found.low))]} was {found.hottest:.1f} points above its level for {minutes}"
+    top, bottom = _ends(found.low, found.high, found.pools)
+    level = f"{names[top]} was {found.low[top]:.1f} points above its level"
+    return f"{level}, and {found.range:.1f} above {names[bottom]}, for {minutes}"
+
+
+def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
+    """The brokers (rows) with the largest `low` and the least `high` (n, points), of the pool that differs most."""
+    rows = max(
+        (np.flatnonzero(pools == pool) for pool in np.unique(pools)),
+        key=lambda rows: float(low[rows].max() - high[rows].min()),
+    )
+    return int(rows[np.argmax(low[rows])]), int(rows[np.argmin(high[rows])])
+
+
+def made(names: Sequence[str], found: Cause, worth: Worth) -> str:
+    """Why a plan is made."""
+    return f"{above(names, found)}; {worth}: worth it from {worth.price:.0f} on"
+
+
+def not_worth(names: Sequence[str], found: Cause, worth: Worth, watch: Watch, *, price: float, least: float) -> str:
+    """Why a cause leads to no moves, and what would make them. price, least: the parameters `price` and `worth`."""
+    if not worth.moves:
+        none = f"no move takes off so much that it pays (trim.price is {price:g}: less makes moves cheaper)"
+        return f"{above(names, found)}; {none}"
+    needed = f"worth it from {worth.price:.0f} on"
+    if found.window < WINDOWS[0] and worth.gained * watch.life(WINDOWS[0]) >= worth.price:
+        needed += f", or once it has lasted for {WINDOWS[0]} minutes"
+    elif worth.saved > 0:
+        needed += f" (trim.worth is {least:g}; {_two_digits(least * worth.saved / worth.price)} or less would act)"
+    return f"{above(names, found)}; {worth}: {needed}"
+
+
+def below_floor(busiest: float, floor: float) -> str:
+    """Why a cluster with little load is left alone. busiest: percent of the busiest broker. floor: the parameter."""
+    act = f"; {_two_digits(busiest)} or less would act" if busiest >= 1 else ""
+    return f"the busiest broker is at {busiest:.0f} %; balancing begins at {floor:g} % (trim.floor){act}"
+
+
+def filled(names: Sequence[str], moves: int, cut: float) -> str:
+    """Why the brokers `names` are filled. cut: ratio 0-1 of all clients that `moves` moves disconnect, NaN unknown."""
+    clients = "" if np.isnan(cut) else f" and cut {100 * cut:.1f} % of the clients"
+    have = "has hardly any bundles" if len(names) == 1 else "have hardly any bundles"
+    return f"{some(names)} {have}; {counted(moves, 'move')} would change that{clients}"
+
+
+def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watch, *, hot: float, apart: float) -> str:
+    """How far brokers are from their levels now, and what a plan needs.
+
+    away: (n,) points above the level. pools: (n,) see `Replay`. hot, apart: points of which one is a cause.
+    """
+    top, bottom = _ends(away, away, pools)
+    if away.max() >= hot:
+        top = int(np.argmax(away))
+        alike = np.flatnonzero(pools == pools[top])
+        bottom = int(alike[np.argmin(away[alike])])
+    text = (
+        f"{names[top]} is {away[top]:.1f} points above its level, {away[top] - away[bottom]:.1f} above {names[bottom]}"
+    )
+    needed = f"a plan needs {hot:g} points (trim.hot) or {apart:g} (trim.apart)"
+    if away[top] < hot and away[top] - away[bottom] < apart:
+        return f"{text}; {needed} that last for {WINDOWS[-1]} to {WINDOWS[0]} minutes"
+    lasted = watch.lasted(watch.since)[top]
+    since = f", for {counted(round(lasted), 'minute')} now" if lasted >= 1 else ""
+    return f"{text}{since}; {needed}{_longer(watch, lasted)}"
+
+
+def _longer(watch: Watch, lasted: float) -> str:
+    """For how long a difference must last that has `lasted` for so many minutes."""
+    text = f" that last for {WINDOWS[-1]} to {WINDOWS[0]} minutes, the larger the sooner"
+    if watch.patience:
+        ended = f"one of {watch.spike:.0f} minutes ended by itself within the last hour"
+        return f" that last for {watch.patience:.0f} minutes, as {ended}"
+    if watch.young and not watch.campaign and lasted > WINDOWS[0]:
+        return f"{text}; load that is new must last for {SURGE:.0f} minutes in the first half hour"
+    return text
+
+
+def _two_digits(value: float) -> str:
+    """The largest number with two significant digits up to `value` (above 0)."""
+    step = 10.0 ** (np.floor(np.log10(value)) - 1)
+    return f"{np.floor(value / step + 1e-9) * step:g}"
