@@ -87,8 +87,7 @@ class SampleRing:
     def of(cls, cycles: Iterable[CycleSamples], rows: int = MINUTES) -> Self:
         """A ring that has seen `cycles`, oldest first. The first cluster that is added says which names remain."""
         ring = cls(rows)
-        for cycle in cycles:
-            ring._keep(cycle, _joined(ring._bundles, cycle.bundles), _joined(ring._brokers, cycle.brokers))
+        ring._keep_all(cycles)
         return ring
 
     def __len__(self) -> int:
@@ -113,6 +112,28 @@ class SampleRing:
         self._keep(cycle, bundles.names, brokers.names)
         return replace(cluster, recent=self._recent)
 
+    def fill(self, cycles: Iterable[CycleSamples]) -> None:
+        """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way."""
+        own = range(self._recent.assumed, len(self))
+        free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
+        if not free:
+            return
+        kept = {self._starts[row]: (self._counts[row], self._recent.time[row]) for row in own}
+        rows = sorted([*map(self._row, own), *free], key=lambda one: one.time)
+        self._bundles = self._brokers = self._starts = self._counts = ()
+        self._recent = _NOTHING
+        self._keep_all(rows)
+        made = zip(self._starts, self._counts, self._recent.time, strict=True)
+        counts, times = zip(*(kept.get(start, (count, time)) for start, count, time in made), strict=True)
+        self._counts, self._recent = counts, replace(self._recent, time=np.array(times))
+
+    def _row(self, row: int) -> CycleSamples:
+        """A row as the samples of one cycle, at its start."""
+        recent = self._recent
+        return CycleSamples(
+            self._starts[row], self._bundles, self._brokers, recent.bundles[row], recent.cpu[row], recent.traffic[row]
+        )
+
     def _assume(self, cluster: ClusterLoad) -> None:
         """Fill the minutes before the first sample: bundles as on average, brokers not measured."""
         self._bundles, self._brokers = cluster.bundles.names, cluster.brokers.names
@@ -126,6 +147,11 @@ class SampleRing:
             traffic=np.full((k, n, len(SAMPLED)), np.nan),
             assumed=k,
         )
+
+    def _keep_all(self, cycles: Iterable[CycleSamples]) -> None:
+        """Add cycles, oldest first, with the names of all."""
+        for cycle in cycles:
+            self._keep(cycle, _joined(self._bundles, cycle.bundles), _joined(self._brokers, cycle.brokers))
 
     def _keep(self, cycle: CycleSamples, bundles: Names, brokers: Names) -> None:
         """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past."""
