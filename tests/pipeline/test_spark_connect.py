@@ -85,6 +85,26 @@ def test_a_connect_server_measures_what_the_embedded_session_measures(
 
 @pytest.mark.spark
 @pytest.mark.connect
+def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
+    fake: FakePrometheus, connected: SparkLoadSources, sources: SparkLoadSources
+) -> None:
+    settings = PrometheusSettings(fake.url, "pulsar")
+    there, here = connected.open("tests/there", settings), sources.open("tests/here", settings)
+    cycle, minutes = there.observe(WORLD, AT), [AT - 60 * ago for ago in (1, 2, 3)]
+    found = [there.observe_past(WORLD, at) for at in minutes]
+    assert len(cycle.result(120).load.brokers) == 2
+    for at, measured in zip(minutes, found, strict=True):
+        one, other = measured.result(120), here.observe_past(WORLD, at).result(60)
+        assert one is not None
+        assert other is not None
+        assert (one.time, one.bundles, one.brokers) == (at, WORLD.bundles, WORLD.brokers)
+        for name in ("load", "cpu", "traffic"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert np.isfinite(one.load).all()
+
+
+@pytest.mark.spark
+@pytest.mark.connect
 def test_a_server_is_asked_how_many_tasks_it_runs_at_once(connected: SparkLoadSources) -> None:
     engine = connected._engine
     partitions = engine.run(lambda spark: spark.conf.get("spark.sql.shuffle.partitions"), deadline=60).result()
