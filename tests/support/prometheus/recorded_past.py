@@ -18,13 +18,14 @@ _NETWORK = {"container_network_receive_bytes_total": 1000.0, "container_network_
 
 @dataclass
 class RecordedPast:
-    """Series of pods in the Kubernetes namespace ``messaging``, in OpenMetrics' text format."""
+    """Series of pods in a Kubernetes namespace, in OpenMetrics' text format."""
 
+    namespace: str = "messaging"
     lines: list[str] = field(default_factory=list)
 
     def show(self, metric: str, labels: Mapping[str, str], time: float, value: float) -> None:
         """A sample at `time` (epoch seconds)."""
-        named = {"namespace": "messaging", **labels}
+        named = {"namespace": self.namespace, **labels}
         text = ",".join(f'{name}="{told}"' for name, told in named.items())
         self.lines.append(f"{metric}{{{text}}} {value:.17g} {time:.3f}")
 

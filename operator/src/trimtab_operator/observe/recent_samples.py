@@ -17,6 +17,7 @@ from trimtab_operator.state.cluster import ClusterState, KeptSamples, SampleSour
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.api import LoadSources, RecallsSamples, SourceUnavailableError
 from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import NEW_ROW, CycleSamples, SampleRing
 
 log = logging.getLogger(__name__)
@@ -24,10 +25,11 @@ log = logging.getLogger(__name__)
 SET_BACK = 60.0
 """Seconds that the newest sample may be ahead of the clock. A ring adds nothing until the clock has passed it."""
 
-PAST_MINUTES = 12
-"""Minutes before the first cycle that are measured: the longest window of Trim, and some that show what is usual."""
+PAST_MINUTES = WINDOW - 1
+"""Minutes before the first cycle that are measured: with it, they are what Trim replays. Trim takes earlier ones for
+what is usual: what began since would be a surge to it, which must last longer, and it would act later than without."""
 
-WAIT = 3.0
+WAIT = 5.0
 """Seconds for which the first cycle waits for them."""
 
 BUDGET = 60.0
