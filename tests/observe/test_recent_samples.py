@@ -198,7 +198,7 @@ def test_the_first_cycle_has_the_minutes_before_it() -> None:
     async def scenario() -> None:
         first, second = [await looked(state, minute, past) for minute in (0, 1)]
         assert minutes(first) == [*range(-PAST_MINUTES, 1)]
-        assert minutes(second) == [*range(-PAST_MINUTES, 2)]
+        assert minutes(second) == [*range(1 - PAST_MINUTES, 2)]
         ratio = first.bundles / SAMPLED.bundles.newest[:, :1][np.newaxis]
         np.testing.assert_allclose(ratio[:-1], 100 * ratio[-1:].repeat(PAST_MINUTES, axis=0))
         assert first.cpu.tolist() == [[0.8, 0.2]] * (PAST_MINUTES + 1)
@@ -249,7 +249,7 @@ def test_a_slow_past_does_not_hold_up_the_first_cycle_and_comes_later(monkeypatc
         assert minutes(await looked(state, 1, past)) == [-2, -1, 0, 1]
         past.held[-3].set_result(past.samples(-3))
         await asyncio.sleep(0.05)
-        assert minutes(await looked(state, 2, past)) == [*range(-PAST_MINUTES, 3)]
+        assert minutes(await looked(state, 2, past)) == [*range(2 - PAST_MINUTES, 3)]
 
     asyncio.run(scenario())
 

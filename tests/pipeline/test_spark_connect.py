@@ -18,6 +18,7 @@ from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
+from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import RATE_IN, ClusterLoad
 from trimtab_testbed.servers.spark import ConnectServer
@@ -86,10 +87,10 @@ def test_a_connect_server_measures_what_the_embedded_session_measures(
 @pytest.mark.spark
 @pytest.mark.connect
 def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
-    fake: FakePrometheus, connected: SparkLoadSources, sources: SparkLoadSources
+    fake: FakePrometheus, connected: SparkLoadSources, tmp_path: Path
 ) -> None:
-    settings = PrometheusSettings(fake.url, "pulsar")
-    there, here = connected.open("tests/there", settings), sources.open("tests/here", settings)
+    settings, direct = PrometheusSettings(fake.url, "pulsar"), DirectLoadSources(tmp_path / "direct")
+    there, here = connected.open("tests/there", settings), direct.open("tests/here", settings)
     cycle, minutes = there.observe(WORLD, AT), [AT - 60 * ago for ago in (1, 2, 3)]
     found = [there.observe_past(WORLD, at) for at in minutes]
     assert len(cycle.result(120).load.brokers) == 2
@@ -101,6 +102,7 @@ def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
         for name in ("load", "cpu", "traffic"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         assert np.isfinite(one.load).all()
+    direct.close()
 
 
 @pytest.mark.spark

@@ -17,17 +17,15 @@ from trimtab_operator.state.cluster import ClusterState, KeptSamples, SampleSour
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.api import LoadSources, RecallsSamples, SourceUnavailableError
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.shedding.trim.replay import WINDOW
-from trimtab_strategies.shedding.trim.samples import NEW_ROW, CycleSamples, SampleRing
+from trimtab_strategies.shedding.trim.samples import NEW_ROW, REPLAYED, CycleSamples, SampleRing
 
 log = logging.getLogger(__name__)
 
 SET_BACK = 60.0
 """Seconds that the newest sample may be ahead of the clock. A ring adds nothing until the clock has passed it."""
 
-PAST_MINUTES = WINDOW - 1
-"""Minutes before the first cycle that are measured: with it, they are what Trim replays. Trim takes earlier ones for
-what is usual: what began since would be a surge to it, which must last longer, and it would act later than without."""
+PAST_MINUTES = REPLAYED - 1
+"""Minutes before the first cycle that are measured: with that cycle, they are what Trim replays."""
 
 WAIT = 5.0
 """Seconds for which the first cycle waits for them."""

@@ -24,6 +24,9 @@ MINUTES = 24
 NEW_ROW = 55.0
 """Seconds: a sample this long after the first one of a row begins the next. Cycles of a minute may be 5 s early."""
 
+REPLAYED = 8
+"""The newest rows, which are replayed. Rows that were filled in stay only among them."""
+
 _GAP = 1.5  # rows older than this many times the ring's span are dropped
 
 Names = tuple[str, ...]
@@ -80,7 +83,7 @@ class SampleRing:
     _bundles: Names = ()
     _brokers: Names = ()
     _starts: tuple[float, ...] = ()  # epoch seconds of the first sample of each row
-    _counts: tuple[int, ...] = ()  # samples in each row
+    _counts: tuple[int, ...] = ()  # samples in each row; 0: it was filled in
     _recent: RecentSamples = _NOTHING
 
     @classmethod
@@ -113,7 +116,10 @@ class SampleRing:
         return replace(cluster, recent=self._recent)
 
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
-        """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way."""
+        """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way.
+
+        They show what has lasted, and not what is usual: a new ring must not take all that began since for a surge.
+        """
         own = range(self._recent.assumed, len(self))
         free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
         if not free:
@@ -123,8 +129,8 @@ class SampleRing:
         self._bundles = self._brokers = self._starts = self._counts = ()
         self._recent = _NOTHING
         self._keep_all(rows)
-        made = zip(self._starts, self._counts, self._recent.time, strict=True)
-        counts, times = zip(*(kept.get(start, (count, time)) for start, count, time in made), strict=True)
+        made = zip(self._starts, self._recent.time, strict=True)
+        counts, times = zip(*(kept.get(start, (0, time)) for start, time in made), strict=True)
         self._counts, self._recent = counts, replace(self._recent, time=np.array(times))
 
     def _row(self, row: int) -> CycleSamples:
@@ -178,7 +184,8 @@ class SampleRing:
             return kept, 0
         if kept and now - self._starts[kept[-1]] < NEW_ROW:
             return kept, self._counts[kept[-1]] + 1
-        return kept[max(len(kept) + 1 - self.rows, 0) :], 1
+        kept = kept[max(len(kept) + 1 - self.rows, 0) :]
+        return [row for place, row in enumerate(kept) if self._counts[row] or place > len(kept) - REPLAYED], 1
 
 
 @dataclass(frozen=True, slots=True)
