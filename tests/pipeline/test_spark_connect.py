@@ -90,12 +90,13 @@ def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
     fake: FakePrometheus, connected: SparkLoadSources, tmp_path: Path
 ) -> None:
     settings, direct = PrometheusSettings(fake.url, "pulsar"), DirectLoadSources(tmp_path / "direct")
-    there, here = connected.open("tests/there", settings), direct.open("tests/here", settings)
+    there = connected.open("tests/there", settings, deadline=200)
+    here = direct.open("tests/here", settings)
     cycle, minutes = there.observe(WORLD, AT), [AT - 60 * ago for ago in (1, 2, 3)]
     found = [there.observe_past(WORLD, at) for at in minutes]
-    assert len(cycle.result(120).load.brokers) == 2
+    assert len(cycle.result(200).load.brokers) == 2
     for at, measured in zip(minutes, found, strict=True):
-        one, other = measured.result(120), here.observe_past(WORLD, at).result(60)
+        one, other = measured.result(200), here.observe_past(WORLD, at).result(60)
         assert one is not None
         assert other is not None
         assert (one.time, one.bundles, one.brokers) == (at, WORLD.bundles, WORLD.brokers)

@@ -129,9 +129,10 @@ class SampleRing:
         self._bundles = self._brokers = self._starts = self._counts = ()
         self._recent = _NOTHING
         self._keep_all(rows)
-        made = zip(self._starts, self._recent.time, strict=True)
-        counts, times = zip(*(kept.get(start, (0, time)) for start, time in made), strict=True)
-        self._counts, self._recent = counts, replace(self._recent, time=np.array(times))
+        times = self._recent.time.tolist()
+        found = [kept.get(start, (0, time)) for start, time in zip(self._starts, times, strict=True)]
+        self._counts = tuple(count for count, _ in found)
+        self._recent = replace(self._recent, time=np.array([time for _, time in found]))
 
     def _row(self, row: int) -> CycleSamples:
         """A row as the samples of one cycle, at its start."""
