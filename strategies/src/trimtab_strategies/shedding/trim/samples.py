@@ -126,13 +126,17 @@ class SampleRing:
             return
         kept = {self._starts[row]: (self._counts[row], self._recent.time[row]) for row in own}
         rows = sorted([*map(self._row, own), *free], key=lambda one: one.time)
-        self._bundles = self._brokers = self._starts = self._counts = ()
-        self._recent = _NOTHING
+        self._clear()
         self._keep_all(rows)
         times = self._recent.time.tolist()
         found = [kept.get(start, (0, time)) for start, time in zip(self._starts, times, strict=True)]
         self._counts = tuple(count for count, _ in found)
         self._recent = replace(self._recent, time=np.array([time for _, time in found]))
+
+    def _clear(self) -> None:
+        """Drop all rows."""
+        self._bundles = self._brokers = self._starts = self._counts = ()
+        self._recent = _NOTHING
 
     def _row(self, row: int) -> CycleSamples:
         """A row as the samples of one cycle, at its start."""
