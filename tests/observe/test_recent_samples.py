@@ -6,7 +6,8 @@ import asyncio
 import gc
 import logging
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from kept_histories import AT, LOAD, keep
 from policy_environment import PolicyEnvironment, RunPolicy, eager, refit
 from trimtab_operator.app import new_cluster
 from trimtab_operator.loop.preview import preview
-from trimtab_operator.observe.recent_samples import with_recent
+from trimtab_operator.observe import recent_samples
+from trimtab_operator.observe.recent_samples import PAST_MINUTES, with_recent
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import Compared
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.api import LoadSources
+from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_pipeline.factory import direct_sources
 from trimtab_pipeline.history.recalled_samples import recalled_samples
 from trimtab_pipeline.testing import StaticSource, StaticSources
@@ -147,6 +149,148 @@ def test_a_clock_that_was_set_back_begins_again() -> None:
     assert [len(seen(state, minute, settings())) for minute in (60, 61, 62)] == [1, 2, 3]
     assert len(seen(state, 61.5, settings())) == 3
     assert [len(seen(state, minute, settings())) for minute in (2, 3)] == [1, 2]
+
+
+class Past:
+    """Answers about past minutes: `load`, except for `absent` ones, or `error` from the minute `broken` on.
+
+    held: minutes without an answer until they are released. asked: minutes, in the order of the questions.
+    """
+
+    def __init__(self, absent: Sequence[int] = (), held: Sequence[int] = (), broken: int = -99) -> None:
+        self.absent, self.broken = absent, broken
+        self.held: dict[int, Future[CycleSamples | None]] = {minute: Future() for minute in held}
+        self.error: Exception = SourceUnavailableError("the server is gone")
+        self.asked: list[int] = []
+
+    def __call__(self, at: float) -> Future[CycleSamples | None]:
+        minute = round((at - AT) / 60)
+        self.asked.append(minute)
+        if minute in self.held:
+            return self.held[minute]
+        answer: Future[CycleSamples | None] = Future()
+        if minute <= self.broken:
+            answer.set_exception(self.error)
+        else:
+            answer.set_result(None if minute in self.absent else self.samples(minute))
+        return answer
+
+    def samples(self, minute: int) -> CycleSamples:
+        """What was sampled in that minute: each bundle has 100 times as much."""
+        return CycleSamples.of(AT + 60 * minute, SAMPLED.brokers, SAMPLED.bundles.names, 100 * SAMPLED.bundles.newest)
+
+
+async def looked(state: ClusterState, minute: float, past: Past, policy: Settings | None = None) -> RecentSamples:
+    """As `seen`, by a source that can measure the past."""
+    recent = (await with_recent(state, policy or settings(), replace(SAMPLED, now=AT + 60 * minute), past)).recent
+    assert recent is not None
+    return recent
+
+
+def minutes(recent: RecentSamples) -> list[float]:
+    """The minutes of the rows."""
+    return ((recent.time - AT) / 60).round(3).tolist()
+
+
+def test_the_first_cycle_has_the_minutes_before_it() -> None:
+    state, past = process(StaticSources(StaticSource(LOAD))), Past()
+
+    async def scenario() -> None:
+        first, second = [await looked(state, minute, past) for minute in (0, 1)]
+        assert minutes(first) == [*range(-PAST_MINUTES, 1)]
+        assert minutes(second) == [*range(1 - PAST_MINUTES, 2)]
+        ratio = first.bundles / SAMPLED.bundles.newest[:, :1][np.newaxis]
+        np.testing.assert_allclose(ratio[:-1], 100 * ratio[-1:].repeat(PAST_MINUTES, axis=0))
+        assert first.cpu.tolist() == [[0.8, 0.2]] * (PAST_MINUTES + 1)
+
+    asyncio.run(scenario())
+    assert past.asked == [*range(-1, -PAST_MINUTES - 1, -1)]
+
+
+def test_only_what_the_history_lacks_is_measured(tmp_path: Path) -> None:
+    keep(tmp_path, "prod/one", range(5), SAMPLED)
+    past = Past()
+    recent = asyncio.run(looked(process(direct_sources(tmp_path)), 8, past))
+    assert (past.asked, minutes(recent)) == ([7, 6, 5], [*range(9)])
+    asyncio.run(looked(process(direct_sources(tmp_path)), 5.5, unwanted := Past()))
+    assert unwanted.asked == []
+
+
+def test_a_minute_without_data_is_no_row() -> None:
+    past = Past(absent=[-2, -5])
+    recent = asyncio.run(looked(process(StaticSources(StaticSource(LOAD))), 0, past))
+    assert minutes(recent) == [minute for minute in range(-PAST_MINUTES, 1) if minute not in {-2, -5}]
+    nothing = Past(absent=range(-PAST_MINUTES, 0))
+    assert minutes(asyncio.run(looked(process(StaticSources(StaticSource(LOAD))), 0, nothing))) == [0]
+
+
+@pytest.mark.parametrize("error", [SourceUnavailableError("the server is gone"), RuntimeError("a defect")])
+def test_a_past_that_cant_be_measured_is_told_once_and_costs_no_cycle(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    state, past = process(StaticSources(StaticSource(LOAD))), Past(broken=-3)
+    past.error = error
+
+    async def scenario() -> list[list[float]]:
+        return [minutes(await looked(state, minute, past)) for minute in range(3)]
+
+    assert asyncio.run(scenario()) == [[-2, -1, 0], [-2, -1, 0, 1], [-2, -1, 0, 1, 2]]
+    assert past.asked == [-1, -2, -3]
+    [message] = caplog.messages
+    assert message.startswith("policy prod/one: recent samples: the past can't be measured, so they begin now")
+
+
+def test_a_slow_past_does_not_hold_up_the_first_cycle_and_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_samples, "WAIT", 0.05)
+    state, past = process(StaticSources(StaticSource(LOAD))), Past(held=[-3])
+
+    async def scenario() -> None:
+        assert minutes(await looked(state, 0, past)) == [-2, -1, 0]
+        assert minutes(await looked(state, 1, past)) == [-2, -1, 0, 1]
+        past.held[-3].set_result(past.samples(-3))
+        await asyncio.sleep(0.05)
+        assert minutes(await looked(state, 2, past)) == [*range(2 - PAST_MINUTES, 3)]
+
+    asyncio.run(scenario())
+
+
+def test_a_past_that_takes_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recent_samples, "BUDGET", 0.05)
+    state, past = process(StaticSources(StaticSource(LOAD))), Past(held=[-3])
+
+    async def scenario() -> None:
+        assert minutes(await looked(state, 0, past)) == [-2, -1, 0]
+        assert past.held[-3].cancelled()
+
+    asyncio.run(scenario())
+    assert caplog.messages == ["policy prod/one: recent samples: 2 past minutes were measured in 0.05 s"]
+
+
+def test_a_policy_that_leaves_measures_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_samples, "WAIT", 0.05)
+    state, past = process(StaticSources(StaticSource(LOAD))), Past(held=[-1])
+
+    async def scenario() -> None:
+        assert minutes(await looked(state, 0, past)) == [0]
+        state.leave("one")
+        await asyncio.sleep(0.05)
+        assert past.held[-1].cancelled()
+
+    asyncio.run(scenario())
+    assert past.asked == [-1]
+
+
+def test_the_past_of_another_source_is_measured_again() -> None:
+    state, past = process(StaticSources(StaticSource(LOAD))), Past()
+
+    async def scenario() -> None:
+        await looked(state, 0, past)
+        recent = await looked(state, 1, past, settings(url="http://thanos:9090"))
+        assert minutes(recent) == [*range(1 - PAST_MINUTES, 2)]
+
+    asyncio.run(scenario())
 
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)

@@ -18,6 +18,7 @@ from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
+from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import RATE_IN, ClusterLoad
 from trimtab_testbed.servers.spark import ConnectServer
@@ -81,6 +82,28 @@ def test_a_connect_server_measures_what_the_embedded_session_measures(
         np.testing.assert_array_equal(one.bundles.long, other.bundles.long)
         np.testing.assert_array_equal(one.brokers.usage, other.brokers.usage)
         np.testing.assert_array_equal(one.brokers.trusted, other.brokers.trusted)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
+    fake: FakePrometheus, connected: SparkLoadSources, tmp_path: Path
+) -> None:
+    settings, direct = PrometheusSettings(fake.url, "pulsar"), DirectLoadSources(tmp_path / "direct")
+    there = connected.open("tests/there", settings, deadline=200)
+    here = direct.open("tests/here", settings)
+    cycle, minutes = there.observe(WORLD, AT), [AT - 60 * ago for ago in (1, 2, 3)]
+    found = [there.observe_past(WORLD, at) for at in minutes]
+    assert len(cycle.result(200).load.brokers) == 2
+    for at, measured in zip(minutes, found, strict=True):
+        one, other = measured.result(200), here.observe_past(WORLD, at).result(60)
+        assert one is not None
+        assert other is not None
+        assert (one.time, one.bundles, one.brokers) == (at, WORLD.bundles, WORLD.brokers)
+        for name in ("load", "cpu", "traffic"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert np.isfinite(one.load).all()
+    direct.close()
 
 
 @pytest.mark.spark

@@ -14,7 +14,8 @@ from hypothesis import given, strategies as st
 
 from trimtab_strategies.model import CPU, ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
-from trimtab_strategies.shedding.trim.samples import MINUTES, CycleSamples, SampleRing
+from trimtab_strategies.shedding.trim.replay import WINDOW
+from trimtab_strategies.shedding.trim.samples import MINUTES, REPLAYED, CycleSamples, SampleRing
 from trimtab_strategies.testing import cluster
 
 MIB = 2**20
@@ -177,3 +178,66 @@ def test_a_time_that_is_not_newer_adds_nothing(at: float) -> None:
     recent = seen(SampleRing(), [*loads, measured(at, {"x": 9.0}, {"a": 0.9})])
     assert recent.bundles[:, 0, 0].tolist() == [1.0, 2.0]
     assert recent.time.tolist() == [0.0, 60.0]
+
+
+@given(drawn_loads, st.data())
+def test_the_newest_rows_of_a_filled_ring_are_those_of_the_ring_that_saw_all_cycles(
+    drawn: Sequence[Any], data: st.DataObject
+) -> None:
+    """Whichever cycles are filled in, and when. Before them are only rows of cycles that the ring has seen."""
+    times = np.cumsum([step for *_, step in drawn])
+    loads = [measured(float(at), *names) for at, (*names, _) in zip(times, drawn, strict=True)]
+    begun, end = data.draw(st.integers(0, len(loads) - 1)), len(loads)
+    parts = data.draw(st.lists(st.integers(0, 2), min_size=begun, max_size=begun))  # recalled, filled at once, later
+    recalled, soon, late = ([cycle(loads[k]) for k in range(begun) if parts[k] == part] for part in range(3))
+    ring, expected = SampleRing.of(recalled), SampleRing.of(map(cycle, loads[:begun]))
+    ring.fill(data.draw(st.permutations(soon)))
+    late_at = data.draw(st.integers(begun, end - 1))
+    for k in range(begun, end):
+        if k == late_at:
+            ring.fill(late)
+        found, wanted = seen(ring, [loads[k]]), seen(expected, [loads[k]])
+    filled_in = {one.time for one in (*soon, *late)}
+    places = [k for k, at in enumerate(wanted.time) if k >= len(wanted) - REPLAYED or at not in filled_in]
+    np.testing.assert_array_equal(found.time, wanted.time[places])
+    for name in ("bundles", "cpu", "traffic"):
+        lived, filled = getattr(wanted, name)[places], getattr(found, name)
+        known = ~np.isnan(lived) & ~np.isnan(filled)  # a name that one cycle lacks loses the past that is there by then
+        np.testing.assert_array_equal(filled[known], lived[known])
+        if late_at == begun:
+            np.testing.assert_array_equal(filled, lived)
+
+
+def test_what_is_filled_in_gives_way_to_rows_that_are_there() -> None:
+    ring = SampleRing()
+    for second in (0.0, 30.0, 120.0):
+        ring.add(measured(second, {"x": 10.0 + second}, {"a": 0.5}))
+    past = [cycle(measured(at, {"x": 1.0}, {"a": 0.1})) for at in (-60.0, -10.0, 54.0, 60.0, 119.0)]
+    ring.fill(past)
+    recent = seen(ring, [measured(130.0, {"x": 110.0}, {"a": 0.5})])
+    assert recent.time.tolist() == [-60.0, 30.0, 60.0, 130.0]
+    assert recent.bundles[:, 0, 0].tolist() == [1.0, 25.0, 1.0, 120.0]
+
+
+def test_what_was_measured_replaces_what_was_assumed() -> None:
+    ring = SampleRing(averaged=True)
+    ring.add(measured(600.0, {"x": 3.0}, {"a": 0.5}))
+    ring.fill([cycle(measured(540.0, {"x": 2.0}, {"a": 0.4}))])
+    recent = seen(ring, [measured(660.0, {"x": 4.0}, {"a": 0.5})])
+    assert (recent.time.tolist(), recent.assumed) == ([540.0, 600.0, 660.0], 0)
+    assert recent.bundles[:, 0, 0].tolist() == [2.0, 3.0, 4.0]
+
+
+def test_the_newest_rows_stay_when_too_many_are_filled_in() -> None:
+    ring = SampleRing(rows=3)
+    ring.add(measured(600.0, {"x": 9.0}, {"a": 0.5}))
+    ring.fill([cycle(measured(600.0 - 60 * ago, {"x": float(ago)}, {"a": 0.5})) for ago in range(5, 0, -1)])
+    assert seen(ring, [measured(601.0, {"x": 9.0}, {"a": 0.5})]).bundles[:, 0, 0].tolist() == [2.0, 1.0, 9.0]
+
+
+def test_what_was_filled_in_is_replayed_and_is_never_what_is_usual() -> None:
+    ring = SampleRing()
+    ring.fill([cycle(measured(-60.0 * ago, {"x": 1.0}, {"a": 0.5})) for ago in range(1, REPLAYED)])
+    rows = [len(seen(ring, [measured(60.0 * minute, {"x": 2.0}, {"a": 0.5})])) for minute in range(12)]
+    assert rows == [REPLAYED] * REPLAYED + [9, 10, 11, 12]
+    assert REPLAYED == WINDOW

@@ -30,6 +30,7 @@ __all__ = [
     "KeepsFacts",
     "LoadSource",
     "LoadSources",
+    "MeasuresPast",
     "Observation",
     "PrometheusSettings",
     "RecallsSamples",
@@ -142,6 +143,19 @@ class LoadSource(Protocol):
 
     def close(self) -> None:
         """Stop the thread and everything that it runs. Idempotent."""
+
+
+@runtime_checkable
+class MeasuresPast(Protocol):
+    """Load sources that can measure a past minute."""
+
+    def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
+        """The samples that a cycle at `at` (epoch seconds) would have taken; None where there is none of that time.
+
+        The rules of trust are those of a cycle. A bundle's load is that of the pod which reported it then, if that pod
+        is in the topology. Readiness and declared capacities are those of the topology, because those of that time are
+        unknown. Nothing is stored. The future fails like that of `LoadSource.observe`.
+        """
 
 
 class LoadSources(Protocol):

@@ -1,43 +1,102 @@
 """Recent samples: what was measured in the last minutes, added to each snapshot of a policy.
 
 A policy has one ring, in memory. After a restart or a change of leader it is rebuilt from the policy's history, without
-the bundles and brokers that are gone. Without a readable history it begins empty.
+the bundles and brokers that are gone. The last minutes that the history lacks are measured in the source's past, as it
+has had them all along: so at a first start a strategy knows at once what has lasted. The first cycle waits for that a
+few seconds. Minutes that are measured later are in the ring of the next cycle. What can't be measured leaves no row.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from concurrent.futures import Future
 
 from trimtab_operator.state.cluster import ClusterState, KeptSamples, SampleSource
 from trimtab_operator.state.settings import Settings
-from trimtab_pipeline.api import LoadSources, RecallsSamples
+from trimtab_pipeline.api import LoadSources, RecallsSamples, SourceUnavailableError
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.shedding.trim.samples import SampleRing
+from trimtab_strategies.shedding.trim.samples import NEW_ROW, REPLAYED, CycleSamples, SampleRing
 
 log = logging.getLogger(__name__)
 
 SET_BACK = 60.0
 """Seconds that the newest sample may be ahead of the clock. A ring adds nothing until the clock has passed it."""
 
+PAST_MINUTES = REPLAYED - 1
+"""Minutes before the first cycle that are measured: with that cycle, they are what Trim replays."""
 
-async def with_recent(cluster: ClusterState, settings: Settings, load: ClusterLoad) -> ClusterLoad:
-    """`load` with its `recent`; its own samples are the newest."""
-    ring = await _ring(cluster, settings, load.now)
-    return await asyncio.to_thread(ring.add, load)
+WAIT = 5.0
+"""Seconds for which the first cycle waits for them."""
+
+BUDGET = 60.0
+"""Seconds after which no further minute is measured."""
+
+MeasurePast = Callable[[float], Future[CycleSamples | None]]
+"""Measures the policy's cluster at a past time (epoch seconds), as `MeasuresPast.observe_past`."""
 
 
-async def _ring(cluster: ClusterState, settings: Settings, now: float) -> SampleRing:
+async def with_recent(
+    cluster: ClusterState, settings: Settings, load: ClusterLoad, past: MeasurePast | None = None
+) -> ClusterLoad:
+    """`load` with its `recent`; its own samples are the newest. past: measures the past, where that is possible."""
+    kept = await _kept(cluster, settings, load.now, past)
+    found = sorted(kept.past, key=lambda one: one.time)
+    kept.past.clear()
+    return await asyncio.to_thread(_added, kept.ring, found, load)
+
+
+def _added(ring: SampleRing, past: list[CycleSamples], load: ClusterLoad) -> ClusterLoad:
+    ring.fill(past)
+    return ring.add(load)
+
+
+async def _kept(cluster: ClusterState, settings: Settings, now: float, past: MeasurePast | None) -> KeptSamples:
     """The ring of the policy. Another source begins a new one, and so does a clock that was set back."""
     rings, source = cluster.policies.samples, SampleSource.of(settings.prometheus)
-    kept = rings.get(settings.name)
+    kept, policy = rings.get(settings.name), f"{cluster.namespace}/{settings.name}"
+    if kept is not None and kept.source == source and kept.ring.newest - now <= SET_BACK:
+        return kept
     if kept is None:
-        policy = f"{cluster.namespace}/{settings.name}"
-        kept = KeptSamples(source, await asyncio.to_thread(_rebuilt, cluster.sources, policy, now))
-    elif kept.source != source or kept.ring.newest - now > SET_BACK:
-        kept = KeptSamples(source, SampleRing())
-    rings[settings.name] = kept
-    return kept.ring
+        ring = await asyncio.to_thread(_rebuilt, cluster.sources, policy, now)
+    else:
+        kept.close()
+        ring = SampleRing()
+    rings[settings.name] = kept = _measuring(policy, source, ring, now, past)
+    if kept.measuring is not None:
+        await asyncio.wait([kept.measuring], timeout=WAIT)
+    return kept
+
+
+def _measuring(
+    policy: str, source: SampleSource, ring: SampleRing, now: float, past: MeasurePast | None
+) -> KeptSamples:
+    """The ring, for which the last minutes that it lacks are being measured, the newest first."""
+    times = [at for ago in range(1, PAST_MINUTES + 1) if (at := now - 60.0 * ago) >= ring.newest + NEW_ROW]
+    if past is None or not times:
+        return KeptSamples(source, ring)
+    found: list[CycleSamples] = []
+    return KeptSamples(source, ring, found, asyncio.create_task(_measure(policy, past, times, found)))
+
+
+async def _measure(policy: str, past: MeasurePast, times: list[float], found: list[CycleSamples]) -> None:
+    """Add to `found` what was sampled at `times`. A failure costs the minutes that are still to be measured."""
+    count = 0
+    try:
+        async with asyncio.timeout(BUDGET):
+            for at in times:
+                if (samples := await asyncio.wrap_future(past(at))) is not None:
+                    found.append(samples)
+                    count += 1
+    except TimeoutError:
+        log.warning("policy %s: recent samples: %d past minutes were measured in %g s", policy, count, BUDGET)
+    except SourceUnavailableError as error:
+        log.warning("policy %s: recent samples: the past can't be measured, so they begin now: %s", policy, error)
+    except Exception:  # an error of any kind costs the past, and no cycle
+        log.exception("policy %s: recent samples: the past can't be measured, so they begin now", policy)
+    else:
+        log.info("policy %s: recent samples: %d past minutes measured", policy, count)
 
 
 def _rebuilt(sources: LoadSources, policy: str, now: float) -> SampleRing:

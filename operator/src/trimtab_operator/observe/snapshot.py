@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import distrust
 from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.splitting_bundles import with_expected
-from trimtab_pipeline.api import Topology
+from trimtab_pipeline.api import MeasuresPast, Topology
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.planner.drain import NO_DRAINS, Drains
@@ -76,8 +77,9 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
     drains = records.departures.drains(load)
     if records.cross_check is not None:
         load = distrust(load, records.cross_check)
+    past = partial(run.source.observe_past, rows) if isinstance(run.source, MeasuresPast) else None
     with watch.phase("snapshot"):
-        load = await with_recent(cluster, run.settings, load)
+        load = await with_recent(cluster, run.settings, load, past)
     return Snapshot(load, known, drains, observation.unwritten)
 
 

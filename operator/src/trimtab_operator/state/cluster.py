@@ -38,7 +38,7 @@ from trimtab_operator.state.splitting_bundles import (
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, PrometheusSettings
 from trimtab_strategies.model import ClusterLoad, Split
-from trimtab_strategies.shedding.trim.samples import SampleRing
+from trimtab_strategies.shedding.trim.samples import CycleSamples, SampleRing
 
 FRESH_FOR = 120.0
 """Seconds without an event, bookmark or list after which a store no longer counts as up to date."""
@@ -87,10 +87,20 @@ class SampleSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSamples:
-    """The ring of one policy, with the samples of one source."""
+    """The ring of one policy, with the samples of one source.
+
+    past: samples of minutes before the first cycle, which are not in the ring yet. measuring: the task that adds them.
+    """
 
     source: SampleSource
     ring: SampleRing
+    past: list[CycleSamples] = field(default_factory=list)
+    measuring: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """Stop measuring."""
+        if self.measuring is not None:
+            self.measuring.cancel()
 
 
 @dataclass(slots=True)
@@ -230,6 +240,8 @@ class ClusterState:
     def leave(self, policy: str) -> None:
         """Forget a policy that is gone."""
         table = self.policies
+        if (kept := table.samples.get(policy)) is not None:
+            kept.close()
         for known in (table.settings, table.sizings, table.claims, table.topics, table.samples):
             known.pop(policy, None)
         self.metrics.forget_policy(policy)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.columns import BUNDLE_STATE
+from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
 from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.state import NO_STATE, LastState
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
@@ -35,6 +35,7 @@ class PolicyCycle:
 
     last: what it continues from. ranges: hash ranges of all bundles, when topics are summed where bundles have no
     metrics of their own. asked, ends: seconds of the monotonic clock: of its request, and of its deadline.
+    past: whether it measures a past time, for which only the traffic of bundles is read. Its topology has no owners.
     """
 
     cycle: Cycle
@@ -44,6 +45,7 @@ class PolicyCycle:
     ends: float
     last: LastState = NO_STATE
     ranges: HashRanges | None = None
+    past: bool = False
 
     @property
     def name(self) -> str:
@@ -75,7 +77,8 @@ class PolicyCycle:
     def shard(self, pods: Sequence[str], *, repeated: bool = False) -> ShardRequest:
         """The queries about these pods. repeated: whether their series are known to be there more than once."""
         admin = dict(zip(self.topology.pods, self.topology.admin, strict=False))
-        return ShardRequest.of(self.settings, pods, admin, summing=self.ranges is not None, repeated=repeated)
+        shard = ShardRequest.of(self.settings, pods, admin, summing=self.ranges is not None, repeated=repeated)
+        return _of_past(shard) if self.past else shard
 
     def read(self, shards: Sequence[ShardRequest], namespaces: Sequence[str] = ()) -> ReadRequest:
         """A read of these shards. namespaces: those whose topics are read."""
@@ -145,6 +148,15 @@ class Stages(Protocol):
 
     def topics(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
         """The topics that `reads` name, in `BUNDLE_SAMPLES`."""
+
+
+def _of_past(shard: ShardRequest) -> ShardRequest:
+    """The queries about the traffic alone. What was scraped since then is no sample of the future."""
+    bundles, topics = (
+        {name: promql for name, promql in queries.items() if name in TRAFFIC}
+        for queries in (shard.bundles, shard.topics)
+    )
+    return replace(shard, ahead="", bundles=bundles, topics=topics)
 
 
 def pods_of(topology: Topology) -> list[str]:

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
-from trimtab_pipeline.api import KEEP_A_DAY, Observation, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.recalled_samples import recalled_samples
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.sources.direct_stages import DirectStages
 from trimtab_pipeline.sources.measurement import measure
-from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
+from trimtab_pipeline.sources.policy import PolicySource, T, Wanted
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_strategies.shedding.trim.samples import CycleSamples
@@ -63,19 +63,19 @@ class DirectRunner:
         """Refuse further measurements."""
         self._closed = True
 
-    def run(self, wanted: WantedCycle) -> Future[Observation]:
+    def run(self, wanted: Wanted[T]) -> Future[T]:
         """See `MeasurementRunner.run`."""
-        outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
+        outcome: Future[T] = promised(wanted.left)
         threading.Thread(target=self._measure, args=(wanted, outcome), name="measurement", daemon=True).start()
         return outcome
 
-    def _measure(self, wanted: WantedCycle, outcome: Future[Observation]) -> None:
+    def _measure(self, wanted: Wanted[T], outcome: Future[T]) -> None:
         try:
-            settle(outcome.set_result, self._observation(wanted, outcome))
+            settle(outcome.set_result, self._measured(wanted, outcome))
         except Exception as error:  # noqa: BLE001  (the future carries it)
             settle(outcome.set_exception, as_source_error(error))
 
-    def _observation(self, wanted: WantedCycle, outcome: Future[Observation]) -> Observation:
+    def _measured(self, wanted: Wanted[T], outcome: Future[T]) -> T:
         if self._closed or self._engine_closed():
             raise SourceUnavailableError("the Spark session was closed")
         one = wanted.prepared()

@@ -21,6 +21,7 @@ from trimtab_pipeline.transform.snapshot import (
     NO_BUNDLES,
     NO_REPORTS,
     NOTHING_INSIDE,
+    fresh,
     hot_bundles,
     one_row_each,
     pod_times,
@@ -96,7 +97,8 @@ def _bundles(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str
         except SourceUnavailableError as error:
             outcomes[one.name] = error
             continue
-        bundles, duplicates = one_row_each(rows.filter(rows["report"].is_null()), one.topology)
+        rows = rows.filter(rows["report"].is_null())
+        bundles, duplicates = one_row_each(fresh(rows, one.cycle) if one.past else rows, one.topology)
         outcomes[one.name] = Measurement(
             brokers=_doubted(before.brokers, reports.failed_shards),
             bundles=bundles,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
@@ -24,12 +26,54 @@ from trimtab_pipeline.sources.measurement import Measurement
 from trimtab_pipeline.transform.relations import Cycle
 from trimtab_pipeline.transform.snapshot import broker_state, shown, snapshot
 from trimtab_pipeline.transform.topic_to_bundle import Summing
+from trimtab_strategies.shedding.trim.samples import CycleSamples
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+class Turn(IntEnum):
+    """The order in which measurements that wait get their turn."""
+
+    CYCLE = 0
+    REFRESH = 1
+    PAST = 2
+
+
+class Wanted(Protocol[T_co]):
+    """A measurement that waits for its turn."""
+
+    @property
+    def name(self) -> str:
+        """The name of its cycle, once in a batch."""
+
+    @property
+    def turn(self) -> Turn:
+        """Its turn among those that wait."""
+
+    @property
+    def bundles(self) -> bool:
+        """Whether the bundles are measured, too."""
+
+    @property
+    def left(self) -> float:
+        """Seconds that it may take, waiting included."""
+
+    def prepared(self) -> PolicyCycle:
+        """The cycle to measure. Raises `OSError` when the history can't be read."""
+
+    def finished(self, measured: Measurement) -> T_co:
+        """The outcome."""
+
+    def failed(self) -> None:
+        """Take note that its batch failed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WantedCycle:
-    """A measurement that waits for its turn. asked, ends: seconds of the monotonic clock. bundles: whether they are
-    measured, too.
+    """A cycle, or a refresh of the brokers, that waits for its turn.
+
+    asked, ends: seconds of the monotonic clock. bundles: whether they are measured, too.
     """
 
     source: PolicySource
@@ -39,6 +83,21 @@ class WantedCycle:
     ends: float
     bundles: bool = True
 
+    @property
+    def name(self) -> str:
+        """See `Wanted.name`."""
+        return self.source.name
+
+    @property
+    def turn(self) -> Turn:
+        """See `Wanted.turn`."""
+        return Turn.CYCLE if self.bundles else Turn.REFRESH
+
+    @property
+    def left(self) -> float:
+        """See `Wanted.left`."""
+        return self.ends - self.asked
+
     def prepared(self) -> PolicyCycle:
         """The cycle, with the last state. Raises `OSError` when the history can't be read."""
         return self.source.cycle(self)
@@ -47,18 +106,64 @@ class WantedCycle:
         """The observation; it is kept in the history."""
         return self.source.finish(self, measured)
 
+    def failed(self) -> None:
+        """Check the state again before its next use: a cycle that read it failed."""
+        self.source.doubt()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WantedPast:
+    """A past minute that waits for its turn: it reads no state, and nothing of it is kept.
+
+    cycle: under a name that no other minute has.
+    """
+
+    cycle: PolicyCycle
+    bundles: bool = True
+
+    @property
+    def name(self) -> str:
+        """See `Wanted.name`."""
+        return self.cycle.name
+
+    @property
+    def turn(self) -> Turn:
+        """See `Wanted.turn`."""
+        return Turn.PAST
+
+    @property
+    def left(self) -> float:
+        """See `Wanted.left`."""
+        return self.cycle.ends - self.cycle.asked
+
+    def prepared(self) -> PolicyCycle:
+        """The cycle."""
+        return self.cycle
+
+    def finished(self, measured: Measurement) -> CycleSamples | None:
+        """What was sampled then; None if nothing was."""
+        one, at = self.cycle, self.cycle.cycle.at
+        load = snapshot(measured.brokers, measured.bundles, one.topology, one.settings, at)
+        found = CycleSamples.of(at, load.brokers, load.bundles.names, load.bundles.newest)
+        pa.default_memory_pool().release_unused()
+        return found if np.isfinite(found.load).any() or np.isfinite(found.cpu).any() else None
+
+    def failed(self) -> None:
+        """Do nothing: it read no state."""
+
 
 class MeasurementRunner(Protocol):
     """Runs measurements: on Spark, or on threads of this process."""
 
-    def run(self, wanted: WantedCycle) -> Future[Observation]:
+    def run(self, wanted: Wanted[T]) -> Future[T]:
         """The outcome of a measurement; it fails with `SourceUnavailableError`, at its deadline at the latest."""
 
 
 class PolicySource:
     """`LoadSource` of the policy `name`. deadline: seconds that a measurement may take, waiting included.
 
-    refreshes: runs the measurements of brokers alone. Raises `ValueError` for an unknown preset or signal.
+    refreshes: runs the measurements of brokers alone, and of the past.
+    Raises `ValueError` for an unknown preset or signal.
     """
 
     def __init__(
@@ -72,7 +177,7 @@ class PolicySource:
         refreshes: MeasurementRunner,
     ) -> None:
         tables(settings)  # raise errors in the settings now, not in every cycle
-        self._name, self._settings, self._deadline, self._writer = name, settings, deadline, writer
+        self.name, self._settings, self._deadline, self._writer = name, settings, deadline, writer
         self._cycles, self._refreshes = cycles, refreshes
         self._summing = Summing(settings.bundle_metrics)
         by_time = settings.averages == "time"
@@ -87,16 +192,24 @@ class PolicySource:
         """See `LoadSource.observe_brokers`. It runs without Spark, unless only a remote Spark reaches Prometheus."""
         return self._run(self._refreshes, self.wanted(topology, at, bundles=False))
 
+    def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
+        """See `MeasuresPast.observe_past`. The brokers' own statistics have no past."""
+        if pods_of(topology) and self._settings.bundle_metrics != "statistics":
+            return self._refreshes.run(self._wanted_past(topology, round(at, 3)))
+        outcome: Future[CycleSamples | None] = Future()
+        outcome.set_result(None)
+        return outcome
+
     def close(self) -> None:
         """Do nothing: the threads belong to the runners."""
 
     def doubt(self) -> None:
-        """Check the state again before its next use: a cycle that read it failed."""
+        """See `WantedCycle.failed`."""
         self._writer.doubt()
 
     def cycle(self, wanted: WantedCycle) -> PolicyCycle:
         """See `WantedCycle.prepared`."""
-        cycle = Cycle.of(self._name, self._settings, wanted.at)
+        cycle = Cycle.of(self.name, self._settings, wanted.at)
         return PolicyCycle(
             cycle,
             self._settings,
@@ -148,6 +261,21 @@ class PolicySource:
         now = time.monotonic()
         return WantedCycle(self, topology, round(at, 3), now, now + self._deadline, bundles)
 
+    def _wanted_past(self, topology: Topology, at: float) -> WantedPast:
+        """The minute at `at`. Which pod served a bundle then is what the pods say: the present owner does not count."""
+        now, settings = time.monotonic(), replace(self._settings, hot_bundles=0)
+        unowned = replace(topology, owner=np.full_like(topology.owner, -1))
+        cycle = PolicyCycle(
+            Cycle.of(f"{self.name} at {at:.3f}", settings, at),
+            settings,
+            unowned,
+            now,
+            now + self._deadline,
+            ranges=self._summing.ranges(topology),
+            past=True,
+        )
+        return WantedPast(cycle)
+
     def _run(self, runner: MeasurementRunner, wanted: WantedCycle) -> Future[Observation]:
         if pods_of(wanted.topology):
             return runner.run(wanted)
@@ -158,7 +286,7 @@ class PolicySource:
     def _nothing_to_measure(self, wanted: WantedCycle) -> Observation:
         """The snapshot of a topology without any pod."""
         cycle = PolicyCycle(
-            Cycle.of(self._name, self._settings, wanted.at), self._settings, wanted.topology, wanted.asked, wanted.ends
+            Cycle.of(self.name, self._settings, wanted.at), self._settings, wanted.topology, wanted.asked, wanted.ends
         )
         batch = Batch((cycle,), ((),))
         brokers = DirectStages(1, lambda: False).brokers(batch, batch.broker_reads())

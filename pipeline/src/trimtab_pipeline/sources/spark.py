@@ -25,7 +25,6 @@ from trimtab_pipeline.api import (
     KEEP_A_DAY,
     DecisionEntry,
     Fact,
-    Observation,
     PrometheusSettings,
     Retention,
     SourceUnavailableError,
@@ -41,7 +40,7 @@ from trimtab_pipeline.prometheus.shard_reader import DRY_URL
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle
 from trimtab_pipeline.sources.direct import DirectRunner
 from trimtab_pipeline.sources.measurement import Outcome, measure
-from trimtab_pipeline.sources.policy import PolicySource, WantedCycle
+from trimtab_pipeline.sources.policy import PolicySource, T, Wanted
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.session import Engine, closed, interrupt_until
 from trimtab_pipeline.spark.settings import SparkSettings
@@ -55,6 +54,7 @@ _COLLECT_EVERY = 10
 each batch."""
 _SAMPLES_EACH, _TOPICS_EACH = 100, 10  # of a broker, of a bundle: roughly
 _MANY = 20_000  # rows from which code is generated for a job
+_Waiting = tuple[Wanted[Any], Future[Any]]
 _NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
 
 
@@ -135,13 +135,13 @@ class SparkRunner:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[tuple[WantedCycle, Future[Observation]]] = []
+        self._waiting: list[_Waiting] = []
         self._lock = Lock()
         self._numbers = itertools.count(1)
 
-    def run(self, wanted: WantedCycle) -> Future[Observation]:
+    def run(self, wanted: Wanted[T]) -> Future[T]:
         """See `MeasurementRunner.run`."""
-        outcome: Future[Observation] = promised(wanted.ends - wanted.asked)
+        outcome: Future[T] = promised(wanted.left)
         with self._lock:
             self._waiting.append((wanted, outcome))
         job = self._engine.run(self._measure_waiting, _NEVER)
@@ -154,24 +154,24 @@ class SparkRunner:
         return measure(due, stages, bundles=bundles)
 
     def _measure_waiting(self, session: SparkSession) -> None:
-        """Measure all that wait, refreshes of brokers after the cycles; a policy at most once in a batch."""
+        """Measure all that wait, in the order of their turns; a name at most once in a batch."""
         with self._lock:
             waiting = [(wanted, outcome) for wanted, outcome in self._waiting if not outcome.done()]
             self._waiting = []
         while waiting:
-            first = {(wanted.bundles, wanted.source): (wanted, outcome) for wanted, outcome in reversed(waiting)}
-            kind = any(bundles for bundles, _ in first)
-            batch = [pair for (bundles, _), pair in first.items() if bundles == kind]
+            turn = min(wanted.turn for wanted, _ in waiting)
+            first = {wanted.name: (wanted, outcome) for wanted, outcome in reversed(waiting) if wanted.turn is turn}
+            batch = list(first.values())
             waiting = [pair for pair in waiting if pair not in batch]
             self._run_batch(session, batch)
 
-    def _run_batch(self, session: SparkSession, batch: Sequence[tuple[WantedCycle, Future[Observation]]]) -> None:
+    def _run_batch(self, session: SparkSession, batch: Sequence[_Waiting]) -> None:
         """Measure a batch, and settle its outcomes; its jobs are cancelled when no caller waits for any of them."""
         ended, number = Future[None](), next(self._numbers)
         tag = f"batch-{number}"
         outcomes = [outcome for _, outcome in batch]
 
-        def interrupt_abandoned(_: Future[Observation]) -> None:
+        def interrupt_abandoned(_: Future[Any]) -> None:
             if all(outcome.done() for outcome in outcomes) and not ended.done():
                 interrupt_until(ended, lambda: session.interruptTag(tag))
 
@@ -186,8 +186,8 @@ class SparkRunner:
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
 
-    def _settle_batch(self, session: SparkSession, batch: Sequence[tuple[WantedCycle, Future[Observation]]]) -> None:
-        ready: dict[str, tuple[PolicyCycle, WantedCycle, Future[Observation]]] = {}
+    def _settle_batch(self, session: SparkSession, batch: Sequence[_Waiting]) -> None:
+        ready: dict[str, tuple[PolicyCycle, Wanted[Any], Future[Any]]] = {}
         for wanted, outcome in batch:
             try:
                 one = wanted.prepared()
@@ -198,14 +198,14 @@ class SparkRunner:
             found = self.measured(session, [one for one, *_ in ready.values()], bundles=batch[0][0].bundles)
         except Exception as error:  # noqa: BLE001  (the futures carry it)
             for _, wanted, outcome in ready.values():
-                wanted.source.doubt()
+                wanted.failed()
                 settle(outcome.set_exception, closed() if self._engine.closed else as_source_error(error))
             return
         for name, (_, wanted, outcome) in ready.items():
             _settle(wanted, found[name], outcome)
 
 
-def _settle(wanted: WantedCycle, measured: Outcome, outcome: Future[Observation]) -> None:
+def _settle(wanted: Wanted[T], measured: Outcome, outcome: Future[T]) -> None:
     if isinstance(measured, SourceUnavailableError):
         settle(outcome.set_exception, measured)
         return
@@ -215,7 +215,7 @@ def _settle(wanted: WantedCycle, measured: Outcome, outcome: Future[Observation]
         settle(outcome.set_exception, as_source_error(error))
 
 
-def _fail(outcome: Future[Observation], job: Future[None]) -> None:
+def _fail(outcome: Future[Any], job: Future[None]) -> None:
     """Fail a measurement whose job could not run."""
     if not job.cancelled() and (error := job.exception()) is not None:
         settle(outcome.set_exception, error)

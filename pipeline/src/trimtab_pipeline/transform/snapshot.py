@@ -135,6 +135,11 @@ def one_row_each(bundles: pa.Table, topology: Topology) -> tuple[pa.Table, int]:
     return bundles.take(pa.array(keep)), len(rows) - len(keep)
 
 
+def fresh(bundles: pa.Table, cycle: Cycle) -> pa.Table:
+    """The rows of `relations.BUNDLE_LOAD` whose samples are not too old, or of an unknown age."""
+    return bundles.filter(pa.array(~(cycle.at - floats(bundles, "time") > cycle.max_age)))
+
+
 def hot_bundles(bundles: pa.Table, count: int, at: float) -> pa.Table:
     """The rows of the `count` bundles with the most messages, and with the most bytes, that were measured at `at`."""
     now = bundles.filter(pc.equal(bundles["seen"], at))

@@ -111,16 +111,17 @@ class Summing:
     def __init__(self, metrics: str) -> None:
         self._auto = metrics == "auto"
         self._wanted = metrics != "bundle"
-        self._names: tuple[str, ...] = ()
-        self._parsed = HashRanges.of(())
+        self._parsed: tuple[tuple[str, ...], HashRanges] = (), HashRanges.of(())  # one value, as threads share it
 
     def ranges(self, topology: Topology) -> HashRanges | None:
         """The ranges for the next read; None when it reads the bundles' own metrics."""
         if not self._wanted:
             return None
-        if topology.bundles != self._names:
-            self._names, self._parsed = topology.bundles, HashRanges.of(topology.bundles)
-        return self._parsed.owned(topology.pods, topology.owner)
+        names, ranges = self._parsed
+        if topology.bundles != names:
+            ranges = HashRanges.of(topology.bundles)
+            self._parsed = topology.bundles, ranges
+        return ranges.owned(topology.pods, topology.owner)
 
     def saw(self, own: int) -> None:
         """Record how many bundles had their own metrics in the last read."""

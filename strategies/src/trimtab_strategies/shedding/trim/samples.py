@@ -24,6 +24,9 @@ MINUTES = 24
 NEW_ROW = 55.0
 """Seconds: a sample this long after the first one of a row begins the next. Cycles of a minute may be 5 s early."""
 
+REPLAYED = 8
+"""The newest rows, which are replayed. Rows that were filled in stay only among them."""
+
 _GAP = 1.5  # rows older than this many times the ring's span are dropped
 
 Names = tuple[str, ...]
@@ -80,15 +83,14 @@ class SampleRing:
     _bundles: Names = ()
     _brokers: Names = ()
     _starts: tuple[float, ...] = ()  # epoch seconds of the first sample of each row
-    _counts: tuple[int, ...] = ()  # samples in each row
+    _counts: tuple[int, ...] = ()  # samples in each row; 0: it was filled in
     _recent: RecentSamples = _NOTHING
 
     @classmethod
     def of(cls, cycles: Iterable[CycleSamples], rows: int = MINUTES) -> Self:
         """A ring that has seen `cycles`, oldest first. The first cluster that is added says which names remain."""
         ring = cls(rows)
-        for cycle in cycles:
-            ring._keep(cycle, _joined(ring._bundles, cycle.bundles), _joined(ring._brokers, cycle.brokers))
+        ring._keep_all(cycles)
         return ring
 
     def __len__(self) -> int:
@@ -113,6 +115,36 @@ class SampleRing:
         self._keep(cycle, bundles.names, brokers.names)
         return replace(cluster, recent=self._recent)
 
+    def fill(self, cycles: Iterable[CycleSamples]) -> None:
+        """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way.
+
+        They show what has lasted, and not what is usual: a new ring must not take all that began since for a surge.
+        """
+        own = range(self._recent.assumed, len(self))
+        free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
+        if not free:
+            return
+        kept = {self._starts[row]: (self._counts[row], self._recent.time[row]) for row in own}
+        rows = sorted([*map(self._row, own), *free], key=lambda one: one.time)
+        self._clear()
+        self._keep_all(rows)
+        times = self._recent.time.tolist()
+        found = [kept.get(start, (0, time)) for start, time in zip(self._starts, times, strict=True)]
+        self._counts = tuple(count for count, _ in found)
+        self._recent = replace(self._recent, time=np.array([time for _, time in found]))
+
+    def _clear(self) -> None:
+        """Drop all rows."""
+        self._bundles = self._brokers = self._starts = self._counts = ()
+        self._recent = _NOTHING
+
+    def _row(self, row: int) -> CycleSamples:
+        """A row as the samples of one cycle, at its start."""
+        recent = self._recent
+        return CycleSamples(
+            self._starts[row], self._bundles, self._brokers, recent.bundles[row], recent.cpu[row], recent.traffic[row]
+        )
+
     def _assume(self, cluster: ClusterLoad) -> None:
         """Fill the minutes before the first sample: bundles as on average, brokers not measured."""
         self._bundles, self._brokers = cluster.bundles.names, cluster.brokers.names
@@ -126,6 +158,11 @@ class SampleRing:
             traffic=np.full((k, n, len(SAMPLED)), np.nan),
             assumed=k,
         )
+
+    def _keep_all(self, cycles: Iterable[CycleSamples]) -> None:
+        """Add cycles, oldest first, with the names of all."""
+        for cycle in cycles:
+            self._keep(cycle, _joined(self._bundles, cycle.bundles), _joined(self._brokers, cycle.brokers))
 
     def _keep(self, cycle: CycleSamples, bundles: Names, brokers: Names) -> None:
         """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past."""
@@ -152,7 +189,8 @@ class SampleRing:
             return kept, 0
         if kept and now - self._starts[kept[-1]] < NEW_ROW:
             return kept, self._counts[kept[-1]] + 1
-        return kept[max(len(kept) + 1 - self.rows, 0) :], 1
+        kept = kept[max(len(kept) + 1 - self.rows, 0) :]
+        return [row for place, row in enumerate(kept) if self._counts[row] or place > len(kept) - REPLAYED], 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,50 @@
+"""Trim's first plan, with the minutes before the first cycle filled in and without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.shedding.trim.samples import REPLAYED, CycleSamples, SampleRing
+from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
+from trimtab_strategies.testing import NOW, cluster
+
+LEVEL = 0.5
+
+
+def load_at(minute: int, began: int, apart: float) -> ClusterLoad:
+    """Two brokers that are level until `began` (minutes), and then differ by `apart`."""
+    half = apart / 2 if minute > began else 0.0
+    load = cluster(bundles=20, cold=LEVEL - half, hot=LEVEL + half)
+    return replace(load, now=NOW + 60 * minute, bundles=replace(load.bundles, newest=load.bundles.short))
+
+
+def first_plan(filled: int, began: int, apart: float) -> int:
+    """Minutes until the first plan, with so many minutes filled in before the first cycle."""
+    ring, memory, mean = SampleRing(), dict[str, Any](), np.zeros(())
+    past = (load_at(-ago, began, apart) for ago in range(1, filled + 1))
+    ring.fill([CycleSamples.of(one.now, one.brokers, one.bundles.names, one.bundles.newest) for one in past])
+    for minute in range(60):
+        load = load_at(minute, began, apart)
+        mean = mean + (load.bundles.newest - mean) / (minute + 1)
+        load = ring.add(replace(load, bundles=replace(load.bundles, long=mean)))
+        decided = Trim(TrimParams()).shed(load, np.ones(len(load.bundles), bool), memory)
+        if decided.unloads:
+            return minute
+        memory = dict(decided.memory)
+    raise AssertionError("it never moves anything")
+
+
+@pytest.mark.parametrize("apart", [0.3, 0.6])
+@pytest.mark.parametrize("began", [-6, -4, -2, 0, 2])
+def test_the_first_plan_is_never_later_than_without_past_minutes(began: int, apart: float) -> None:
+    assert first_plan(REPLAYED - 1, began, apart) <= first_plan(0, began, apart)
+
+
+def test_what_has_lasted_for_eight_minutes_is_moved_at_once() -> None:
+    assert [first_plan(REPLAYED - 1, -8, apart) for apart in (0.3, 0.6)] == [0, 0]
+    assert [first_plan(0, -8, apart) for apart in (0.3, 0.6)] == [7, 5]
