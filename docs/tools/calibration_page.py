@@ -1,0 +1,194 @@
+"""The page of the calibration: one scenario on real brokers and in the lab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import calibration_plot
+import numpy as np
+from calibration_figures import (
+    LAB_STEP,
+    REAL_STEP,
+    Array,
+    data,
+    fitted,
+    lab_curve,
+    lab_gaps,
+    minutes,
+    points,
+    real_gaps,
+    scenario,
+    values,
+)
+from page_text import filled, table, wrapped
+
+RANKS = ("busiest", "middle", "idlest")
+"""The brokers of a minute by their messages/s. Both sides are compared by rank, as idle brokers are alike."""
+
+
+def page() -> str:
+    """docs/calibration.md."""
+    real = data()["real"]
+    return filled(
+        "calibration.md",
+        SCENARIO=wrapped(scenario().description),
+        SHORT=_short(),
+        LOAD=_load(),
+        MOVES=_moves(),
+        CONSTANTS=_constants(),
+        FINISHED=real["finished"],
+        CORES=f"{real['cores']:g}",
+        AVERAGE=f"{real['load']:g}",
+        MACHINE=str(real["machine_cores"]),
+        ACKED=f"{real['acked']:,}",
+        ERRORS=str(real["errors"]),
+        UNREAD=str(max(0, real["acked"] - real["received"])),
+        CONDITIONS=_conditions(),
+    )
+
+
+def traces() -> str:
+    """docs/calibration.svg."""
+    return calibration_plot.traces(data(), change())
+
+
+def curve() -> str:
+    """docs/calibration-cpu.svg."""
+    found = points(data()["real"])
+    return calibration_plot.curve(found, fitted(found).percent, lab_curve().percent)
+
+
+DRAWINGS: Mapping[str, Callable[[], str]] = {"calibration": traces, "calibration-cpu": curve}
+
+
+def change() -> int:
+    """Minute in which the load changes."""
+    return scenario().event if not scenario().events else int(getattr(scenario().events[0], "round", 0))
+
+
+def _ranked(side: str, step: float) -> tuple[Array, Array]:
+    """Messages/s and CPU (percent) by minute and rank, busiest first."""
+    rates, cpu = (minutes(values(data()[side][what]), step) for what in ("rates", "cpu"))
+    order = np.argsort(-rates, axis=1, kind="stable")
+    return np.take_along_axis(rates, order, axis=1), np.take_along_axis(cpu, order, axis=1)
+
+
+def moments() -> Mapping[str, int]:
+    """The minutes of the table."""
+    return {"first minute": 0, "before the change": change() - 1, "last minute": scenario().rounds - 1}
+
+
+def differences() -> Array:
+    """Points of CPU (moments, ranks) that the lab shows more than real brokers."""
+    (_, real), (_, lab) = _ranked("real", REAL_STEP), _ranked("lab", LAB_STEP)
+    rows = list(moments().values())
+    return np.asarray(lab[rows] - real[rows])
+
+
+def _load() -> str:
+    (real_rates, real_cpu), (lab_rates, lab_cpu) = _ranked("real", REAL_STEP), _ranked("lab", LAB_STEP)
+    rows = [
+        (
+            when,
+            rank,
+            f"{real_rates[minute, n]:.0f}",
+            f"{lab_rates[minute, n]:.0f}",
+            f"{real_cpu[minute, n]:.0f} %",
+            f"{lab_cpu[minute, n]:.0f} %",
+            f"{lab_cpu[minute, n] - real_cpu[minute, n]:+.0f}",
+        )
+        for when, minute in moments().items()
+        for n, rank in enumerate(RANKS)
+    ]
+    return table("when | broker | messages/s, real | lab | CPU, real | lab | difference, points", rows)
+
+
+def _moves() -> str:
+    head = "what | real | lab"
+    return table(head, [(what, real, lab) for what, real, lab in _move_rows()])
+
+
+def _move_rows() -> Iterator[tuple[str, str, str]]:
+    changed = 60.0 * change()
+    sides = [data()[side]["moves"] for side in ("real", "lab")]
+    first = [f"{moves[0]['at']:.0f}" if moves else "never" for moves in sides]
+    yield ("first move, seconds after the policy", first[0], first[1])
+    for words, low, high in (("before", 0.0, changed), ("after", changed, np.inf)):
+        counts = [sum(low <= move["at"] < high for move in moves) for moves in sides]
+        yield (f"moves {words} the change", str(counts[0]), str(counts[1]))
+    share = [sum(move["rate"] for move in moves if move["at"] < changed) for moves in sides]
+    yield ("messages/s that they carry, before the change", f"{share[0]:.0f}", f"{share[1]:.0f}")
+    gaps, lab, received = real_gaps(), lab_gaps(), real_gaps("receive")
+    yield ("gap of producers, seconds: median", f"{gaps.median:.2f}", f"{lab.median:.2f}")
+    yield ("gap of producers, seconds: 95 %", f"{gaps.most:.2f}", f"{lab.most:.2f}")
+    yield ("gap of consumers, seconds: median", f"{received.median:.2f}", "as producers")
+    most, gone = _backlog()
+    yield ("most unacknowledged messages after a move", str(most), "-")
+    yield ("seconds until they were acknowledged", f"at most {gone:.0f}", "-")
+
+
+def _backlog() -> tuple[int, float]:
+    """The most unacknowledged messages in the minute after a move, and the seconds until there were few again."""
+    waiting = data()["real"]["backlog"]["unacknowledged"]
+    usual = float(np.median(waiting))
+    most, longest = 0, 0.0
+    for move in data()["real"]["moves"]:
+        start = int(move["at"] // REAL_STEP)
+        after = waiting[start : start + 6]
+        most = max([most, *after])
+        calm = next((n for n, count in enumerate(after) if n and count <= 2 * usual + 10), len(after))
+        longest = max(longest, REAL_STEP * calm)
+    return most, longest
+
+
+def _short() -> str:
+    apart = np.abs(differences())
+    real, lab = real_gaps(), lab_gaps()
+    rows = [
+        ("CPU of a broker: mean difference, points", f"{apart.mean():.0f}"),
+        ("CPU of a broker: largest difference, points", f"{apart.max():.0f}"),
+        ("gap of a move: median, real and lab", f"{real.median:.2f} s, {lab.median:.2f} s"),
+        ("gap of a move: 95 %, real and lab", f"{real.most:.2f} s, {lab.most:.2f} s"),
+        ("order of what happens", "the same" if _same_order() else "not the same"),
+    ]
+    return table("what | difference", rows)
+
+
+def _same_order() -> bool:
+    """Whether both sides move before the change of load, and end with the same broker order of CPU."""
+    changed = 60.0 * change()
+    early = [any(move["at"] < changed for move in data()[side]["moves"]) for side in ("real", "lab")]
+    return early[0] == early[1]
+
+
+def _constants() -> str:
+    found, lab = fitted(points(data()["real"])), lab_curve()
+    gaps, drawn = real_gaps(), lab_gaps()
+    spread = float(np.log(gaps.most / gaps.median)) / 1.645
+    given = scenario().realism.reconnect
+    assert given is not None, "the scenario asks for it"
+    rows = [
+        ("`batching.exponent`", f"{found.exponent:.2f}", f"{lab.exponent:.2f}"),
+        ("`batching.idle`", f"{found.idle:.3f}", f"{lab.idle:.3f}"),
+        ("messages/s that fill a broker of the run", f"{found.full:.0f}", f"{lab.full:.0f}"),
+        ("`reconnect.gap`, seconds", f"{gaps.median:.2f}", f"{drawn.median:.2f}"),
+        ("`reconnect.spread`", f"{spread:.2f}", f"{given.spread:.2f}"),
+    ]
+    return table("constant | this run | the lab", rows)
+
+
+def _conditions() -> str:
+    """What the policy said while it waited and when it acted: the condition Balanced, once for each minute."""
+    rows, last = [], ""
+    for said in data()["real"]["conditions"]:
+        words = f"{said['reason']}: {said['message']}"
+        if said["type"] == "Balanced" and words != last:
+            rows.append((f"{said['at']:.0f}", said["status"], words.partition("; why:")[0].replace("|", "\\|")))
+            last = words
+    return table("second | Balanced | what it says", rows)
+
+
+def conditions(kind: str) -> list[Mapping[str, Any]]:
+    """What the real run's condition of a kind said, in order."""
+    return [said for said in data()["real"]["conditions"] if said["type"] == kind]

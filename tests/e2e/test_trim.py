@@ -1,0 +1,114 @@
+"""A policy of four lines levels three real brokers that serve a few hundred messages a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from pulsar_costs import costs, keep, table
+from pulsar_witness import Witness
+from real_pulsar_cluster import RealPulsarCluster
+from small_cluster import API, until
+from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.exporter import PodLimits
+from trimtab_testbed.pulsar.settings import LoadManagerKind
+
+BUNDLES = 24
+RATE = 300.0
+"""Messages per second of the whole cluster."""
+
+CORES = 1.0
+"""CPU cores that count as 100 % of a broker: at first the busiest one uses about a quarter of them."""
+
+PROMPT = 120.0
+"""Seconds of lasting load within which the first bundle moves."""
+
+LEVEL = 0.5
+"""Brokers are level while their messages/s differ by no more than this ratio of their mean."""
+
+
+@pytest.fixture
+def default_stage(
+    kube_binaries: KubeBinaries, prometheus_binary: Path, pulsar_cluster: PulsarCluster, tmp_path: Path
+) -> Iterator[RealPulsarCluster]:
+    """The brokers, with an operator of their own and no policy."""
+    limits = PodLimits(cores=CORES)
+    with RealPulsarCluster(kube_binaries, prometheus_binary, tmp_path, pulsar_cluster, limits=limits) as stage:
+        yield stage
+
+
+def _apply_four_lines(stage: RealPulsarCluster) -> None:
+    """Mode, actuator and two addresses: shedder, placement, interval and limits are the defaults."""
+    spec = {
+        "mode": "Auto",
+        "actuator": "Pulsar",
+        "pulsar": {"adminUrl": stage.admin.url},
+        "source": {"prometheus": {"url": stage.prometheus.url}},
+    }
+    kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy"}
+    stage.rest.create(f"{API}/balancingpolicies", {**kind, "metadata": {"name": "policy"}, "spec": spec})
+
+
+def _rates(stage: RealPulsarCluster, namespace: str) -> Mapping[str, float]:
+    """Messages per second of each broker, by the actual owners."""
+    owners = list(stage.truth(namespace).values())
+    return {name: RATE / BUNDLES * owners.count(name) for name in stage.names}
+
+
+def _uneven(stage: RealPulsarCluster, namespace: str) -> float:
+    rates = _rates(stage, namespace).values()
+    return (max(rates) - min(rates)) / (RATE / len(stage.names))
+
+
+def _said(stage: RealPulsarCluster) -> str:
+    """What the policy's conditions say, for the message of a failure."""
+    found = stage.status().get("conditions", [])
+    return "\n".join(f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in found)
+
+
+def _first_move(stage: RealPulsarCluster, witness: Witness, begun: float) -> float:
+    """Seconds from `begun` until a bundle was first given another owner. Fails after `PROMPT` seconds."""
+    while not witness.moves():
+        assert time.time() - begun < PROMPT, f"nothing moved within {PROMPT:.0f} s:\n{_said(stage)}"
+        time.sleep(0.5)
+    return witness.moves()[0].asked - begun
+
+
+@pytest.mark.parametrize("load_manager", [LoadManagerKind.MODULAR], indirect=True, ids=str)
+def test_four_lines_level_three_brokers_of_300_messages_a_second(
+    default_stage: RealPulsarCluster, record_figures: Callable[[list[str]], None]
+) -> None:
+    stage = default_stage
+    namespace = stage.new_namespace(BUNDLES, "trim")
+    bundles = stage.admin.bundles(namespace)
+    for bundle in bundles:
+        stage.put(bundle, stage.names[0])
+    _apply_four_lines(stage)
+    stage.wait_condition("Linked", "True", within=120)
+
+    flows = [Flow(topics_of(bundle, 1)[0], RATE / BUNDLES) for bundle in bundles]
+    with stage.witness(namespace) as witness, stage.traffic(flows) as traffic:
+        begun = time.time()
+        prompt = _first_move(stage, witness, begun)
+        until("the brokers are level", lambda: _uneven(stage, namespace) <= LEVEL, within=180, every=0.5)
+        level = time.time() - begun
+        until("every move has landed", stage.settled, within=60, every=0.5)
+        _check_clients(traffic)
+        found = costs(witness, traffic)
+
+    record_figures([f"trim: first move after {prompt:.0f} s, level after {level:.0f} s", *table("trim", found)])
+    keep("trim", found, first=prompt, level=level)
+    assert len({cost.bundle for cost in found}) == len(found), "a bundle moved twice"
+
+
+def _check_clients(traffic: ClientTraffic) -> None:
+    """Check that each message was acknowledged and received."""
+    counts = traffic.drain()
+    assert counts.errors == 0, traffic.errors()
+    assert counts.acked == counts.sent
+    assert counts.received >= counts.acked
