@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibration_lab import POLICY_SHEDDER, SCENARIO, SEED, Array, lab_trace, sent
+from calibration_lab import POLICY_SHEDDER, SCENARIO, SEED, Array, grown, lab_trace, sent
 from side_by_side_entrants import BROKERS, Topic
 from side_by_side_figures import Change, Row, cores, counted, rates, steps
 from side_by_side_run import Watch, operator_beside
@@ -246,12 +246,15 @@ def main() -> None:
     given = parser.parse_args()
     before = json.loads(given.json.read_text()) if given.json.exists() else {}
     real = before["real"] if given.lab else play(given.cores, boxed=not given.unboxed)
-    given.json.write_text(written({"shedder": POLICY_SHEDDER, "real": real, "lab": lab_trace(load(str(SCENARIO)))}))
+    scenario = load(str(SCENARIO))
+    found = grown(build(scenario, np.random.default_rng(SEED)))
+    traces = {"shedder": POLICY_SHEDDER, "grown": found, "real": real, "lab": lab_trace(scenario)}
+    given.json.write_text(written(traces))
 
 
 def written(traces: Mapping[str, Any]) -> str:
     """JSON with a line for each list of figures, so that diffs stay small."""
-    lines = [f'"shedder": {json.dumps(traces["shedder"])}']
+    lines = [f'"{what}": {json.dumps(traces[what])}' for what in ("shedder", "grown")]
     for side in ("real", "lab"):
         inside = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in traces[side].items())
         lines.append(f'"{side}": {{\n{inside}\n }}')

@@ -28,6 +28,13 @@ def sent(world: World) -> Array:
     return messages
 
 
+def grown(world: World) -> dict[str, float]:
+    """The bundle (row) that grows most, and its messages/s before and after."""
+    messages = world.real * world.share_in / world.message
+    row = int(np.argmax(messages[-1] / messages[0]))
+    return {"bundle": row, "before": round(float(messages[0, row]), 1), "after": round(float(messages[-1, row]), 1)}
+
+
 @dataclass
 class Recorder:
     """A decider that records what it was shown and what another one decided.

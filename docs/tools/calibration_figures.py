@@ -10,14 +10,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from page_text import ROOT
 
 from trimtab_lab.simulation import Scenario, load
+from trimtab_lab.simulation.events import Crowd
 from trimtab_lab.simulation.realism import Reconnect
 from trimtab_lab.simulation.world import CORE
-
-Array = npt.NDArray[np.float64]
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 DATA = ROOT / "docs" / "data" / "calibration.json"
 SCENARIO = ROOT / "benchmarks" / "calibration.yaml"
@@ -45,34 +44,49 @@ def scenario() -> Scenario:
     return load(str(SCENARIO))
 
 
-def values(rows: Sequence[Sequence[float | None]]) -> Array:
+def values(rows: Sequence[Sequence[float | None]]) -> FloatArray:
     """A trace (steps, brokers); NaN where nothing was measured."""
     return np.array([[np.nan if value is None else value for value in row] for row in rows])
 
 
-def minutes(trace: Array, step: float) -> Array:
+def minutes(trace: FloatArray, step: float) -> FloatArray:
     """Means of each minute (minutes, brokers)."""
     each = round(60 / step)
     whole = trace[: len(trace) // each * each]
     return np.asarray(np.nanmean(whole.reshape(-1, each, trace.shape[1]), axis=1))
 
 
+def change() -> int:
+    """Minute in which one bundle grows."""
+    return next(event.round for event in scenario().events if isinstance(event, Crowd))
+
+
 @dataclass(frozen=True)
 class Points:
-    """Messages/s, CPU (percent) and row of a broker in a minute, (k,) each."""
+    """Messages/s, CPU (percent) and row of a broker in a minute, (k,) each. grown: it serves the bundle that grew."""
 
-    rates: Array
-    cpu: Array
-    brokers: npt.NDArray[np.int64]
+    rates: FloatArray
+    cpu: FloatArray
+    brokers: IntArray
+    grown: BoolArray
 
 
-def points(real: Mapping[str, Any]) -> Points:
-    """Every minute of every broker but those in which bundles moved: then clients reconnect and catch up."""
+def points(traces: Mapping[str, Any]) -> Points:
+    """Every minute of every real broker but those in which bundles moved: then clients reconnect and catch up."""
+    real = traces["real"]
     cpu, rates = (minutes(values(real[what]), REAL_STEP) for what in ("cpu", "rates"))
-    moving = {int(move["at"] // 60) + later for move in real["moves"] for later in (0, 1)}
+    moving = {int(move["at"] // 60) for move in real["moves"]}
     kept = [minute for minute in range(len(cpu)) if minute not in moving]
     brokers = np.tile(np.arange(cpu.shape[1]), len(kept))
-    return Points(rates[kept].ravel(), cpu[kept].ravel(), brokers)
+    owners = np.repeat([_owner(traces, minute) for minute in kept], cpu.shape[1])
+    late = np.repeat(np.array(kept) >= change(), cpu.shape[1])
+    return Points(rates[kept].ravel(), cpu[kept].ravel(), brokers, late & (owners == brokers))
+
+
+def _owner(traces: Mapping[str, Any], minute: int) -> int:
+    """Row of the broker that serves the bundle that grows."""
+    mine = [m for m in traces["real"]["moves"] if m["bundle"] == traces["grown"]["bundle"] and m["at"] < 60 * minute]
+    return int(mine[-1]["target"]) if mine else 0
 
 
 class CpuCurve(NamedTuple):
@@ -82,27 +96,42 @@ class CpuCurve(NamedTuple):
     idle: float
     full: float
 
-    def percent(self, rates: Array) -> Array:
+    def percent(self, rates: FloatArray) -> FloatArray:
         """CPU (percent) at `rates` (messages/s)."""
-        used: Array = 100 * ((rates / self.full) ** self.exponent + self.idle)
+        used: FloatArray = 100 * ((rates / self.full) ** self.exponent + self.idle)
         return used
 
 
 def fitted(found: Points) -> CpuCurve:
-    """The curve with the least squares. Brokers without messages tell what an idle one takes."""
+    """The curve with the least squares, of bundles that did not grow. Idle brokers tell what one without load takes."""
     quiet = found.rates < 1
     idle = float(np.median(found.cpu[quiet])) / 100
-    telling = ~quiet & (found.cpu < FULL) & (found.cpu > 100 * idle + 1)
+    telling = ~quiet & ~found.grown & (found.cpu < FULL) & (found.cpu > 100 * idle + 1)
     rates, own = found.rates[telling], found.cpu[telling] / 100 - idle
     return min((_through(rates, own, exponent, idle) for exponent in np.arange(0.3, 1.01, 0.01)), key=lambda c: c[1])[0]
 
 
-def _through(rates: Array, own: Array, exponent: float, idle: float) -> tuple[CpuCurve, float]:
+def _through(rates: FloatArray, own: FloatArray, exponent: float, idle: float) -> tuple[CpuCurve, float]:
     """The best curve of an exponent, and the sum of its squared errors."""
     shape = rates**exponent
     factor = float((shape * own).sum() / (shape**2).sum())
     error = float(((factor * shape - own) ** 2).sum())
     return CpuCurve(float(exponent), idle, factor ** (-1 / exponent)), error
+
+
+def growth(traces: Mapping[str, Any]) -> float:
+    """Exponent with which the work of the bundle that grew follows its messages; NaN if no minute tells.
+
+    The work of its broker follows from its CPU by the curve. The other bundles there cost what they did before.
+    """
+    found, about = points(traces), traces["grown"]
+    curve = fitted(found)
+    work = curve.full * np.maximum(found.cpu / 100 - curve.idle, 0) ** (1 / curve.exponent)
+    own = (work - (found.rates - about["after"]))[found.grown]
+    ratios = np.maximum(own, 1e-9) / about["before"]
+    if not len(own):
+        return math.nan
+    return float(np.log(np.median(ratios)) / np.log(about["after"] / about["before"]))
 
 
 def lab_curve() -> CpuCurve:

@@ -10,9 +10,10 @@ import numpy as np
 from calibration_figures import (
     LAB_STEP,
     REAL_STEP,
-    Array,
+    change,
     data,
     fitted,
+    growth,
     lab_curve,
     lab_gaps,
     minutes,
@@ -22,6 +23,9 @@ from calibration_figures import (
     values,
 )
 from page_text import filled, table, wrapped
+
+from trimtab_lab.simulation.realism import Batching
+from trimtab_strategies.model.cluster_load import FloatArray
 
 RANKS = ("busiest", "middle", "idlest")
 """The brokers of a minute by their messages/s. Both sides are compared by rank, as idle brokers are alike."""
@@ -55,19 +59,14 @@ def traces() -> str:
 
 def curve() -> str:
     """docs/calibration-cpu.svg."""
-    found = points(data()["real"])
+    found = points(data())
     return calibration_plot.curve(found, fitted(found).percent, lab_curve().percent)
 
 
 DRAWINGS: Mapping[str, Callable[[], str]] = {"calibration": traces, "calibration-cpu": curve}
 
 
-def change() -> int:
-    """Minute in which the load changes."""
-    return scenario().event if not scenario().events else int(getattr(scenario().events[0], "round", 0))
-
-
-def _ranked(side: str, step: float) -> tuple[Array, Array]:
+def _ranked(side: str, step: float) -> tuple[FloatArray, FloatArray]:
     """Messages/s and CPU (percent) by minute and rank, busiest first."""
     rates, cpu = (minutes(values(data()[side][what]), step) for what in ("rates", "cpu"))
     order = np.argsort(-rates, axis=1, kind="stable")
@@ -79,7 +78,7 @@ def moments() -> Mapping[str, int]:
     return {"first minute": 0, "before the change": change() - 1, "last minute": scenario().rounds - 1}
 
 
-def differences() -> Array:
+def differences() -> FloatArray:
     """Points of CPU (moments, ranks) that the lab shows more than real brokers."""
     (_, real), (_, lab) = _ranked("real", REAL_STEP), _ranked("lab", LAB_STEP)
     rows = list(moments().values())
@@ -163,7 +162,7 @@ def _same_order() -> bool:
 
 
 def _constants() -> str:
-    found, lab = fitted(points(data()["real"])), lab_curve()
+    found, lab = fitted(points(data())), lab_curve()
     gaps, drawn = real_gaps(), lab_gaps()
     spread = float(np.log(gaps.most / gaps.median)) / 1.645
     given = scenario().realism.reconnect
@@ -171,11 +170,18 @@ def _constants() -> str:
     rows = [
         ("`batching.exponent`", f"{found.exponent:.2f}", f"{lab.exponent:.2f}"),
         ("`batching.idle`", f"{found.idle:.3f}", f"{lab.idle:.3f}"),
+        ("`batching.growth`", f"{growth(data()):.2f}", f"{_batching().growth:.2f}"),
         ("messages/s that fill a broker of the run", f"{found.full:.0f}", f"{lab.full:.0f}"),
         ("`reconnect.gap`, seconds", f"{gaps.median:.2f}", f"{drawn.median:.2f}"),
         ("`reconnect.spread`", f"{spread:.2f}", f"{given.spread:.2f}"),
     ]
     return table("constant | this run | the lab", rows)
+
+
+def _batching() -> Batching:
+    given = scenario().realism.batching
+    assert given is not None, "the scenario asks for it"
+    return given
 
 
 def _conditions() -> str:

@@ -7,7 +7,9 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from calibration_figures import LAB_STEP, REAL_STEP, Array, Points, values
+from calibration_figures import LAB_STEP, REAL_STEP, Points, values
+
+from trimtab_strategies.model.cluster_load import FloatArray
 
 COLORS = (("#0072b2", "#56b4e9"), ("#b34700", "#ff9e4a"), ("#007a5a", "#4fd1a5"))
 """Colour of each broker on light, and on dark."""
@@ -44,7 +46,7 @@ def traces(data: Mapping[str, Any], changed: float) -> str:
     return _svg(2 * PANEL, "CPU of three brokers over time, on real brokers and in the lab", body)
 
 
-def curve(points: Points, fitted: Callable[[Array], Array], lab: Callable[[Array], Array]) -> str:
+def curve(points: Points, fitted: Callable[[FloatArray], FloatArray], lab: Callable[[FloatArray], FloatArray]) -> str:
     """CPU against messages/s: a dot for each broker and minute, the curve through them, and the lab's."""
     most = float(np.ceil(points.rates.max() / 50) * 50)
     x = lambda rate: LEFT + PLOT * rate / most  # noqa: E731 - an axis
@@ -52,13 +54,14 @@ def curve(points: Points, fitted: Callable[[Array], Array], lab: Callable[[Array
     ticks = range(0, int(most) + 1, 100)
     body += [_text(x(rate), _TOP + _HEIGHT + 22, str(rate), "pale", "middle") for rate in ticks]
     body.append(_text(LEFT + PLOT, _TOP + _HEIGHT + 42, "messages/s", "pale", "end"))
-    for rate, cpu, broker in zip(points.rates, points.cpu, points.brokers, strict=True):
-        body.append(f'<circle cx="{x(rate):.1f}" cy="{_y(cpu):.1f}" r="4" class="b{broker}" fill-opacity="0.6"/>')
+    for rate, cpu, broker, grown in zip(points.rates, points.cpu, points.brokers, points.grown, strict=True):
+        look = f'class="line s{broker}"' if grown else f'class="b{broker}" fill-opacity="0.6"'
+        body.append(f'<circle cx="{x(rate):.1f}" cy="{_y(cpu):.1f}" r="4" {look}/>')
     grid = np.linspace(0, most, 80)
     for function, dashes in ((fitted, ""), (lab, ' stroke-dasharray="7 5"')):
         path = _path(zip(x(grid).tolist(), map(_y, function(grid).tolist()), strict=True))
         body.append(f'<path d="{path}" class="line fit"{dashes}/>')
-    body.append(_text(LEFT, 46, "dots: real brokers, a minute each; line: fit; dashes: the lab", "pale"))
+    body.append(_text(LEFT, 46, "dots: real minutes; rings: with the bundle that grew; dashes: lab", "pale"))
     return _svg(PANEL, "CPU of a broker against the messages that it serves", body)
 
 
@@ -107,7 +110,7 @@ def _y(percent: float) -> float:
     return _TOP + _HEIGHT * (1 - min(percent, _HIGHEST) / _HIGHEST)
 
 
-def _steps(cpu: Array, step: float, x: Callable[[float], float]) -> str:
+def _steps(cpu: FloatArray, step: float, x: Callable[[float], float]) -> str:
     """A line of steps: each value holds for `step` minutes."""
     points = []
     for place, value in enumerate(cpu.tolist()):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from trimtab_lab.simulation import build, load
-from trimtab_lab.simulation.realism import Batching, Reconnect
+from trimtab_lab.simulation.realism import Batching
 
 ROOT = Path(__file__).parents[2]
 DATA = json.loads((ROOT / "docs" / "data" / "calibration.json").read_text())
@@ -55,29 +55,30 @@ def test_the_lab_sends_what_the_scenario_says() -> None:
 
 
 def test_cpu_in_the_lab_is_that_of_real_brokers() -> None:
-    """At the same messages/s, within what one broker's minutes differ."""
+    """At the same messages/s, of brokers whose bundles did not grow."""
     figures = script("calibration_figures")
-    points = figures.points(DATA["real"])
-    apart = figures.lab_curve().percent(points.rates) - points.cpu
+    points = figures.points(DATA)
+    apart = (figures.lab_curve().percent(points.rates) - points.cpu)[~points.grown]
 
-    assert abs(np.median(apart)) < 4
+    assert abs(np.median(apart)) < 5
     assert np.quantile(np.abs(apart), 0.9) < 12
 
 
 def test_the_constants_are_within_what_was_measured() -> None:
+    """Gaps of one run on a busy machine tell little: `test_realism.py` compares those of ten."""
     figures = script("calibration_figures")
-    found = figures.fitted(figures.points(DATA["real"]))
+    found = figures.fitted(figures.points(DATA))
 
-    assert Batching().exponent == pytest.approx(found.exponent, abs=0.15)
-    assert figures.scenario().realism.batching.idle == pytest.approx(found.idle, abs=0.03)
-    assert figures.real_gaps().median < 3 * Reconnect().gap
+    assert Batching().exponent == pytest.approx(found.exponent, abs=0.1)
+    assert Batching().idle == pytest.approx(found.idle, abs=0.02)
+    assert figures.scenario().realism.batching.growth == pytest.approx(figures.growth(DATA), abs=0.1)
 
 
 def test_a_fit_finds_the_curve_that_made_the_points() -> None:
     figures = script("calibration_figures")
     curve = figures.CpuCurve(exponent=0.7, idle=0.1, full=600.0)
     rates = np.array([0.0, 0.0, 50, 100, 150, 200, 300])
-    points = figures.Points(rates, curve.percent(rates), np.zeros(len(rates), dtype=np.int64))
+    points = figures.Points(rates, curve.percent(rates), np.zeros(len(rates), dtype=np.int64), rates > 1000)
 
     assert figures.fitted(points) == pytest.approx(curve, rel=1e-6)
 
