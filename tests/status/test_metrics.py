@@ -151,3 +151,7 @@ def test_hit_counts_are_the_largest_of_each_kind() -> None:
     assert hit_counts(avg) == {"high": 2, "low": 0}
     assert hit_counts(Memory(shedder={"hits": 3}, splitter={"hits": {"x": 1, "y": 2}})) == {"cause": 3, "split": 2}
     assert hit_counts(Memory()) == {}
+
+
+def test_a_list_that_a_shedder_remembers_is_no_hit_count() -> None:
+    assert hit_counts(Memory(shedder={"hits": [1, 0]})) == {}

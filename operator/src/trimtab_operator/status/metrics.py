@@ -158,16 +158,12 @@ class PolicyMetrics:
 
 def hit_counts(memory: Memory) -> dict[str, float]:
     """The highest hit count by kind, from the memory of strategies that count: see `Metrics.hits`."""
-    of_brokers, shedding, splitting = (
-        memory.shedder.get("brokers", {}),
-        memory.shedder.get("hits"),
-        memory.splitter.get("hits"),
-    )
+    of_brokers, shedding = memory.shedder.get("brokers", {}), memory.shedder.get("hits")
     found = {
         "low": of_brokers.get("hitLow"),
         "high": of_brokers.get("hitHigh"),
-        "cause": None if shedding is None else {"": shedding},
-        "split": splitting,
+        "cause": {"": shedding} if isinstance(shedding, int | float) else None,
+        "split": memory.splitter.get("hits"),
     }
     return {kind: max(hits.values(), default=0.0) for kind, hits in found.items() if hits is not None}
 
