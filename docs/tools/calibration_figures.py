@@ -134,6 +134,14 @@ def growth(traces: Mapping[str, Any]) -> float:
     return float(np.log(np.median(ratios)) / np.log(about["after"] / about["before"]))
 
 
+def added(curve: CpuCurve, exponent: float) -> float:
+    """Points of CPU that the bundle which grew adds to its broker, if its work follows its messages by `exponent`."""
+    found, about = points(data()), data()["grown"]
+    before = found.rates[found.grown] - about["after"] + about["before"]
+    work = before + about["before"] * ((about["after"] / about["before"]) ** exponent - 1)
+    return float(np.mean(curve.percent(work) - curve.percent(before)))
+
+
 def lab_curve() -> CpuCurve:
     """The curve of the scenario."""
     (machines,), (tenant,), batching = scenario().machines, scenario().tenants, scenario().realism.batching

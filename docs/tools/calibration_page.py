@@ -10,6 +10,7 @@ import numpy as np
 from calibration_figures import (
     LAB_STEP,
     REAL_STEP,
+    added,
     change,
     data,
     fitted,
@@ -78,13 +79,6 @@ def moments() -> Mapping[str, int]:
     return {"first minute": 0, "before the change": change() - 1, "last minute": scenario().rounds - 1}
 
 
-def differences() -> FloatArray:
-    """Points of CPU (moments, ranks) that the lab shows more than real brokers."""
-    (_, real), (_, lab) = _ranked("real", REAL_STEP), _ranked("lab", LAB_STEP)
-    rows = list(moments().values())
-    return np.asarray(lab[rows] - real[rows])
-
-
 def _load() -> str:
     (real_rates, real_cpu), (lab_rates, lab_cpu) = _ranked("real", REAL_STEP), _ranked("lab", LAB_STEP)
     rows = [
@@ -110,21 +104,17 @@ def _moves() -> str:
 
 def _move_rows() -> Iterator[tuple[str, str, str]]:
     changed = 60.0 * change()
-    sides = [data()[side]["moves"] for side in ("real", "lab")]
-    first = [f"{moves[0]['at']:.0f}" if moves else "never" for moves in sides]
-    yield ("first move, seconds after the policy", first[0], first[1])
+    sides = _both_moves()
+    yield ("first move after the policy was applied", _seconds(sides[0]), _seconds(sides[1]))
     for words, low, high in (("before", 0.0, changed), ("after", changed, np.inf)):
         counts = [sum(low <= move["at"] < high for move in moves) for moves in sides]
         yield (f"moves {words} the change", str(counts[0]), str(counts[1]))
     share = [sum(move["rate"] for move in moves if move["at"] < changed) for moves in sides]
     yield ("messages/s that they carry, before the change", f"{share[0]:.0f}", f"{share[1]:.0f}")
-    gaps, lab, received = real_gaps(), lab_gaps(), real_gaps("receive")
-    yield ("gap of producers, seconds: median", f"{gaps.median:.2f}", f"{lab.median:.2f}")
-    yield ("gap of producers, seconds: 95 %", f"{gaps.most:.2f}", f"{lab.most:.2f}")
-    yield ("gap of consumers, seconds: median", f"{received.median:.2f}", "as producers")
-    most, gone = _backlog()
-    yield ("most unacknowledged messages after a move", str(most), "-")
-    yield ("seconds until they were acknowledged", f"at most {gone:.0f}", "-")
+    received = real_gaps("receive")
+    for words, of, lab in (("producers", real_gaps(), lab_gaps()), ("consumers", received, lab_gaps())):
+        yield (f"gap of {words}, median", f"{of.median:.2f} s", f"{lab.median:.2f} s")
+        yield (f"gap of {words}, 95 %", f"{of.most:.2f} s", f"{lab.most:.2f} s")
 
 
 def _backlog() -> tuple[int, float]:
@@ -142,23 +132,29 @@ def _backlog() -> tuple[int, float]:
 
 
 def _short() -> str:
-    apart = np.abs(differences())
-    real, lab = real_gaps(), lab_gaps()
+    found, curve, lab = points(data()), fitted(points(data())), lab_curve()
+    apart = np.abs((lab.percent(found.rates) - found.cpu)[~found.grown])
+    real_added, lab_added = added(curve, growth(data())), added(lab, _batching().growth)
+    gaps, drawn = real_gaps(), lab_gaps()
+    most, gone = _backlog()
     rows = [
-        ("CPU of a broker: mean difference, points", f"{apart.mean():.0f}"),
-        ("CPU of a broker: largest difference, points", f"{apart.max():.0f}"),
-        ("gap of a move: median, real and lab", f"{real.median:.2f} s, {lab.median:.2f} s"),
-        ("gap of a move: 95 %, real and lab", f"{real.most:.2f} s, {lab.most:.2f} s"),
-        ("order of what happens", "the same" if _same_order() else "not the same"),
+        ("CPU at the same messages/s", f"{np.median(apart):.0f} points apart (median), {apart.max():.0f} at most", ""),
+        ("CPU of a bundle with six times the traffic", f"+{real_added:.0f} points", f"+{lab_added:.0f} points"),
+        ("first move after the policy was applied", *(_seconds(moves) for moves in _both_moves())),
+        ("moves", *(str(len(moves)) for moves in _both_moves())),
+        ("gap of a move, median and 95 %", *(f"{of.median:.1f} and {of.most:.1f} s" for of in (gaps, drawn))),
+        ("backlog after moves", f"{most} messages, gone within {gone:.0f} s", "gone within a round"),
     ]
-    return table("what | difference", rows)
+    return table("what | real brokers | the lab", rows)
 
 
-def _same_order() -> bool:
-    """Whether both sides move before the change of load, and end with the same broker order of CPU."""
-    changed = 60.0 * change()
-    early = [any(move["at"] < changed for move in data()[side]["moves"]) for side in ("real", "lab")]
-    return early[0] == early[1]
+def _both_moves() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    return data()["real"]["moves"], data()["lab"]["moves"]
+
+
+def _seconds(moves: list[Mapping[str, Any]]) -> str:
+    """When the first of `moves` landed, in words."""
+    return f"{moves[0]['at']:.0f} s" if moves else "never"
 
 
 def _constants() -> str:
@@ -193,8 +189,3 @@ def _conditions() -> str:
             rows.append((f"{said['at']:.0f}", said["status"], words.partition("; why:")[0].replace("|", "\\|")))
             last = words
     return table("second | Balanced | what it says", rows)
-
-
-def conditions(kind: str) -> list[Mapping[str, Any]]:
-    """What the real run's condition of a kind said, in order."""
-    return [said for said in data()["real"]["conditions"] if said["type"] == kind]
