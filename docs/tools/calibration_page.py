@@ -57,8 +57,8 @@ _SCENARIO = (
 _RUN = (
     "**The real run** finished on {finished} (UTC): Pulsar 4.0.8 with the modular load manager, each broker in a"
     " control group of {cores:g} cores. The load ran for a minute before the policy was applied. CPU comes from the"
-    " kernel, owners from the admin REST twice a second, gaps from the producers and consumers: the longest silence of a"
-    " bundle's topic within 2 s of its new owner, less the usual time between two messages. {acked:,} messages were"
+    " kernel, owners from the admin REST twice a second, gaps from the producers and consumers: the longest silence of"
+    " a bundle's topic within 2 s of its new owner, less the usual time between two messages. {acked:,} messages were"
     " acknowledged, {errors} sends failed, {unread} messages were not read."
 )
 
