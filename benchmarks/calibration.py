@@ -45,6 +45,9 @@ MINUTE = 60.0
 WARM_UP = 60.0
 """Seconds of load before the policy is applied, so that the JVM has compiled what it needs."""
 
+SCRAPE = 5.0
+"""Seconds between two scrapes."""
+
 AROUND = 2.0
 """Seconds before and after a new owner was seen, in which the gap of a move is looked for."""
 
@@ -96,7 +99,7 @@ def play(limit: float, *, boxed: bool) -> dict[str, Any]:
             distribution.find(), work / "pulsar", LoadManagerKind.MODULAR, cores=limit if boxed else None
         )
         cluster = stack.enter_context(brokers)
-        stage = stack.enter_context(operator_beside(cluster, work / "trimtab", limit))
+        stage = stack.enter_context(operator_beside(cluster, work / "trimtab", limit, scrape_interval=SCRAPE))
         cluster.rest().create_namespace(NAMESPACE, wanted.shape[1])
         bundles = cluster.rest().bundles(NAMESPACE)
         topics = [Topic(topics_of(bundle, 1)[0], row) for row, bundle in enumerate(bundles)]

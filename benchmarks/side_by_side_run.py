@@ -125,17 +125,17 @@ class Balancer(NamedTuple):
 
 
 @contextmanager
-def operator_beside(cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Any]:
+def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_interval: float = 1.0) -> Iterator[Any]:
     """API server, Prometheus and the operator beside `cluster`: a `RealPulsarCluster` of the tests.
 
-    cores: what counts as 100 % of a broker's CPU.
+    cores: what counts as 100 % of a broker's CPU. scrape_interval: of Prometheus, seconds.
     """
     sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
     from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     work.mkdir(parents=True, exist_ok=True)
-    limits = PodLimits(cores=cores)
-    with RealPulsarCluster(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+    programs, limits = (find.find_kube(), find.find_prometheus()), PodLimits(cores=cores)
+    with RealPulsarCluster(*programs, work, cluster, limits=limits, scrape_interval=scrape_interval) as stage:
         yield stage
 
 

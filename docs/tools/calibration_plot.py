@@ -61,7 +61,7 @@ def curve(points: Points, fitted: Callable[[FloatArray], FloatArray], lab: Calla
     for function, dashes in ((fitted, ""), (lab, ' stroke-dasharray="7 5"')):
         path = _path(zip(x(grid).tolist(), map(_y, function(grid).tolist()), strict=True))
         body.append(f'<path d="{path}" class="line fit"{dashes}/>')
-    body.append(_text(LEFT, 46, "dots: real minutes; rings: with the bundle that grew; dashes: lab", "pale"))
+    body.append(_text(LEFT, 46, "dots: minutes; rings: bundle grown; line: fit; dashes: lab", "pale"))
     return _svg(PANEL, "CPU of a broker against the messages that it serves", body)
 
 

@@ -25,6 +25,9 @@ RATE = 300.0
 CORES = 0.5
 """CPU cores that count as 100 % of a broker: at first the busiest one uses about half of them."""
 
+SCRAPE = 5.0
+"""Seconds between two scrapes, which is more than a page takes on a busy machine."""
+
 PROMPT = 120.0
 """Seconds of lasting load within which the first bundle moves."""
 
@@ -37,8 +40,14 @@ def default_stage(
     kube_binaries: KubeBinaries, prometheus_binary: Path, pulsar_cluster: PulsarCluster, tmp_path: Path
 ) -> Iterator[RealPulsarCluster]:
     """The brokers, with an operator of their own and no policy."""
-    limits = PodLimits(cores=CORES)
-    with RealPulsarCluster(kube_binaries, prometheus_binary, tmp_path, pulsar_cluster, limits=limits) as stage:
+    with RealPulsarCluster(
+        kube_binaries,
+        prometheus_binary,
+        tmp_path,
+        pulsar_cluster,
+        limits=PodLimits(cores=CORES),
+        scrape_interval=SCRAPE,
+    ) as stage:
         yield stage
         stage.reset()
 
