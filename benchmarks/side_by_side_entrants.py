@@ -86,6 +86,17 @@ def _trimtab(
     return Entrant(manager, called or shedder, _SCALED, policy)
 
 
+def _trim(manager: LoadManagerKind) -> Entrant:
+    """Trim with defaults alone, but for the same cool-down as all."""
+    policy = {
+        "interval": "60s",
+        "shedder": {"type": "Trim"},
+        "placement": {"type": "Trim"},
+        "limits": {"coolDown": f"{COOL_DOWN}m"},
+    }
+    return Entrant(manager, "Trim", _SCALED, policy)
+
+
 _M, _E = LoadManagerKind.MODULAR, LoadManagerKind.EXTENSIBLE
 _RATE, _WEIGHT = "LeastLongTermMessageRate", "ExtensibleLeastResourceUsageWithWeight"
 _UNIFORM: Mapping[str, Any] = {"minRate": 10, "minThroughput": 10_000}
@@ -102,6 +113,8 @@ ENTRANTS: Mapping[str, Entrant] = {
     "trimtab-transfer": _trimtab(_E, "TransferShedder", _WEIGHT),
     "trimtab-quick-modular": _trimtab(_M, "UniformLoadShedder", _RATE, interval="15s", called="tuned", **_EVEN),
     "trimtab-quick-extensible": _trimtab(_E, "UniformLoadShedder", _RATE, interval="15s", called="tuned", **_EVEN),
+    "trimtab-trim-modular": _trim(_M),
+    "trimtab-trim-extensible": _trim(_E),
 }
 """By the name that ``--only`` takes. `pulsar-threshold` is the default of Pulsar 4.0."""
 

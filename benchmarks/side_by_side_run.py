@@ -125,17 +125,27 @@ class Balancer(NamedTuple):
 
 
 @contextmanager
-def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Balancer]:
-    """The operator beside `cluster`, whose brokers have so many `cores`.
+def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_interval: float = 1.0) -> Iterator[Any]:
+    """API server, Prometheus and the operator beside `cluster`: a `RealPulsarCluster` of the tests.
 
-    The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
+    cores: what counts as 100 % of a broker's CPU. scrape_interval: of Prometheus, seconds.
     """
     sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
     from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
 
     work.mkdir(parents=True, exist_ok=True)
-    limits = PodLimits(cores=cores)
-    with RealPulsarCluster(find.find_kube(), find.find_prometheus(), work, cluster, limits=limits) as stage:
+    programs, limits = (find.find_kube(), find.find_prometheus()), PodLimits(cores=cores)
+    with RealPulsarCluster(*programs, work, cluster, limits=limits, scrape_interval=scrape_interval) as stage:
+        yield stage
+
+
+@contextmanager
+def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Balancer]:
+    """The operator beside `cluster`, whose brokers have so many `cores`.
+
+    The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
+    """
+    with operator_beside(cluster, work, cores) as stage:
 
         def prepare() -> None:
             stage.apply_policy(

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import algorithms_page
+import calibration_page
 import chart_page
 import cli_page
 import comparison_page
@@ -30,6 +31,8 @@ DOCS = Path(__file__).parents[1]
 PAGES: Mapping[str, Callable[[], str]] = {
     "strategies": reference_page.page,
     "comparison": comparison_page.page,
+    "calibration": calibration_page.page,
+    **{f"{name}.svg": drawing for name, drawing in calibration_page.DRAWINGS.items()},
     "proposals": vocabulary_page.proposals,
     "chart": chart_page.page,
     "chart-readme": chart_page.readme,

@@ -38,7 +38,7 @@ def test_every_algorithm_has_a_drawing_and_each_drawing_an_algorithm() -> None:
     assert sorted(drawn) == sorted(path.name for path in (DOCS / "explanation").glob("*.svg"))
 
 
-@pytest.mark.parametrize("page", ["comparison", "side-by-side"])
+@pytest.mark.parametrize("page", ["calibration", "comparison", "side-by-side"])
 def test_pages_of_figures_begin_with_what_came_of_it(page: str) -> None:
     """How it was measured stands below, however important."""
     headings = re.findall(r"^## (.+)$", (DOCS / f"{page}.md").read_text(), re.MULTILINE)

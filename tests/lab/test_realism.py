@@ -124,6 +124,21 @@ def test_messages_are_cheaper_on_a_busier_broker() -> None:
     assert made.levels[0] == pytest.approx(0.1 + (0.73 / 2) ** 0.5)
 
 
+def test_a_bundle_that_grows_gets_cheaper_by_message() -> None:
+    """One of four equal bundles carries 16 times as much: it costs twice as much, and all of it is served."""
+    crowd = {"event": "crowd", "broker": 0, "size": 0.02, "factor": 16, "round": 1, "until": 3}
+    batching = {"exponent": 1, "idle": 0, "growth": 0.25}
+    made, script = small(0.08, 0.0, events=[crowd], rounds=4, realism={"batching": batching}), Script()
+
+    record = run(made, script, RNG(0))
+
+    assert [cpu(cluster)[0] for cluster in script.seen] == pytest.approx([8, 10, 10, 8])
+    assert made.levels.tolist() == pytest.approx([0.04, 0.05, 0.05, 0.04])
+    traffic = [cluster.brokers.traffic[0].sum() for cluster in script.seen]
+    assert traffic[1] / traffic[0] == pytest.approx(19 / 4)
+    assert record.unserved == pytest.approx(0, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     "realism",
     [{}, {"knee": {}}, {"batching": {}}, {"knee": {"at": 0.5, "factor": 2}, "batching": {"exponent": 0.5}}],

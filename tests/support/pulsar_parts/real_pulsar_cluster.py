@@ -54,6 +54,7 @@ class RealPulsarCluster(SmallCluster):
     """Context manager. `cluster` runs before and afterwards. The test applies a policy.
 
     limits: what counts as 100 % of a broker (`exporter.PodLimits`). honor_labels: how Prometheus scrapes the brokers.
+    scrape_interval: seconds; a page must be answered within it, which takes more than 1 s on a busy machine.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class RealPulsarCluster(SmallCluster):
         *,
         limits: PodLimits | None = None,
         honor_labels: bool = False,
+        scrape_interval: float = 1.0,
     ) -> None:
         super().__init__(binaries, prometheus, work_dir)
         self.cluster, self._limits, self._honor = cluster, limits, honor_labels
+        self._scrape_interval = scrape_interval
         self.names = self._shown = tuple(f"pulsar-broker-{n}" for n in range(len(cluster.ids)))
         self.begun = time.time()
         self._made: list[str] = []
@@ -79,7 +82,10 @@ class RealPulsarCluster(SmallCluster):
         self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
         self.rest.create_namespace(NAMESPACE)
         self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
-        self.prometheus = self._enter(PrometheusServer(self._prometheus_program, self.dir / "prometheus"))
+        prometheus = PrometheusServer(
+            self._prometheus_program, self.dir / "prometheus", scrape_interval=self._scrape_interval
+        )
+        self.prometheus = self._enter(prometheus)
         for name, address in zip(self.names, self.cluster.ids, strict=True):
             self._create_broker(name, address)
         self._kubeconfig = shipped_kubeconfig(self.control_plane)

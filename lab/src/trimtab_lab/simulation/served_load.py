@@ -38,7 +38,7 @@ def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray
     """Usage (n,) as ratio of the busiest resource that serving all `load` (m,) would need; above 1 when full."""
     n, origin = len(world.cores), state.origin
     coming = load * world.share_in[origin]
-    work = by_broker(serving, load * world.cost[origin], n) / world.speed
+    work = by_broker(serving, world.work(load, origin, state.share), n) / world.speed
     cpu = world.used(work / world.cores, foreign / world.cores)
     into = by_broker(serving, coming, n)
     out = by_broker(serving, load - coming, n)
@@ -94,7 +94,7 @@ def _saturate(world: World, foreign: FloatArray, state: RunBundles, tried: Float
     """The part (n + 1,) of the traffic that each broker serves (0 for no broker), and the cores (n,) that it uses."""
     n, origin, serving = len(world.cores), state.origin, state.serving
     coming = tried * world.share_in[origin]
-    need = by_broker(serving, tried * world.cost[origin] * _cold(world, state), n) / world.speed
+    need = by_broker(serving, world.work(tried, origin, state.share) * _cold(world, state), n) / world.speed
     into, out = by_broker(serving, coming, n), by_broker(serving, tried - coming, n)
     free = world.cores * world.own_work(np.ones(n), foreign / world.cores)
     part = np.ones(n)

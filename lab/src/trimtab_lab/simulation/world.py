@@ -121,6 +121,19 @@ class World:
         cost: FloatArray = 1 + self.realism.message_price / self.message
         return cost
 
+    def work(self, load: FloatArray, origin: IntArray, share: FloatArray) -> FloatArray:
+        """Bytes/s of CPU work that `load` (k,) of bundles makes. origin, share: (k,) as in `RunBundles`.
+
+        It follows `load` in a straight line, unless bundles that grow get cheaper (`Batching.growth`).
+        """
+        plain: FloatArray = load * self.cost[origin]
+        batching = self.realism.batching
+        if batching is None or batching.growth == 1:
+            return plain
+        first = self.real[0][origin] * share * self.cost[origin]
+        grown = np.divide(plain, first, out=np.ones(len(plain)), where=first > 0)
+        return np.where(first > 0, first * grown**batching.growth, plain)
+
     @cached_property
     def levels(self) -> FloatArray:
         """The water level of each round (rounds,): least usage of the busiest broker if load could be divided freely.
@@ -131,7 +144,7 @@ class World:
         """
         total = self.real.sum(axis=1)
         share_in = (self.real @ self.share_in) / total
-        cost = (self.real @ self.cost) / total
+        cost = self._all_work / total
         width = self.nic / np.maximum(share_in, 1 - share_in)[:, np.newaxis]
         low, high = np.zeros(self.rounds), np.full(self.rounds, 64.0)
         for _ in range(_HALVINGS):
@@ -141,6 +154,14 @@ class World:
             fits = room.sum(axis=1) >= total
             low, high = np.where(fits, low, middle), np.where(fits, middle, high)
         return high
+
+    @property
+    def _all_work(self) -> FloatArray:
+        """Bytes/s of CPU work of the whole cluster in each round, (rounds,)."""
+        if self.realism.batching is None or self.realism.batching.growth == 1:
+            return np.asarray(self.real @ self.cost)
+        every, whole = np.arange(len(self.owner)), np.ones(len(self.owner))
+        return np.array([self.work(load, every, whole).sum() for load in self.real])
 
     @cached_property
     def targets(self) -> FloatArray:

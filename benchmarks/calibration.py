@@ -1,0 +1,268 @@
+"""One scenario on real brokers and in the lab: the traces of docs/calibration.md.
+
+The lab builds the scenario (`calibration.yaml`) and so decides what each bundle's clients send in each minute. Real
+producers then send exactly that to three real brokers, under the operator with a policy that sets no parameter. The lab
+plays the same minutes with the same strategy. Both traces go to docs/data/calibration.json.
+
+    python benchmarks/calibration.py          # 16 minutes: both
+    python benchmarks/calibration.py --lab    # the lab again, beside the recorded real run
+
+docs/tools/generate.py makes the page of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from calibration_lab import POLICY_SHEDDER, SCENARIO, SEED, Array, grown, lab_trace, sent
+from side_by_side_entrants import BROKERS, Topic
+from side_by_side_figures import Change, Row, cores, counted, rates, steps
+from side_by_side_run import Watch, operator_beside
+from trimtab_lab.simulation import build, load
+from trimtab_testbed.pulsar import distribution
+from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
+from trimtab_testbed.pulsar.cluster import PulsarCluster
+from trimtab_testbed.pulsar.rest import PulsarRest
+from trimtab_testbed.pulsar.settings import LoadManagerKind
+
+DATA = Path(__file__).parents[1] / "docs" / "data" / "calibration.json"
+
+MINUTE = 60.0
+"""Seconds of a round."""
+
+WARM_UP = 60.0
+"""Seconds of load before the policy is applied, so that the JVM has compiled what it needs."""
+
+SCRAPE = 5.0
+"""Seconds between two scrapes."""
+
+AROUND = 2.0
+"""Seconds before and after a new owner was seen, in which the gap of a move is looked for."""
+
+NAMESPACE = "trimtab/calibration"
+
+
+@dataclass
+class Statements:
+    """Context manager. Records what the policy's conditions say, from `begun` (epoch seconds) on."""
+
+    stage: Any
+    begun: float = 0.0
+    said: list[dict[str, Any]] = field(default_factory=list)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        assert self._thread is not None, "entered before"
+        self._thread.join()
+
+    def _follow(self) -> None:
+        last: dict[str, tuple[str, str, str]] = {}
+        while not self._done.wait(1.0):
+            for condition in self.stage.status().get("conditions", []):
+                words = (condition["status"], condition["reason"], condition["message"])
+                if last.get(condition["type"]) != words:
+                    last[condition["type"]] = words
+                    at = round(time.time() - self.begun, 1)
+                    self.said.append({"at": at, "type": condition["type"], **dict(zip(_WORDS, words, strict=True))})
+
+
+_WORDS = ("status", "reason", "message")
+
+
+def play(limit: float, *, boxed: bool) -> dict[str, Any]:
+    """Play the scenario on real brokers, each with `limit` cores. boxed: whether the kernel enforces the limit."""
+    scenario = load(str(SCENARIO))
+    world = build(scenario, np.random.default_rng(SEED))
+    wanted = sent(world)
+    with tempfile.TemporaryDirectory(prefix="trimtab-calibration-") as folder, ExitStack() as stack:
+        work = Path(folder)
+        brokers = PulsarCluster(
+            distribution.find(), work / "pulsar", LoadManagerKind.MODULAR, cores=limit if boxed else None
+        )
+        cluster = stack.enter_context(brokers)
+        stage = stack.enter_context(operator_beside(cluster, work / "trimtab", limit, scrape_interval=SCRAPE))
+        cluster.rest().create_namespace(NAMESPACE, wanted.shape[1])
+        bundles = cluster.rest().bundles(NAMESPACE)
+        topics = [Topic(topics_of(bundle, 1)[0], row) for row, bundle in enumerate(bundles)]
+        _place(cluster.rest(), bundles, topics, cluster.ids[0])
+        flows = [Flow(topic.name, float(wanted[0, topic.bundle])) for topic in topics]
+        traffic = stack.enter_context(ClientTraffic(cluster.service_url, flows))
+        watch = stack.enter_context(Watch(cluster, bundles, topics, traffic))
+        counts = stack.enter_context(MessagesLeft(traffic))
+        time.sleep(WARM_UP)
+        begun = watch.rows[-1].at
+        statements = stack.enter_context(Statements(stage, begun))
+        apply_four_lines(stage)
+        _send(traffic, topics, wanted, begun)
+        figures = _figures(watch, topics, begun, len(wanted), limit)
+        moves = [_move(change, topics, traffic, wanted, begun) for change in watch.changes if change.at >= begun]
+        drained = traffic.drain()
+        return {
+            "cores": limit,
+            "boxed": cluster.boxed and boxed,
+            **figures,
+            "backlog": counts.steps(begun, len(wanted)),
+            "moves": moves,
+            "counted": counted([change for change in watch.changes if change.at >= begun]),
+            "conditions": statements.said,
+            "sent": drained.sent,
+            "acked": drained.acked,
+            "received": drained.received,
+            "errors": drained.errors,
+            "load": round(float(np.mean(watch.load)), 1),
+            "machine_cores": os.cpu_count(),
+            "finished": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        }
+
+
+def apply_four_lines(stage: Any) -> None:
+    """The smallest policy that acts on a Pulsar cluster: mode, actuator, and two addresses."""
+    from small_cluster import API  # noqa: PLC0415  (shared with the tests; `operator_beside` finds it)
+
+    spec = {
+        "mode": "Auto",
+        "actuator": "Pulsar",
+        "pulsar": {"adminUrl": stage.admin.url},
+        "source": {"prometheus": {"url": stage.prometheus.url}},
+    }
+    kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy"}
+    stage.rest.create(f"{API}/balancingpolicies", {**kind, "metadata": {"name": "policy"}, "spec": spec})
+
+
+@dataclass
+class MessagesLeft:
+    """Context manager. Counts each second the messages that were sent and not acknowledged, and not received."""
+
+    traffic: ClientTraffic
+    rows: list[tuple[float, int, int]] = field(default_factory=list)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        assert self._thread is not None, "entered before"
+        self._thread.join()
+
+    def steps(self, begun: float, minutes: int) -> dict[str, list[int]]:
+        """The most messages in each 10 s that waited for an acknowledgement, and for a consumer."""
+        at = np.array([row[0] for row in self.rows]) - begun
+        found: dict[str, list[int]] = {"unacknowledged": [], "unread": []}
+        for start in np.arange(0, MINUTE * minutes, 10.0):
+            inside = [row for row, time_ in zip(self.rows, at, strict=True) if start <= time_ < start + 10]
+            for place, name in ((1, "unacknowledged"), (2, "unread")):
+                found[name].append(max((row[place] for row in inside), default=0))
+        return found
+
+    def _follow(self) -> None:
+        while not self._done.wait(1.0):
+            now = self.traffic.counts()
+            self.rows.append((time.time(), now.sent - now.acked - now.errors, max(0, now.acked - now.received)))
+
+
+def _place(rest: PulsarRest, bundles: Sequence[str], topics: Sequence[Topic], wanted: str) -> None:
+    """Bring every bundle to its first owner. Raises `RuntimeError` after two minutes."""
+    deadline = time.monotonic() + 120
+    for row, bundle in enumerate(bundles):
+        while rest.lookup(topics[row].name) != wanted:
+            rest.unload(bundle, wanted)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{bundle} can't be brought to {wanted}: see the brokers' logs")
+
+
+def _send(traffic: ClientTraffic, topics: Sequence[Topic], wanted: Array, begun: float) -> None:
+    """Send each minute what the lab's clients want."""
+    for minute in range(len(wanted)):
+        for topic in topics:
+            traffic.set_rate(topic.name, float(wanted[minute, topic.bundle]))
+        time.sleep(max(0.0, begun + MINUTE * (minute + 1) - time.time()))
+    time.sleep(2 * AROUND)
+
+
+def _figures(watch: Watch, topics: Sequence[Topic], begun: float, minutes: int, limit: float) -> dict[str, Any]:
+    rows: list[Row] = list(watch.rows)
+    end = begun + MINUTE * minutes
+    times = np.array([row.at for row in rows[1:]])
+    cpu = steps(times, cores(rows), begun, end) / limit * 100
+    messages = steps(times, rates(rows, topics), begun, end)
+    return {"cpu": _rounded(cpu), "rates": _rounded(messages), "bundles": [_held(rows, begun, end)]}
+
+
+def _held(rows: Sequence[Row], begun: float, end: float) -> list[int]:
+    """Bundles of each broker at the end."""
+    last = max((row for row in rows if begun <= row.at <= end), key=lambda row: row.at)
+    return [last.owners.count(broker) for broker in range(BROKERS)]
+
+
+def _move(
+    change: Change, topics: Sequence[Topic], traffic: ClientTraffic, wanted: Array, begun: float
+) -> Mapping[str, Any]:
+    """One move: seconds from the beginning, and its gaps (ms) beside the usual time between two messages."""
+    (topic,) = (topic.name for topic in topics if topic.bundle == change.bundle)
+    minute = min(int((change.at - begun) / MINUTE), len(wanted) - 1)
+    around = change.at - AROUND, change.at + AROUND
+    return {
+        "at": round(change.at - begun, 1),
+        "bundle": change.bundle,
+        "source": change.source,
+        "target": change.target,
+        "rate": round(float(wanted[minute, change.bundle]), 1),
+        "publish": traffic.publish_gap([topic], *around),
+        "receive": traffic.receive_gap([topic], *around),
+    }
+
+
+def _rounded(values: Array) -> list[list[float | None]]:
+    return [[None if np.isnan(value) else round(float(value), 1) for value in row] for row in values]
+
+
+def main() -> None:
+    """Play, and save both traces."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lab", action="store_true", help="play only the lab")
+    parser.add_argument("--cores", type=float, default=0.3, help="CPU cores of a broker (default: %(default)s)")
+    parser.add_argument("--unboxed", action="store_true", help="let brokers use more: the limit only counts as 100 %%")
+    parser.add_argument("--json", type=Path, default=DATA, help="where the traces go (default: %(default)s)")
+    given = parser.parse_args()
+    before = json.loads(given.json.read_text()) if given.json.exists() else {}
+    real = before["real"] if given.lab else play(given.cores, boxed=not given.unboxed)
+    scenario = load(str(SCENARIO))
+    found = grown(build(scenario, np.random.default_rng(SEED)))
+    traces = {"shedder": POLICY_SHEDDER, "grown": found, "real": real, "lab": lab_trace(scenario)}
+    given.json.write_text(written(traces))
+
+
+def written(traces: Mapping[str, Any]) -> str:
+    """JSON with a line for each list of figures, so that diffs stay small."""
+    lines = [f'"{what}": {json.dumps(traces[what])}' for what in ("shedder", "grown")]
+    for side in ("real", "lab"):
+        inside = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in traces[side].items())
+        lines.append(f'"{side}": {{\n{inside}\n }}')
+    return "{" + ",\n ".join(lines) + "}\n"
+
+
+if __name__ == "__main__":
+    main()
