@@ -91,7 +91,7 @@ def waited() -> str:
     body += [top.line([0, len(minutes)], [hot] * 2, "ink", dash="5 4"), top.stairs(away, "warm", wide=2)]
     body.append(top.note(0.5, -8, f"dashed: a cause from {hot:g} points on"))
     low = Axes(_LEFT, 282, _WIDE, 120, (0, len(minutes)), (0, 10))
-    body += low.frame(xs, (0, 5, 10), "minutes", "minutes", "How long the excess has lasted, and must last")
+    body += low.frame(xs, (0, 5, 10), "minutes", "minutes", "Minutes it has lasted (bars), and must last (line)")
     body += [low.bar(x, x + 1, lasted[x], 0, "warm") for x in np.flatnonzero(lasted).tolist()]
     body.append(low.stairs(needed, "cold", wide=2))
     body += _changes(low, needed)
