@@ -72,6 +72,7 @@ def _moved() -> dict[str, str]:
     run = played("new-broker")
     first = run.acted[0]
     return {
+        "EVEN": _description("new-broker").split(";", maxsplit=1)[0] + ".",
         "JOIN": f"{JOIN}",
         "NEWCOMER": run.brokers[-1],
         "FIRST": f"{first.number}",
@@ -89,6 +90,7 @@ def _waited() -> dict[str, str]:
     wave = np.array([minute.replay.away[-1][ON_OFF_BROKER] for minute in waves.minutes.values()])
     spikes = [minute.watch for minute in run.minutes.values() if minute.watch.patience > cause.LOUD]
     return {
+        "NOISY": _description("noisy-neighbour"),
         "NEIGHBOUR": run.brokers[NEIGHBOUR_BROKER],
         "HIGHEST": f"{away.max():.0f}",
         "TIMES": f"{(over == 1).sum()}",
@@ -100,9 +102,14 @@ def _waited() -> dict[str, str]:
         "WAVE": f"{wave.max():.0f}",
         "DIP": f"{-np.minimum(wave[1:], wave[:-1]).max():.0f}",
         "WAVEMOVES": f"{waves.score.moves}",
+        "STAYS": f"{100 * named('foreign-load').events[0].usage:g}",
         "STARTS": f"{stays.scenario.event}",
         "LEAVES": f"{stays.acted[0].number}",
     }
+
+
+def _description(scenario: str) -> str:
+    return " ".join(named(scenario).description.split())
 
 
 def _costs() -> dict[str, str]:
@@ -111,7 +118,7 @@ def _costs() -> dict[str, str]:
     slopes = {group.cores: 1e9 * float(np.median(learned.slope[learned.cores == group.cores])) for group in groups}
     many, few = sorted(groups, key=lambda group: -group.cores)
     return {
-        "COSTS": " ".join(named("mixed-costs").description.split()),
+        "COSTS": _description("mixed-costs"),
         "FOREIGN": f"{FOREIGN}",
         "GUEST": run.brokers[FOREIGN_BROKER],
         "TAKES": f"{FOREIGN_USAGE * few.cores:g}",
