@@ -86,9 +86,11 @@ def _moved() -> dict[str, str]:
 def _waited() -> dict[str, str]:
     run, waves, stays = played("noisy-neighbour"), played("on-off"), played("foreign-load")
     away = np.array([minute.replay.away[-1][NEIGHBOUR_BROKER] for minute in run.minutes.values()])
-    over = np.array([minute.watch.lasted(minute.watch.since)[NEIGHBOUR_BROKER] for minute in run.minutes.values()])
+    over = np.array(
+        [minute.cycle.watch.lasted(minute.cycle.watch.since)[NEIGHBOUR_BROKER] for minute in run.minutes.values()]
+    )
     wave = np.array([minute.replay.away[-1][ON_OFF_BROKER] for minute in waves.minutes.values()])
-    spikes = [minute.watch for minute in run.minutes.values() if minute.watch.patience > cause.LOUD]
+    spikes = [minute.cycle.watch for minute in run.minutes.values() if minute.cycle.watch.patience > cause.LOUD]
     return {
         "NOISY": _description("noisy-neighbour"),
         "NEIGHBOUR": run.brokers[NEIGHBOUR_BROKER],
@@ -139,7 +141,7 @@ def _taken() -> dict[str, str]:
     run = played("new-broker")
     left = run.left_over
     return {
-        "COUNT": f"{len(run.acted[0].decided[1].moves)}",
+        "COUNT": f"{len(run.acted[0].plan.moves)}",
         "LEFTGAIN": f"{left.gain:.1f}",
         "LEFTPRICE": f"{left.price:.1f}",
         "LEFT": f"{run.score.left:.1f}",
@@ -168,8 +170,8 @@ def _decisions(run: TrimRun) -> str:
 
 def _decision(minute: Minute) -> Iterator[tuple[str, str]]:
     """Name and value of each number of a decision, in the order in which they are computed."""
-    shown, made = minute.decided
-    balance, names, life = minute.balance(shown.window), minute.cluster.brokers.names, minute.watch.life(shown.window)
+    shown, made, life = minute.cause, minute.plan, minute.life
+    balance, names = minute.balance(), minute.cycle.cluster.brokers.names
     away = balance.away()
     hottest, coldest = int(np.argmax(away)), int(np.argmin(away))
     yield "level of the cluster, the target of each broker", f"{balance.target.min():.1f} %"

@@ -14,14 +14,13 @@ from trim_runs import (
     Minute,
     TrimRun,
     best_gain,
-    least_of,
     played,
 )
 
 from trimtab_strategies.model import CPU
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.cause import LOUD
-from trimtab_strategies.shedding.trim.plan import prices, rows_of
+from trimtab_strategies.shedding.trim.plan import rows_of
 from trimtab_strategies.shedding.trim.replay import Replay
 from trimtab_strategies.shedding.trim.samples import sampled
 
@@ -63,8 +62,8 @@ def _brokers(axes: Axes, minutes: Sequence[int], percent: FloatArray) -> Iterato
 def _counts(axes: Axes, run: TrimRun) -> Iterator[str]:
     """How many bundles moved, at the minutes in which they did."""
     for minute in run.acted:
-        yield axes.bar(minute.number, minute.number + 0.8, len(minute.decided[1].moves), 0, "rare")
-    counts = ", ".join(str(len(minute.decided[1].moves)) for minute in run.acted)
+        yield axes.bar(minute.number, minute.number + 0.8, len(minute.plan.moves), 0, "rare")
+    counts = ", ".join(str(len(minute.plan.moves)) for minute in run.acted)
     yield axes.note(run.acted[-1].number + 1.3, 6, f"{counts} moves", "rare")
 
 
@@ -81,9 +80,9 @@ def waited() -> str:
     run = played("noisy-neighbour")
     minutes = [*run.minutes.values()]
     away = np.array([minute.replay.away[-1][NEIGHBOUR_BROKER] for minute in minutes])
-    lasted = np.array([minute.watch.lasted(minute.watch.since)[NEIGHBOUR_BROKER] for minute in minutes])
-    needed = np.array([max(minute.watch.patience, LOUD) for minute in minutes])
-    hot, xs = minutes[0].params.hot, range(0, len(minutes) + 1, 10)
+    lasted = np.array([minute.cycle.watch.lasted(minute.cycle.watch.since)[NEIGHBOUR_BROKER] for minute in minutes])
+    needed = np.array([max(minute.cycle.watch.patience, LOUD) for minute in minutes])
+    hot, xs = minutes[0].cycle.params.hot, range(0, len(minutes) + 1, 10)
     name = run.brokers[NEIGHBOUR_BROKER]
     top = Axes(_LEFT, 50, _WIDE, 140, (0, len(minutes)), (-10, 50))
     body = [*top.frame(xs, (0, 25, 50), "minutes", "percentage points", f"{name}: distance from its level")]
@@ -109,7 +108,7 @@ def work() -> str:
     """CPU against work: a line for each kind of machine, and one with a background."""
     run = played("mixed-costs")
     last = run.last
-    model, cores = last.replay.model, last.cluster.brokers.limit[:, CPU]
+    model, cores = last.replay.model, last.cycle.cluster.brokers.limit[:, CPU]
     many, few = sorted({*cores.tolist()}, reverse=True)
     xs, ys = _work_and_cpu(run)
     foreign = np.zeros(xs.shape, dtype=bool)
@@ -135,7 +134,7 @@ def work() -> str:
 
 def _work_and_cpu(run: TrimRun) -> tuple[FloatArray, FloatArray]:
     """Work, MB/s, and measured CPU, cores, of each broker in each minute (minutes, n)."""
-    model, brokers = run.last.replay.model, [minute.cluster.brokers for minute in run.minutes.values()]
+    model, brokers = run.last.replay.model, [minute.cycle.cluster.brokers for minute in run.minutes.values()]
     carried = [model.work(sampled(each.traffic)) for each in brokers]
     return np.array(carried) / _MEGA, np.array([each.usage[:, CPU] for each in brokers])
 
@@ -149,11 +148,10 @@ def taken() -> str:
     """Gain against price of each bundle before the first plan, and of each move in turn until none is worth it."""
     run = played("new-broker")
     first = run.acted[0]
-    shown, plan = first.decided
-    owner, price = first.cluster.bundles.owner, prices(first.cluster, first.params.fixed)
-    gain = best_gain(first.balance(shown.window), owner)
+    owner, price = first.cycle.cluster.bundles.owner, first.price
+    gain = best_gain(first.balance(), owner)
     chosen = np.zeros(len(owner), dtype=bool)
-    chosen[rows_of(plan.moves)] = True
+    chosen[rows_of(first.plan.moves)] = True
     axes = Axes(_LEFT, 50, _WIDE, 190, (0.5, 4), (2, 2000), logarithmic=True)
     heading = f"Minute {first.number}: each bundle, if it moved to {run.brokers[-1]}"
     body = [*axes.frame(range(1, 5), _GAINS, "price (an average bundle costs 1)", _GAIN, heading)]
@@ -161,7 +159,7 @@ def taken() -> str:
     body += [axes.dots(price[chosen], gain[chosen], "good", size=8)]
     body.append(axes.note(4, 1250, f"taken: {chosen.sum()} of {len(owner)}", "good", anchor="end"))
     xs = np.linspace(0.5, 4, 40)
-    body.append(axes.line(xs.tolist(), (least_of(first) * xs).tolist(), "ink", dash="5 4"))
+    body.append(axes.line(xs.tolist(), (first.least * xs).tolist(), "ink", dash="5 4"))
     body.append(axes.note(4, 4.5, "a move is worth its price above the dashed line", anchor="end"))
     body += _in_turn(run)
     return svg(560, "Gain against price of all bundles, and of each move that was made, until none was worth it", body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar
@@ -12,15 +13,14 @@ import numpy as np
 from trimtab_lab.simulation import Record, RunScore, Scenario, build, contender, named, run, score
 from trimtab_lab.simulation.compare import SEED
 from trimtab_lab.simulation.world import MINUTE, START
-from trimtab_strategies.model import CPU, ClusterLoad
+from trimtab_strategies.model import CPU
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.protocols import Shedder, Shedding
-from trimtab_strategies.shedding.trim import scores
-from trimtab_strategies.shedding.trim.cause import Cause, Watch, cause, watched
-from trimtab_strategies.shedding.trim.model import learned
+from trimtab_strategies.protocols import Shedding
+from trimtab_strategies.shedding.trim import shedder
+from trimtab_strategies.shedding.trim.cause import Cause, cause
 from trimtab_strategies.shedding.trim.plan import PlannedLoad, clear, prices
-from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed, targets
-from trimtab_strategies.shedding.trim.shedder import TrimParams, _Plan, _TrimCycle
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay
+from trimtab_strategies.shedding.trim.shedder import _Plan, _TrimCycle
 
 JOIN, FOREIGN = 12, 20
 """Minutes in which the new broker joins, and in which another program begins to take CPU."""
@@ -49,90 +49,110 @@ def _scenarios() -> Mapping[str, Scenario]:
     }
 
 
-@dataclass
-class _Recorder:
-    """A shedder that notes what it was asked; of several answers in one decision the first."""
+class _NotedCycle(_TrimCycle):
+    """A decision that notes what it saw, and each plan that it considered."""
 
-    shedder: Shedder
-    params: TrimParams
-    minutes: dict[int, Minute] = field(default_factory=dict)
-    rests_after_splits: ClassVar[bool] = True
+    minutes: ClassVar[dict[int, Minute]] = {}
 
-    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
-        """See `Shedder`."""
-        found = self.shedder.shed(cluster, sheddable, memory)
-        number = round((cluster.now - START) / MINUTE)
-        self.minutes.setdefault(number, Minute(number, self.params, cluster, sheddable, memory, found))
+    def decided(self) -> Shedding:
+        """See `_TrimCycle`. Of several answers in one minute the first counts."""
+        noted = Minute(round((self.cluster.now - START) / MINUTE), self)
+        noted = self.minutes.setdefault(noted.number, noted)
+        found = super().decided()
+        if noted.cycle is self:
+            noted.held_back = "; ".join(held.detail for held in found.held_back)
+            noted.moved = bool(found.unloads)
         return found
 
+    def planned(self, window: int) -> _Plan:
+        """See `_TrimCycle`."""
+        plan = super().planned(window)
+        noted = self.minutes[round((self.cluster.now - START) / MINUTE)]
+        if not noted.moved:
+            noted.plans.append((self, window, plan))
+        return plan
 
-@dataclass(frozen=True)
+
+@contextmanager
+def _noting() -> Iterator[dict[int, Minute]]:
+    """The decisions that Trim makes inside, by their minute."""
+    _NotedCycle.minutes = {}
+    shedder._TrimCycle = _NotedCycle  # type: ignore[misc]  # noqa: SLF001 - what is shown must be what was decided
+    try:
+        yield _NotedCycle.minutes
+    finally:
+        shedder._TrimCycle = _TrimCycle  # type: ignore[misc]  # noqa: SLF001
+
+
+@dataclass
 class Minute:
-    """One decision. memory: as it was before."""
+    """One decision. plans: those considered, each with its window; the last one was made if something `moved`.
+
+    held_back: why nothing moved, in words.
+    """
 
     number: int
-    params: TrimParams
-    cluster: ClusterLoad
-    sheddable: BoolArray
-    memory: Mapping[str, Any]
-    shedding: Shedding
-
-    @cached_property
-    def _seen(self) -> tuple[Replay, Watch, Mapping[str, Any]]:
-        assert self.cluster.recent is not None
-        model, memory = learned(self.cluster, self.cluster.recent.last(WINDOW), self.memory)
-        replay = replayed(self.cluster, self.cluster.recent, model)
-        watch, memory = watched(replay, self.cluster.brokers.names, self.cluster.now, memory)
-        return replay, watch, scores.checked(self.cluster, self.cluster.recent, memory)
+    cycle: _TrimCycle
+    plans: list[tuple[_TrimCycle, int, _Plan]] = field(default_factory=list)
+    held_back: str = ""
+    moved: bool = False
 
     @property
     def replay(self) -> Replay:
         """The replay of this decision."""
-        return self._seen[0]
-
-    @property
-    def watch(self) -> Watch:
-        """How long the excesses have lasted."""
-        return self._seen[1]
+        return self.cycle.replay
 
     @property
     def cpu(self) -> Mapping[str, float]:
         """Measured CPU by broker, percent."""
-        brokers = self.cluster.brokers
+        brokers = self.cycle.cluster.brokers
         percent = 100 * brokers.usage[:, CPU] / brokers.limit[:, CPU]
         return dict(zip(brokers.names, percent.tolist(), strict=True))
 
     @property
-    def level(self) -> float:
-        """The level of the newest minute, percent."""
-        model, carried = self.replay.model, self.replay.carried[-1:]
-        return 100 * float(targets(model, carried, model.background[-1:]).min())
+    def plan(self) -> _Plan:
+        """The plan that was made."""
+        assert self.moved
+        return self.plans[-1][2]
 
-    def causes(self) -> Iterator[Cause]:
-        """The cause in each window, the longest first."""
-        for window in self.watch.windows(len(self.replay)):
-            yield cause(self.replay, self.watch, window, hot=self.params.hot, apart=self.params.apart)
+    @property
+    def cause(self) -> Cause:
+        """Why it was made."""
+        cycle, window, _ = self.plans[-1]
+        return cause(cycle.replay, cycle.watch, window, hot=cycle.params.hot, apart=cycle.params.apart)
+
+    @property
+    def life(self) -> float:
+        """Minutes that the difference will probably last."""
+        cycle, window, _ = self.plans[-1]
+        return cycle.watch.life(window)
+
+    def balance(self) -> PlannedLoad:
+        """The load before the plan."""
+        cycle, window, _ = self.plans[-1]
+        return PlannedLoad.of(cycle.replay, window)
 
     @cached_property
-    def decided(self) -> tuple[Cause, _Plan]:
-        """The cause and the plan of a decision that moves something."""
-        replay, watch, memory = self._seen
-        cycle = _TrimCycle(self.params, self.cluster, self.sheddable, replay, watch, memory)
-        for shown in self.causes():
-            plan = cycle.planned(shown.window) if shown.given else None
-            if plan and plan.moves and plan.gained * watch.life(shown.window) >= plan.price:
-                return shown, plan
-        raise AssertionError(f"minute {self.number}: nothing is worth its price")
+    def level(self) -> float:
+        """The level by which the plan was made, percent."""
+        return float(self.balance().target.min())
 
-    def balance(self, window: int) -> PlannedLoad:
-        """The load before the plan."""
-        return PlannedLoad.of(self.replay, window)
+    @property
+    def price(self) -> FloatArray:
+        """Price (m,) of moving each bundle."""
+        return prices(self.cycle.cluster, self.cycle.params.fixed)
+
+    @property
+    def least(self) -> float:
+        """Gain, points^2, that the move of an average bundle must bring."""
+        owner = self.cycle.cluster.bundles.owner
+        return self.cycle.params.price * len(self.cycle.cluster.brokers) / int((owner >= 0).sum())
 
     @property
     def touched(self) -> BoolArray:
         """The brokers (n,) that give or receive."""
-        touched = np.zeros(len(self.cluster.brokers), dtype=bool)
-        for move in self.decided[1].moves:
+        touched = np.zeros(len(self.cycle.cluster.brokers), dtype=bool)
+        for move in self.plan.moves:
             touched[[move.source, move.destination]] = True
         return touched
 
@@ -167,8 +187,8 @@ class TrimRun:
 
     def after_in(self, minute: Minute) -> Replay:
         """The replay of `minute` with the owners after the last plan."""
-        bundles = self.after.cluster.bundles
-        owner = bundles.owner[[bundles.index[name] for name in minute.cluster.bundles.names]]
+        bundles = self.after.cycle.cluster.bundles
+        owner = bundles.owner[[bundles.index[name] for name in minute.cycle.cluster.bundles.names]]
         return replace(minute.replay, owner=owner)
 
     @property
@@ -184,44 +204,41 @@ class TrimRun:
     @property
     def brokers(self) -> tuple[str, ...]:
         """All brokers of the run, by name."""
-        return max((minute.cluster.brokers.names for minute in self.minutes.values()), key=len)
+        return max((minute.cycle.cluster.brokers.names for minute in self.minutes.values()), key=len)
 
     def steps(self) -> list[Step]:
         """Each move, with its gain on the load as it was at its turn."""
         found = []
         for minute in self.acted:
-            shown, plan = minute.decided
-            balance, price = minute.balance(shown.window), prices(minute.cluster, minute.params.fixed)
-            for move in plan.moves:
+            balance, price = minute.balance(), minute.price
+            for move in minute.plan.moves:
                 before = float((balance.away() ** 2).sum())
                 balance.shift(move.source, move.destination, balance.load[move.bundle])
                 gain = before - float((balance.away() ** 2).sum())
-                found.append(Step(minute.number, gain, least_of(minute) * float(price[move.bundle])))
+                found.append(Step(minute.number, gain, minute.least * float(price[move.bundle])))
         return found
 
     @property
     def left_over(self) -> Step:
         """The move with the best score of those that were left after the last plan."""
         minute = self.after
-        price = prices(minute.cluster, minute.params.fixed)
-        gain = best_gain(minute.balance(WINDOW), minute.cluster.bundles.owner)
-        best = int(np.argmax(gain / np.sqrt(price)))
-        return Step(minute.number, float(gain[best]), least_of(minute) * float(price[best]))
+        gain = best_gain(PlannedLoad.of(minute.replay, WINDOW), minute.cycle.cluster.bundles.owner)
+        best = int(np.argmax(gain / np.sqrt(minute.price)))
+        return Step(minute.number, float(gain[best]), minute.least * float(minute.price[best]))
 
     @property
     def held_back(self) -> str:
-        """Why nothing moved in the minute whose excess is the largest, as a condition and `trimtab explain` say it."""
-        largest = max(self.minutes.values(), key=lambda minute: float(minute.replay.away[-1].max()))
-        return largest.shedding.held_back[0].detail
+        """Why nothing moved in the minute with the largest excess, as conditions and `trimtab explain` say it."""
+        return max(self.minutes.values(), key=lambda minute: float(minute.replay.away[-1].max())).held_back
 
     def predictions(self) -> list[tuple[str, float, float]]:
         """The brokers whose last plan is three minutes old: name, predicted CPU and measured CPU, percent."""
         found: dict[int, tuple[str, float, float]] = {}
         for minute in self.acted:
             measured = np.median(self.cpu[minute.number + 1 : minute.number + 1 + DUE], axis=0)
-            usage = minute.decided[1].balance.usage[:, CPU]
+            usage = minute.plan.balance.usage[:, CPU]
             for row in np.flatnonzero(minute.touched).tolist():
-                found[row] = (minute.cluster.brokers.names[row], float(usage[row]), float(measured[row]))
+                found[row] = (minute.cycle.cluster.brokers.names[row], float(usage[row]), float(measured[row]))
         return [found[row] for row in sorted(found)]
 
 
@@ -230,17 +247,9 @@ def played(name: str) -> TrimRun:
     """The run of one of the scenarios of the page."""
     scenario = _scenarios()[name]
     world = build(scenario, np.random.default_rng(SEED))
-    decider = contender("Trim").decider(world)
-    watching = _Recorder(decider.pair.shedder, TrimParams())
-    decider.pair = replace(decider.pair, shedder=watching)
-    record = run(world, decider, np.random.default_rng(SEED))
-    return TrimRun(scenario, record, score(record, scenario.event, scenario.goal), watching.minutes)
-
-
-def least_of(minute: Minute) -> float:
-    """Gain, points^2, that the move of an average bundle must bring."""
-    owner = minute.cluster.bundles.owner
-    return minute.params.price * len(minute.cluster.brokers) / int((owner >= 0).sum())
+    with _noting() as minutes:
+        record = run(world, contender("Trim").decider(world), np.random.default_rng(SEED))
+    return TrimRun(scenario, record, score(record, scenario.event, scenario.goal), minutes)
 
 
 def best_gain(balance: PlannedLoad, owner: IntArray) -> FloatArray:
