@@ -108,6 +108,34 @@ class RestsAfterSplits(Protocol):
     rests_after_splits: ClassVar[bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The brokers that each bundle may go to, by isolation, anti-affinity and the other filters.
+
+    group: (m,) group (row of `allowed`) of each bundle. allowed: (g, n) whether a broker may get bundles of a group.
+    """
+
+    group: IntArray
+    allowed: BoolArray
+
+    def only(self, part: BoolArray) -> Destinations:
+        """The same for the brokers in `part` (mask, n)."""
+        return Destinations(self.group, self.allowed[:, part])
+
+    def fit(self, bundles: IntArray, brokers: IntArray) -> BoolArray:
+        """Whether each of `brokers` (b,) may get each of `bundles` (k,), rows: (b, k)."""
+        fit: BoolArray = self.allowed[self.group[bundles]][:, brokers].T
+        return fit
+
+
+@runtime_checkable
+class ChoosesDestinations(Protocol):
+    """A shedder that names destinations, and plans better if it knows which ones are allowed."""
+
+    def among(self, destinations: Destinations) -> Shedder:
+        """The same shedder for bundles that may only go to `destinations`."""
+
+
 class Placement(Protocol):
     """Chooses the broker that a bundle should go to."""
 

@@ -279,20 +279,20 @@ def watch(
 
 
 def test_windows_are_as_long_as_the_ring_at_most_and_longest_first() -> None:
-    assert watch(np.nan).windows(8) == [8, 6, 4, 3, 2]
+    assert watch(np.nan).windows(8) == [8, 6, 5, 4, 3, 2]
     assert watch(np.nan).windows(5) == [4, 3, 2]
     assert watch(np.nan).windows(1) == []
 
 
 @pytest.mark.parametrize(
-    ("spike", "windows"), [(0.5, [8, 6, 4, 3, 2]), (2, [8, 6, 4]), (3, [8, 6]), (4, [8]), (9, [8])]
+    ("spike", "windows"), [(0.5, [8, 6, 5, 4, 3, 2]), (2, [8, 6, 5, 4]), (3, [8, 6]), (4, [8]), (9, [8])]
 )
 def test_only_what_lasts_one_and_a_half_times_as_long_as_a_spike_counts(spike: float, windows: list[int]) -> None:
     assert watch(np.nan, spike=spike).windows(8) == windows
 
 
 def test_a_difference_is_expected_to_last_as_long_as_it_has_lasted() -> None:
-    assert [watch(np.nan).life(window) for window in (8, 6, 4, 3, 2)] == [60, 6, 4, 3, 2]
+    assert [watch(np.nan).life(window) for window in (8, 6, 5, 4, 3, 2)] == [60, 6, 5, 4, 3, 2]
     assert [watch(np.nan, campaign=True).life(window) for window in (8, 6, 2)] == [60, 20, 20]
 
 

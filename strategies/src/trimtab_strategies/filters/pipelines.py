@@ -77,6 +77,12 @@ class ActiveSelection(ABC):
         """
         return int(self.cluster.bundles.namespace[bundle]), bundle in self._with_non_persistent
 
+    def kinds(self) -> IntArray:
+        """A number (m,) for the `kind` of each bundle."""
+        kinds: IntArray = 2 * self.cluster.bundles.namespace
+        kinds[list(self._with_non_persistent)] += 1
+        return kinds
+
     def moved(self, bundle: int, destination: int) -> None:
         """Count `bundle` (row) with `destination` (row) from now on."""
         self.counts.moved(bundle, destination)

@@ -18,7 +18,7 @@ from trimtab_strategies.guard import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.planner.prediction import PredictedLoad
-from trimtab_strategies.protocols import NOTHING, Choice, Placement, RemembersChoices
+from trimtab_strategies.protocols import NOTHING, Choice, Destinations, Placement, RemembersChoices
 
 
 def selection_on(cluster: ClusterLoad, selection: BrokerSelection | None) -> ActiveSelection | None:
@@ -57,6 +57,19 @@ class DestinationChoice:
             return self.brokers
         rows: IntArray = self.brokers[self.selecting.candidates(bundle, self.brokers).allowed]
         return rows
+
+    def destinations(self, cluster: ClusterLoad) -> Destinations | None:
+        """The brokers that each bundle may go to; None without a selection: any of `brokers`.
+
+        Bundles of a namespace share one row; anti-affinity may forbid more, which each move is checked for.
+        """
+        if self.selecting is None:
+            return None
+        _, first, group = np.unique(self.selecting.kinds(), return_index=True, return_inverse=True)
+        allowed = np.zeros((len(first), len(cluster.brokers)), dtype=bool)
+        for place, bundle in enumerate(first.tolist()):
+            allowed[place, self.candidates(bundle)] = True
+        return Destinations(group, allowed)
 
     def verdict(self, bundle: int) -> Verdict | None:
         """Which of `brokers` may get `bundle` (row), with a reason for each that may not; None without a selection."""

@@ -18,7 +18,17 @@ from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, rest
 from trimtab_strategies.planner.moves import MovePlanner
 from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide
-from trimtab_strategies.protocols import NOTHING, Placement, Shedder, Shedding, Splitter, Unload, forget_others
+from trimtab_strategies.protocols import (
+    NOTHING,
+    ChoosesDestinations,
+    Destinations,
+    Placement,
+    Shedder,
+    Shedding,
+    Splitter,
+    Unload,
+    forget_others,
+)
 from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent, with_moves_in_flight
 
 __all__ = ["Pair", "assign", "decide"]
@@ -123,29 +133,44 @@ def without(allowed: Guarded, division: Division) -> Guarded:
 
 
 def _shed_and_place(
-    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, placing: MovePlanner, memory: Mapping[str, Any]
+    cluster: ClusterLoad,
+    shedder: Shedder,
+    allowed: Guarded,
+    placing: MovePlanner,
+    memory: Mapping[str, Any],
 ) -> tuple[Shedding, list[Move]]:
     """The shedder's answer, and the moves made of it.
 
     When no broker can take a bundle without ending up worse than its owner, the shedder runs again without that bundle
     on the same memory. Otherwise a broker with one huge bundle would offer it in every cycle and keep its small ones.
     """
-    first = shed(cluster, shedder, allowed, placing.unplaced, memory)
+    destinations = placing.choosing.destinations(cluster) if isinstance(shedder, ChoosesDestinations) else None
+    first = shed(cluster, shedder, allowed, placing.unplaced, memory, destinations=destinations)
     moves = list(placing.moves(first.unloads))
     known = 0
     for _ in range(MAX_ROUNDS - 1):
         if placing.unplaced.sum() == known:
             break
         known = int(placing.unplaced.sum())
-        moves += placing.moves(shed(cluster, shedder, allowed, placing.unplaced, memory).unloads)
+        moves += placing.moves(
+            shed(cluster, shedder, allowed, placing.unplaced, memory, destinations=destinations).unloads
+        )
     return first, moves
 
 
 def shed(
-    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, unplaced: BoolArray, memory: Mapping[str, Any]
+    cluster: ClusterLoad,
+    shedder: Shedder,
+    allowed: Guarded,
+    unplaced: BoolArray,
+    memory: Mapping[str, Any],
+    *,
+    destinations: Destinations | None = None,
 ) -> Shedding:
     """Run the shedder on the brokers that take part, without the `unplaced` bundles (mask, m); in rows of `cluster`."""
     part = allowed.may_shed.allowed
+    if destinations is not None and isinstance(shedder, ChoosesDestinations):
+        shedder = shedder.among(destinations.only(part))
     sheddable = allowed.sheddable.allowed & ~unplaced
     if part.all():
         return shedder.shed(cluster, sheddable, memory)

@@ -5,8 +5,8 @@ the doubt of the model taken off, or added. There is a cause when
 
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
 
-Windows of 8, 6, 4, 3 and 2 minutes are tried, the longest first: twelve points act after eight minutes, 45 points after
-three or four, a burst of a minute never. A plan pays when
+Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first: twelve points act after eight minutes, 45 points
+after three or four, a burst of a minute never. A plan pays when
 
     (points taken off brokers above their target) x (minutes that will probably last) >= worth x (price of its moves)
 
@@ -20,35 +20,45 @@ unusual must last longer, unless its broker is above 85 %: a background above th
 the first half hour, in which it can't know of spikes, a load that was not usual for its bundles in the minutes before
 for twelve.
 
+A small difference that stays is a cause, too: what two thirds of `hot` and `apart` reach for an hour. In between, the
+limits fall in proportion.
+
+A broker that has hardly any bundles needs none of this: it is empty whatever the load does. It is filled after two
+minutes.
+
 Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
 ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
 it), ``spikes`` ([end, minutes] of the last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch
-seconds of the first decision).
+seconds of the first decision), ``wide`` (epoch seconds since which two thirds of a cause have lasted; null: they have
+not).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.replay import Replay
 
-WINDOWS = (8, 6, 4, 3, 2)
+WINDOWS = (8, 6, 5, 4, 3, 2)
 """Minutes, in the order in which they are tried."""
 
-EXCESS = 8.0
-"""Points above its target from which a broker is in excess."""
+EXCESS, STILL = 8.0, 4.0
+"""Points above its target from which a broker is in excess, and down to which it still is."""
 
 SURGE, LOUD = 12.0, 7.0
 """Minutes that an unusual load, and an unusual background, must last."""
 
 CAMPAIGN = 3.0
 """Minutes after a plan in which a smaller cause suffices."""
+
+NARROW, NARROWS = 2 / 3, 60.0
+"""Ratio of the usual cause that suffices once it has lasted for so many minutes; before, in proportion."""
 
 BUSY, CRITICAL = 85.0, 95.0
 """Percent of usage from which points count three times, and twenty times."""
@@ -66,9 +76,10 @@ class Watch:
     """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess. below: (n,)
     since when a broker is as far below its target.
 
-    calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not.
-    spike: minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young:
-    whether it is too new to know of spikes.
+    calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not. spike:
+    minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young: whether it
+    is too new to know of spikes. wide: minutes for which brokers have been nearly far enough apart. filling: whether
+    brokers without bundles are filled, which needs no patience.
     """
 
     now: float
@@ -79,6 +90,8 @@ class Watch:
     spike: float
     campaign: bool
     young: bool
+    wide: float = 0.0
+    filling: bool = False
 
     def lasted(self, since: FloatArray) -> FloatArray:
         """Minutes (n,) from `since` to now, 0 where it is NaN."""
@@ -86,9 +99,14 @@ class Watch:
         return lasted
 
     @property
+    def share(self) -> float:
+        """Ratio of `hot` and `apart` that is a cause: less within a campaign, and for a small difference that stays."""
+        return 1 / 3 if self.campaign else 1 - (1 - NARROW) * min(self.wide / NARROWS, 1.0)
+
+    @property
     def patience(self) -> float:
         """Minutes that a difference must last."""
-        return _PATIENCE * self.spike + 1 if self.spike else 0.0
+        return _PATIENCE * self.spike + 1 if self.spike and not self.filling else 0.0
 
     def windows(self, minutes: int) -> list[int]:
         """The windows that may be tried with so many minutes in the ring."""
@@ -97,46 +115,56 @@ class Watch:
 
     def life(self, window: int) -> float:
         """Minutes that a difference will last which has lasted for `window`."""
-        lasts = _OFTEN if window == WINDOWS[0] else float(window)
+        lasts = _OFTEN if self.filling or window == WINDOWS[0] else float(window)
         return max(lasts, _AT_LEAST) if self.campaign else lasts
 
 
 def watched(
-    replay: Replay, names: Sequence[str], now: float, memory: Mapping[str, Any]
+    replay: Replay, names: Sequence[str], now: float, memory: Mapping[str, Any], *, hot: float, apart: float
 ) -> tuple[Watch, dict[str, Any]]:
-    """The watch after the newest minute, and the memory."""
-    above = replay.away[-1] - replay.doubt[-1] > EXCESS
-    since, ended = _followed(above, recall(memory, "since", names), now)
-    below, filled = _followed(replay.away[-1] + replay.doubt[-1] < -EXCESS, recall(memory, "below", names), now)
+    """The watch after the newest minute, and the memory. hot, apart: as in `TrimParams`."""
+    away, doubt = replay.away[-1], replay.doubt[-1]
+    since, ended = _followed(away - doubt, recall(memory, "since", names), now)
+    below, filled = _followed(-away - doubt, recall(memory, "below", names), now)
     background = 100 * np.nan_to_num(replay.model.background[-1] / replay.model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
-    loud, fell = _followed(background - calm > EXCESS, recall(memory, "loud", names), now)
+    loud, fell = _followed(background - calm, recall(memory, "loud", names), now)
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
     for what, values in (("since", since), ("below", below), ("calm", calm), ("loud", loud)):
         memory = remember(memory, what, names, values)
-    usual = np.minimum(calm, background) / 100 * replay.model.cores
-    return Watch(now, since, below, np.nan_to_num(usual), loud, spike, campaign, now - born < _YOUNG), {
-        **memory,
-        "spikes": spikes,
-        "born": born,
-    }
+    usual = np.nan_to_num(np.minimum(calm, background) / 100 * replay.model.cores)
+    far = _shown(replay, WINDOWS[0], hot * NARROW, apart * NARROW).given and len(replay) >= WINDOWS[0]
+    wide = (memory.get("wide") or now) if far else None
+    lasts = 0.0 if wide is None else (now - wide) / 60
+    watch = Watch(now, since, below, usual, loud, spike, campaign, now - born < _YOUNG, lasts)
+    return watch, {**memory, "spikes": spikes, "born": born, "wide": wide}
 
 
-def _followed(on: BoolArray, since: FloatArray, now: float) -> tuple[FloatArray, list[float]]:
-    """Since when each broker is `on` (n,), NaN if it is not; and the minutes of those that are no longer."""
-    ended = ~on & np.isfinite(since)
+def _followed(excess: FloatArray, since: FloatArray, now: float) -> tuple[FloatArray, list[float]]:
+    """Since when each broker is in `excess` (n, points), NaN if it is not; and the minutes of those no longer in it.
+
+    A figure that trembles around the limit does not end anything.
+    """
+    known = np.isfinite(since)
+    on = (excess > EXCESS) | (known & (excess > STILL))
+    ended = known & ~on
     return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
 
 
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
-    """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself."""
+    """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself.
+
+    If their background was loud, that has been acted on: what is left of it needs no more patience.
+    """
     for what in ("since", "below"):
         memory = remember(memory, what, names, np.where(touched, np.nan, recall(memory, what, names)))
-    return {**memory, "campaign": now}
+    loud = recall(memory, "loud", names)
+    memory = remember(memory, "loud", names, np.where(touched, np.minimum(loud, now - 60 * LOUD), loud))
+    return {**memory, "campaign": now, "wide": None}
 
 
 @dataclass(frozen=True)
@@ -146,6 +174,7 @@ class Cause:
     window: int
     low: FloatArray
     high: FloatArray
+    pools: IntArray
     hot: float
     apart: float
 
@@ -161,14 +190,33 @@ class Cause:
 
     @property
     def range(self) -> float:
-        """Points between the brokers farthest above and below."""
-        return float(self.low.max() - self.high.min())
+        """Points between the brokers farthest above and below, of one pool."""
+        return widest(self.low, self.high, self.pools)
 
 
 def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float) -> Cause:
-    """The cause that `window` shows. A surge counts only as far as it is usual."""
+    """The cause that `window` shows."""
+    shown = _shown(replay, window, hot * watch.share, apart * watch.share)
+    if watch.filling:
+        return shown
+    low, high = _patient(replay, watch, window, shown.low, shown.high)
+    return replace(shown, low=low, high=high)
+
+
+def _shown(replay: Replay, window: int, hot: float, apart: float) -> Cause:
     away, doubt = replay.away[-window:], replay.doubt[-window:]
-    low, high = (away - doubt).min(axis=0), (away + doubt).max(axis=0)
+    return Cause(window, (away - doubt).min(axis=0), (away + doubt).max(axis=0), replay.pools, hot, apart)
+
+
+def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
+    """The largest `low` (n,) less the least `high` (n,) of a pool."""
+    return max(float(low[pools == pool].max() - high[pools == pool].min()) for pool in np.unique(pools))
+
+
+def _patient(
+    replay: Replay, watch: Watch, window: int, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """`low` and `high` (n,) in which a surge counts only as far as it is usual, until it has lasted."""
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
     low = np.where(busy | (watch.lasted(watch.loud) >= LOUD), low, np.minimum(low, replay.away_with(watch.calm)))
     lasted = watch.lasted(watch.since)
@@ -178,8 +226,7 @@ def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float
     if watch.patience > WINDOWS[0]:
         low = np.where(lasted >= watch.patience, low, np.minimum(low, 0))
         high = np.where(watch.lasted(watch.below) >= watch.patience, high, np.maximum(high, 0))
-    share = 1 / 3 if watch.campaign else 1.0
-    return Cause(window, low, high, hot * share, apart * share)
+    return low, high
 
 
 def relief(usage: FloatArray, after: FloatArray, target: FloatArray, explained: BoolArray) -> float:

@@ -16,6 +16,9 @@ differences are the evidence:
 
 A broker with hardly any traffic has no ratio: its CPU is background.
 
+Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
+connect at once. What the broker takes for good is seen by the difference from the minute before they came.
+
 Once there are 8 samples the ratio follows by at most 0.4 % a minute. So a jump of CPU without a jump of traffic is
 background, not slope.
 
@@ -26,7 +29,7 @@ seconds of the first sample of the newest row that was learned from).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,12 +42,16 @@ from trimtab_strategies.shedding.trim.samples import NEW_ROW
 FULL = 0.975
 """Ratio of CPU from which a machine counts as full: it serves less than its clients want."""
 
+SETTLES = 3.0
+"""Minutes after the arrival of bundles in which a broker's CPU is not learned from."""
+
 PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
 """Prices of a message that are considered, in bytes that cost as much."""
 
 _SETTLED = 8  # samples from which on the ratio follows slowly
 _FOLLOWS = 0.004  # ratio by which it follows per minute
 _IDLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
+_GOOD_PART = 0.03  # ratio of its work from which on what arrived disturbs a broker
 _FORGET = 0.995  # of the evidence, per minute
 _OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
 _LEAST_NOISE = 0.002  # ratio of a broker's cores
@@ -69,6 +76,17 @@ class BrokerModel:
     nic: FloatArray
     message: float
 
+    def only(self, brokers: BoolArray) -> BrokerModel:
+        """The model of `brokers` (mask, n)."""
+        return replace(
+            self,
+            slope=self.slope[brokers],
+            background=self.background[:, brokers],
+            doubt=self.doubt[brokers],
+            cores=self.cores[brokers],
+            nic=self.nic[brokers],
+        )
+
     def work(self, sampled: FloatArray) -> FloatArray:
         """U in bytes/s of samples with the columns `SAMPLED` (..., 3)."""
         return work_of(sampled, self.message)
@@ -87,6 +105,7 @@ def learned(
     names = cluster.brokers.names
     cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
     cpu, traffic = without_repeats(recent, cluster.bundles.owner)
+    cpu = np.where(unsettled(cluster, recent), np.nan, cpu)
     kinds = np.unique(np.nan_to_num(cores), return_inverse=True)[1]
     loaded = np.where(_loaded(traffic, cores), cpu, np.nan)
     message = message_price(loaded, traffic, kinds, float(memory.get("message", 0.0)))
@@ -146,6 +165,26 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
     return np.where(same, np.nan, cpu), np.where(same[..., np.newaxis], np.nan, traffic)
 
 
+def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
+    """Minutes (k, n) in which a broker's CPU tells little, as a good part of its bundles have just arrived.
+
+    A new owner reads from the bookies until its caches are warm, and all clients connect at once.
+    """
+    bundles, n = cluster.bundles, len(cluster.brokers)
+    arrived = np.where(np.isnan(bundles.last_unload), -np.inf, bundles.last_unload)
+    new = (bundles.owner >= 0) & (arrived >= recent.time[0] - 60 * SETTLES)
+    latest = np.full(n, -np.inf)
+    np.maximum.at(latest, bundles.owner[new], arrived[new])
+    carried = np.nan_to_num(recent.bundles[-1]).sum(axis=1)
+    every, recently = (
+        np.bincount(bundles.owner + 1, weights=of, minlength=n + 1)[1:] for of in (carried, carried * new)
+    )
+    latest[recently < _GOOD_PART * every] = -np.inf
+    since = recent.time[:, np.newaxis] - latest
+    fresh: BoolArray = (since > 0) & (since <= 60 * SETTLES)
+    return fresh
+
+
 def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
     """Where (k, n) cpu / U tells a slope: not on a broker that is idle beside the busiest. Its CPU is background."""
     carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
@@ -195,7 +234,8 @@ def _pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> Float
 
 def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Information and drift (n,) of the newest difference between two minutes; none from a full machine."""
-    changed, caused = np.diff(cpu, axis=0), np.diff(work, axis=0)
+    work = np.where(np.isnan(cpu), np.nan, work)
+    changed, caused = cpu[1:] - carried_on(cpu)[:-1], work[1:] - carried_on(work)[:-1]
     usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
     noise = 1.48 * float(np.nanmedian(np.abs(left))) if usable.any() else 0.0

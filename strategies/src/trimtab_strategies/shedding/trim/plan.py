@@ -9,6 +9,8 @@ hottest givers and six coldest takers the move with the best gain / sqrt(price) 
 it will be. When no move is worth it, a swap of two bundles is tried under the same rule. A taker ends at or below its
 target.
 
+What grows is planned with the load that it will have in a few minutes (`AHEAD`).
+
 The price is for a share of a broker's bundles, not for a bundle, so one default fits 30 and 600 bundles on a broker.
 """
 
@@ -21,14 +23,18 @@ import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import BrokerModel
-from trimtab_strategies.shedding.trim.replay import Replay, middle, targets
+from trimtab_strategies.shedding.trim.replay import Replay, middle, targets, used
 
 GIVERS, TAKERS = 2, 6
 """Brokers that are compared for each move: the hottest and the coldest."""
 
 FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
 """PlanBounds of a bundle's clients, in times the average."""
+
+AHEAD, MOST_GROWTH = 6.0, 0.5
+"""Minutes ahead for which the load is planned, and the ratio by which a bundle may grow until then."""
 
 AGAIN = 4.0
 """Price of a bundle that has just moved, in times its own; it falls to 1 within an hour."""
@@ -64,7 +70,7 @@ class PlanBounds:
     """What a plan may do.
 
     movable: (m,). receivers: (n,). most: moves in all. per_broker: moves from and to each broker. price: points^2 for
-    all bundles of an average broker.
+    all bundles of an average broker. destinations: None if each bundle may go to every receiver.
     """
 
     movable: BoolArray
@@ -72,6 +78,13 @@ class PlanBounds:
     most: int
     per_broker: int
     price: float
+    destinations: Destinations | None = None
+
+    def fit(self, bundles: IntArray, brokers: IntArray) -> BoolArray:
+        """Whether each of `brokers` (b,) may get each of `bundles` (k,), rows: (b, k)."""
+        if self.destinations is None:
+            return np.ones((len(brokers), len(bundles)), dtype=bool)
+        return self.destinations.fit(bundles, brokers)
 
 
 def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
@@ -107,12 +120,16 @@ class PlannedLoad:
         """The balance in the last `window` minutes."""
         model, minutes = replay.model, slice(-window, None)
         sample = middle(replay.load[minutes])
-        load = np.stack([model.work(sample), sample[:, 0], sample[:, 1]], axis=1)
+        growth = 1 + np.clip(replay.growth * AHEAD, -MOST_GROWTH, MOST_GROWTH)
+        load = np.stack([model.work(sample), sample[:, 0], sample[:, 1]], axis=1) * growth[:, np.newaxis]
         background = middle(model.background[minutes])
         carried = middle(replay.carried[minutes])
-        target = 100 * targets(model, carried[np.newaxis], background[np.newaxis])[0]
+        if (growth != 1).any():
+            carried = carried + replay.sums(load * (1 - 1 / growth[:, np.newaxis]))
+        target = 100 * targets(model, carried[np.newaxis], background[np.newaxis], replay.pools)[0]
         noise = replay.doubt[minutes].min(axis=0)
-        return cls(model, load, 100 * middle(replay.usage[minutes]), target, noise)
+        usage = middle(replay.usage[minutes]) if (growth == 1).all() else used(model, carried, background)
+        return cls(model, load, 100 * usage, target, noise)
 
     def busiest(self) -> FloatArray:
         """Usage (n,) of the busiest resource, percent."""
@@ -175,10 +192,10 @@ class Planner:
             givers = self._givers()
             if not len(givers):
                 break
-            takers = self._takers()
-            found = self._best(self._single(i, takers) for i in givers) if len(takers) else None
-            if found is None and len(takers) and self.room() > 1:
-                found = self._best(self._swap(i, takers) for i in givers)
+            takers = {i: self._takers(i) for i in givers.tolist()}
+            found = self._best(self._single(i, to) for i, to in takers.items())
+            if found is None and self.room() > 1:
+                found = self._best(self._swap(i, to) for i, to in takers.items())
             if found is None:
                 self._spent[givers] = True
             else:
@@ -199,8 +216,12 @@ class Planner:
         hottest = np.argsort(-away, kind="stable")[:GIVERS]
         return hottest[away[hottest] > 0]
 
-    def _takers(self) -> IntArray:
+    def _takers(self, giver: int) -> IntArray:
+        """The coldest brokers that may get bundles of `giver`."""
         full = self._gave | (self._received >= self.bounds.per_broker) | ~self.bounds.receivers
+        if self.bounds.destinations is not None:
+            groups = np.unique(self.bounds.destinations.group[self._rows[giver]])
+            full |= ~self.bounds.destinations.allowed[groups].any(axis=0)
         away = np.where(full, np.inf, self.balance.away())
         coldest = np.argsort(away, kind="stable")[:TAKERS]
         return coldest[away[coldest] < 0]
@@ -213,10 +234,10 @@ class Planner:
     def _single(self, giver: int, takers: IntArray) -> tuple[float, PlannedMove] | None:
         """The best move from `giver`, with its score."""
         rows = self._rows[giver]
-        if not len(rows):
+        if not len(rows) or not len(takers):
             return None
-        load = self.balance.load[rows]
-        gain = self._gain(giver, takers, load[np.newaxis])
+        gain = self._gain(giver, takers, self.balance.load[rows][np.newaxis])
+        gain = np.where(self.bounds.fit(rows, takers), gain, -np.inf)
         score = self._score(gain, self.price[rows][np.newaxis])
         best = int(np.argmax(score))
         if score.flat[best] <= 0:
@@ -233,7 +254,9 @@ class Planner:
             if not len(leaving) or not len(back) or self._sent[taker] >= self.bounds.per_broker:
                 continue
             net = self.balance.load[leaving][:, np.newaxis] - self.balance.load[back][np.newaxis]
+            there, here = (self.bounds.fit(some, np.array([to]))[0] for some, to in ((leaving, taker), (back, giver)))
             gain = self._gain(giver, np.array([taker]), net.reshape(1, -1, 3))
+            gain = np.where((there[:, np.newaxis] & here).reshape(1, -1), gain, -np.inf)
             score = self._score(gain, (self.price[leaving][:, np.newaxis] + self.price[back]).reshape(1, -1))
             best = int(np.argmax(score))
             if score.flat[best] > 0:

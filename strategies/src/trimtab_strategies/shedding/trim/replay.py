@@ -9,18 +9,21 @@ earlier owner, a move is not repeated because its effect is not measured yet, an
     target[k, i]    max(L[k], b_i / cores_i): a broker can't get below its own background
     away[k, i]      max_r usage[k, i, r] - target[k, i], in percentage points
 
+Brokers that can't exchange bundles, as isolation policies keep them apart, are pools: each has a level of its own.
+
 The minutes before those that are replayed show what is usual for the bundles: what is not usual is a surge.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
+from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import FULL, BrokerModel, carried_on
 from trimtab_strategies.shedding.trim.samples import sampled
 
@@ -36,6 +39,9 @@ WINDOW = 8
 FEWEST_EARLIER = 4
 """Earlier minutes from which on they show what is usual."""
 
+_FEW, _LITTLE = 0.25, 0.1  # ratio of an average broker's bundles and work below which a broker is vacant
+_FEWEST_OF_TREND = 12  # minutes
+_CLEAR_TREND = 3.0  # times its uncertainty that a growth must be
 _BISECTIONS = 40
 _FREE = 1e300  # share of the work per unit of level where work costs no CPU
 
@@ -45,8 +51,8 @@ class Replay:
     """See the module. k minutes, n brokers, m bundles.
 
     load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none. assumed: number of
-    leading minutes that were not measured. earlier: (j, m, 3) the minutes before, which may have gaps. long: (m, 3) the
-    bundles' long averages.
+    leading minutes that were not measured. pools: (n,) number of each broker's pool. earlier: (j, m, 3) the minutes
+    before, which may have gaps. long: (m, 3) the bundles' long averages.
     """
 
     model: BrokerModel
@@ -55,6 +61,8 @@ class Replay:
     long: FloatArray
     owner: IntArray
     assumed: int
+    pools: IntArray
+    namespace: IntArray
 
     def __len__(self) -> int:
         return len(self.load)
@@ -66,9 +74,12 @@ class Replay:
         return carried
 
     def _carried(self, load: FloatArray) -> FloatArray:
-        columns = (self.model.work(load), load[:, 0], load[:, 1])
+        return self.sums(np.stack([self.model.work(load), load[:, 0], load[:, 1]], axis=1))
+
+    def sums(self, load: FloatArray) -> FloatArray:
+        """Sums (n, 3) of the columns of `load` (m, 3) by owner."""
         n = len(self.model.slope)
-        return np.stack([np.bincount(self.owner + 1, weights=c, minlength=n + 1)[1:] for c in columns], axis=1)
+        return np.stack([np.bincount(self.owner + 1, weights=c, minlength=n + 1)[1:] for c in load.T], axis=1)
 
     @cached_property
     def usage(self) -> FloatArray:
@@ -78,7 +89,26 @@ class Replay:
     @cached_property
     def away(self) -> FloatArray:
         """See the module (k, n), percentage points."""
-        return _away(self.model, self.carried, self.model.background, self.usage)
+        return self._away(self.carried, self.model.background)
+
+    @cached_property
+    def growth(self) -> FloatArray:
+        """Ratio per minute by which the work of each bundle (m,) grows, 0 if that is not clear.
+
+        The slope of a line through the measured minutes, divided by their mean. A namespace has one line. What a bundle
+        grows by beside it counts if it is three times its own uncertainty.
+        """
+        minutes = [self.model.work(minute) for minute in (*self.earlier, *self.load[self.assumed :])]
+        if len(minutes) < _FEWEST_OF_TREND:
+            return np.zeros(len(self.owner))
+        work = _complete(np.stack(minutes), minutes[-1])
+        spaces = int(self.namespace.max(initial=-1)) + 1
+        sums = (np.bincount(self.namespace, weights=minute, minlength=spaces) for minute in work)
+        together: FloatArray = np.stack(list(sums))
+        shared = _grown(together)[self.namespace]
+        beside = _grown(work - work.mean(axis=0) * shared * _since_middle(len(work))[:, np.newaxis])
+        growth: FloatArray = shared + beside
+        return growth
 
     @cached_property
     def usual(self) -> FloatArray:
@@ -89,13 +119,17 @@ class Replay:
         enough = len(self.earlier) >= FEWEST_EARLIER
         usual = middle(_complete(self.earlier, self.load[0])) if enough else self.long
         carried, background = self._carried(usual)[np.newaxis], self.model.background[-1:]
-        away: FloatArray = _away(self.model, carried, background, used(self.model, carried, background))[0]
+        away: FloatArray = self._away(carried, background)[0]
         return away
 
     def away_with(self, background: FloatArray) -> FloatArray:
         """`away` (n,) of the last minute if the brokers' background were `background` (n,), cores."""
-        carried, usual = self.carried[-1:], background[np.newaxis]
-        away: FloatArray = _away(self.model, carried, usual, used(self.model, carried, usual))[0]
+        away: FloatArray = self._away(self.carried[-1:], background[np.newaxis])[0]
+        return away
+
+    def _away(self, carried: FloatArray, background: FloatArray) -> FloatArray:
+        usage = used(self.model, carried, background).max(axis=2)
+        away: FloatArray = 100 * (usage - targets(self.model, carried, background, self.pools))
         return away
 
     @cached_property
@@ -106,19 +140,58 @@ class Replay:
         return off
 
     @cached_property
+    def vacant(self) -> BoolArray:
+        """Brokers (n,) with hardly any bundles, which carry hardly anything even if each bundle carries its most."""
+        n = len(self.model.slope)
+        used = (self.load[-1] > 0).any(axis=1) | (self.long > 0).any(axis=1)
+        count = np.bincount(self.owner[used] + 1, minlength=n + 1)[1:]
+        few: BoolArray = count < _FEW * count.sum() / n
+        if not few.any():
+            return few
+        most = np.fmax.reduce([*self.earlier, *self.load, self.long])
+        cores = np.nan_to_num(self.model.cores, nan=1.0)
+        carried = self._carried(np.nan_to_num(most))[:, 0]
+        vacant: BoolArray = few & (carried / cores < _LITTLE * carried.sum() / cores.sum())
+        return vacant
+
+    def magnified(self, factor: float) -> Replay:
+        """The same load on machines that are `factor` times as small."""
+        model = replace(self.model, cores=self.model.cores / factor, nic=self.model.nic / factor)
+        return replace(self, model=model)
+
+    @cached_property
     def full(self) -> BoolArray:
         """Brokers (n,) that would have been full in the last minute."""
         full: BoolArray = self.usage[-1].max(axis=1) >= FULL
         return full
 
 
-def replayed(cluster: ClusterLoad, recent: RecentSamples, model: BrokerModel) -> Replay:
+def replayed(
+    cluster: ClusterLoad, recent: RecentSamples, model: BrokerModel, destinations: Destinations | None = None
+) -> Replay:
     """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed."""
     newest = recent.last(WINDOW)
     load = _wanted(_complete(newest.bundles, sampled(cluster.bundles.short)), cluster, newest)
     long = sampled(cluster.bundles.long)
     long = np.where(np.isfinite(long), long, load[-1])
-    return Replay(model, load, recent.bundles[: -len(newest)], long, cluster.bundles.owner, newest.assumed)
+    owner, earlier = cluster.bundles.owner, recent.bundles[: -len(newest)]
+    kept_apart = pools(owner, len(model.slope), destinations)
+    return Replay(model, load, earlier, long, owner, newest.assumed, kept_apart, cluster.bundles.namespace)
+
+
+def pools(owner: IntArray, brokers: int, destinations: Destinations | None) -> IntArray:
+    """See the module (n,). Two brokers are in one pool if a bundle may go from one to the other, if by way of others.
+
+    owner: (m,) rows.
+    """
+    pool = np.arange(brokers)
+    if destinations is None:
+        return np.zeros_like(pool)
+    owned = np.unique((destinations.group * brokers + owner)[owner >= 0])
+    joined = [np.append(np.flatnonzero(destinations.allowed[each // brokers]), each % brokers) for each in owned]
+    for rows in sorted(joined, key=len, reverse=True):
+        pool[np.isin(pool, pool[rows])] = pool[rows].min()
+    return pool
 
 
 def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
@@ -149,19 +222,18 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
     return np.where(total[:, 0] > 0, high, 0.0)
 
 
-def targets(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
+def targets(model: BrokerModel, carried: FloatArray, background: FloatArray, pools: IntArray) -> FloatArray:
     """See the module (k, n), ratio."""
-    return np.maximum(level(model, carried, background)[:, np.newaxis], np.nan_to_num(background / model.cores))
-
-
-def _away(model: BrokerModel, carried: FloatArray, background: FloatArray, usage: FloatArray) -> FloatArray:
-    away: FloatArray = 100 * (usage.max(axis=2) - targets(model, carried, background))
-    return away
+    levels = np.empty(background.shape)
+    for pool in np.unique(pools):
+        rows = pools == pool
+        levels[:, rows] = level(model.only(rows), carried[:, rows], background[:, rows])[:, np.newaxis]
+    return np.maximum(levels, np.nan_to_num(background / model.cores))
 
 
 def _complete(load: FloatArray, average: FloatArray) -> FloatArray:
-    """`load` (k, m, 3) with the gaps of each bundle filled: by the minute before, else the minute after, else the
-    average (m, 3); 0 for a bundle that was never measured.
+    """`load` (k, m, ...) with the gaps of each bundle filled: by the minute before, else the minute after, else the
+    average (m, ...); 0 for a bundle that was never measured.
     """
     if not np.isnan(load).any():
         return load
@@ -179,6 +251,33 @@ def _wanted(load: FloatArray, cluster: ClusterLoad, recent: RecentSamples) -> Fl
     least = HIDDEN * np.median(load[:, there], axis=0)
     wanted[-2:, there] = np.maximum(wanted[-2:, there], least)
     return wanted
+
+
+def _since_middle(minutes: int) -> FloatArray:
+    """Minutes (k,) from the middle of a window."""
+    return np.arange(minutes, dtype=np.float64) - (minutes - 1) / 2
+
+
+def _grown(work: FloatArray) -> FloatArray:
+    """Growth (x,) of `work` (k, x) by a line through it, ratio per minute of its mean; 0 if it may be noise, or a step.
+
+    A step has one half without growth, so the half that grows less counts.
+    """
+    half, mean = len(work) // 2, work.mean(axis=0)
+    lines = np.stack([_slope(part) for part in (work, work[:half], work[-half:])])
+    time = _since_middle(len(work))
+    off = work - mean - time[:, np.newaxis] * lines[0]
+    error = np.sqrt((off**2).sum(axis=0) / (len(work) - 2) / (time**2).sum())
+    steady = np.where((np.sign(lines) == np.sign(lines[0])).all(axis=0), np.abs(lines).min(axis=0), 0)
+    clear = (np.abs(lines[0]) > _CLEAR_TREND * error) & (mean > 0)
+    growth: FloatArray = np.divide(np.sign(lines[0]) * steady, mean, out=np.zeros_like(mean), where=clear)
+    return growth
+
+
+def _slope(work: FloatArray) -> FloatArray:
+    time = _since_middle(len(work))
+    slope: FloatArray = time @ work / (time**2).sum()
+    return slope
 
 
 def middle(values: FloatArray) -> FloatArray:

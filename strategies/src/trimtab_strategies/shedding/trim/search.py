@@ -118,7 +118,7 @@ class PairSearch:
         taking = self.bounds.receivers[brokers] & (self._received[brokers] < self.bounds.per_broker)
         rows = np.concatenate([self._some(broker) for broker in giving.tolist()] or [brokers[:0]])
         bundle, taker = np.repeat(rows, len(brokers)), np.tile(np.arange(len(brokers)), len(rows))
-        kept = taking[taker] & (brokers[taker] != self.owner[bundle])
+        kept = taking[taker] & (brokers[taker] != self.owner[bundle]) & self.bounds.fit(rows, brokers).T.ravel()
         return bundle[kept], taker[kept]
 
     def _some(self, broker: int) -> IntArray:

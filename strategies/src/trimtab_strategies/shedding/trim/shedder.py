@@ -8,8 +8,8 @@ the gain pays (`cause`).
 
 Formula. Let b_i be the background of broker i, a_i the cost of work on it, U_i the work of its bundles, L the least
 level at which all load would fit. It is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above its target. A broker
-that was `hot` points above for the last w minutes, or `apart` points from another one, is a cause; w is 8, 6, 4, 3 or
-2. A plan is made if (points taken off) x (minutes that will last) >= `worth` x (price of its moves) / (bundles per
+that was `hot` points above for the last w minutes, or `apart` points from another one, is a cause; w is 8, 6, 5, 4,
+3 or 2. A plan is made if (points taken off) x (minutes that will last) >= `worth` x (price of its moves) / (bundles per
 broker).
 
 When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once, lasts for
@@ -18,15 +18,19 @@ a quarter of an hour and ends: no one can know that it ends.
 A plan is scored: three minutes later the usage that it predicted is compared with the measured one. When fewer than 70
 % of the last predictions are within 3 points, the next plans make half as many moves, until they are.
 
+A broker with hardly any bundles is filled after two minutes, at any usage. If the cluster carries less than `floor`,
+that is planned as if its machines were smaller, with the busiest at twice `floor`.
+
 While a rollout is on (two brokers gone within 15 minutes) nothing is balanced.
 
-Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and ``departures`` for rollouts.
+Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and ``departures`` for rollouts; ``filling``
+(names of the brokers that the last plan filled).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -36,9 +40,9 @@ from pydantic import Field
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
-from trimtab_strategies.protocols import Shedding, Unload
+from trimtab_strategies.protocols import Destinations, Shedding, Unload
 from trimtab_strategies.shedding.trim import scores
-from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched
+from trimtab_strategies.shedding.trim.cause import Cause, Watch, acted, cause, relief, watched, widest
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
@@ -72,7 +76,12 @@ class Trim:
     """See the module."""
 
     params: TrimParams
+    destinations: Destinations | None = None
     rests_after_splits: ClassVar[bool] = True
+
+    def among(self, destinations: Destinations) -> Trim:
+        """See `ChoosesDestinations`."""
+        return replace(self, destinations=destinations)
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
         """The moves that pay, each with its destination."""
@@ -87,17 +96,20 @@ class Trim:
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
         model, memory = learned(cluster, recent.last(WINDOW), memory)
-        replay = replayed(cluster, recent, model)
-        watch, memory = watched(replay, cluster.brokers.names, cluster.now, memory)
+        replay = replayed(cluster, recent, model, self.destinations)
+        names, params = cluster.brokers.names, self.params
+        watch, memory = watched(replay, names, cluster.now, memory, hot=params.hot, apart=params.apart)
         memory = scores.checked(cluster, recent, memory)
         if pause is not None:
             return Shedding(held_back=(pause,), memory=memory)
-        return _TrimCycle(self.params, cluster, sheddable, replay, watch, memory).decided()
+        receivers = cluster.brokers.schedulable & _measured(cluster)
+        cycle = _TrimCycle(self.params, cluster, sheddable, replay, watch, memory, receivers, self.destinations)
+        return cycle.decided()
 
 
 @dataclass(frozen=True)
 class _TrimCycle:
-    """One decision. memory: as it is when nothing moves."""
+    """One decision. memory: as it is when nothing moves. receivers: (n,) brokers that may get bundles."""
 
     params: TrimParams
     cluster: ClusterLoad
@@ -105,22 +117,51 @@ class _TrimCycle:
     replay: Replay
     watch: Watch
     memory: Mapping[str, Any]
+    receivers: BoolArray
+    destinations: Destinations | None
 
     def decided(self) -> Shedding:
-        """The plan of the longest window that gives a cause and pays; else why nothing moves."""
-        params, refused = self.params, ""
+        """The plan that levels the cluster; else the one that fills vacant brokers; else why nothing moves."""
         busiest = 100 * self.replay.usage[-1].max()
-        if busiest < params.floor:
-            text = f"the busiest broker is at {busiest:.0f} %; balancing begins at {params.floor:g} % (floor)"
-            return _nothing(Reason.BELOW_MINIMUM, text, self.memory)
+        plan, refused = self.levelled() if busiest >= self.params.floor else (None, self.below_floor(busiest))
+        if plan is not None:
+            return self.made(plan, self.memory)
+        filling = self.filled()
+        if filling is not None:
+            return filling
+        return _nothing(Reason.BELOW_MINIMUM, refused, self.memory) if refused else self.waiting()
+
+    def below_floor(self, busiest: float) -> str:
+        """Why a cluster with so little load (percent of the busiest broker) is left alone."""
+        return f"the busiest broker is at {busiest:.0f} %; balancing begins at {self.params.floor:g} % (floor)"
+
+    def filled(self) -> Shedding | None:
+        """The plan that gives bundles to the brokers that have hardly any, if it pays; at any usage."""
+        names = self.cluster.brokers.names
+        begun = self.memory.get("filling", ()) if self.watch.campaign else ()
+        vacant = (self.replay.vacant | np.isin(names, begun)) & self.receivers
+        if not vacant.any():
+            return None
+        usage, floor = self.replay.usage[-1].max(axis=1), self.params.floor / 100
+        busiest, lowest = usage.max(), (usage - self.replay.away[-1] / 100).min()
+        factor = max(1.0, 2 * floor / busiest) if 0 < lowest < floor else 1.0
+        watch = replace(self.watch, filling=True)
+        plan, _ = replace(self, replay=self.replay.magnified(factor), watch=watch, receivers=vacant).levelled()
+        if plan is None:
+            return None
+        return self.made(plan, {**self.memory, "filling": [names[row] for row in np.flatnonzero(vacant).tolist()]})
+
+    def levelled(self) -> tuple[_Plan | None, str]:
+        """The plan of the longest window that gives a cause and pays; else why none does, empty without a cause."""
+        refused = ""
         for window in self.watch.windows(len(self.replay)):
-            shown = cause(self.replay, self.watch, window, hot=params.hot, apart=params.apart)
+            shown = cause(self.replay, self.watch, window, hot=self.params.hot, apart=self.params.apart)
             if shown.given:
                 plan = self.planned(window)
                 if plan.moves and plan.gained * self.watch.life(window) >= plan.price:
-                    return _made(plan, self.cluster, self.memory)
+                    return plan, ""
                 refused = refused or self.not_worth(plan, shown)
-        return _nothing(Reason.BELOW_MINIMUM, refused, self.memory) if refused else self.waiting()
+        return None, refused
 
     @cached_property
     def price(self) -> FloatArray:
@@ -140,24 +181,33 @@ class _TrimCycle:
         return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut)
 
     def bounds(self, balance: PlannedLoad) -> PlanBounds:
-        """What the plan may do: less after wrong predictions.
-
-        A broker that is above its level by itself, or not measured now, gets no bundle.
-        """
+        """What the plan may do: less after wrong predictions. A broker above its level by itself gets no bundle."""
         step, model = scores.step(self.memory), self.replay.model
         background = 100 * np.nan_to_num(model.background[-1] / model.cores)
         return PlanBounds(
             movable=self.sheddable,
-            receivers=self.cluster.brokers.schedulable & (background < balance.target - 1e-9) & _measured(self.cluster),
+            receivers=self.receivers & (background < balance.target - 1e-9),
             most=max(1, int(max(20, 2 * len(background)) * step)),
             per_broker=max(1, int(self.params.moves_per_broker * step)),
             price=self.params.price,
+            destinations=self.destinations,
         )
+
+    def made(self, plan: _Plan, memory: Mapping[str, Any]) -> Shedding:
+        """The unloads of a plan, and the memory with what it predicts."""
+        names, now = self.cluster.brokers.names, self.cluster.now
+        touched = np.zeros(len(names), dtype=bool)
+        for move in plan.moves:
+            touched[[move.source, move.destination]] = True
+        factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
+        real = plan.balance.usage[:, 0] * factor
+        memory = scores.predicted(acted(memory, names, touched, now), names, touched, real, now)
+        return Shedding(tuple(map(_unload, plan.moves)), memory=memory)
 
     def waiting(self) -> Shedding:
         """No cause yet: the brokers are level, or differ for too short a time."""
         now, names = self.replay.away[-1], self.cluster.brokers.names
-        row, range_now = int(np.argmax(now)), float(now.max() - now.min())
+        row, range_now = int(np.argmax(now)), widest(now, now, self.replay.pools)
         text = f"{names[row]} is {now[row]:.1f} points above its level, {range_now:.1f} above the broker farthest below"
         needed = f"{self.params.hot:g} or {self.params.apart:g} are needed, for 2 to 8 minutes"
         apart = now[row] >= self.params.hot or range_now >= self.params.apart
@@ -201,16 +251,6 @@ def best_plan(
         if net > planner.net():
             return moves, pairs.balance
     return planner.moves, planner.balance
-
-
-def _made(plan: _Plan, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Shedding:
-    names = cluster.brokers.names
-    touched = np.zeros(len(names), dtype=bool)
-    for move in plan.moves:
-        touched[[move.source, move.destination]] = True
-    memory = acted(memory, names, touched, cluster.now)
-    memory = scores.predicted(memory, names, touched, plan.balance.usage[:, 0], cluster.now)
-    return Shedding(tuple(map(_unload, plan.moves)), memory=memory)
 
 
 def _unload(move: PlannedMove) -> Unload:

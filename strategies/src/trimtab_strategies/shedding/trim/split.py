@@ -151,7 +151,7 @@ class _Sizes:
         cpu = float(np.nanmean(model.slope)) * model.work(sample)
         nic = sample[:, :2] / np.median(model.nic, axis=0)
         points = 100 * np.maximum(cpu / float(np.nanmean(model.cores)), nic.max(axis=1))
-        level = float(targets(model, replay.carried[minutes], model.background[minutes])[-1].min())
+        level = float(targets(model, replay.carried[minutes], model.background[minutes], replay.pools)[-1].min())
         usage = 100 * replay.usage[-1].max(axis=1)
         coldest, second = np.argsort(usage, kind="stable")[:2]
         elsewhere = np.where(replay.owner == coldest, usage[second], usage[coldest]) + points
