@@ -59,6 +59,9 @@ def _constants() -> dict[str, str]:
         "REPLAYED": f"{replay.WINDOW}",
         "LOUD": f"{cause.LOUD:g}",
         "WITHIN": f"{scores.WITHIN:g}",
+        "NARROW": f"{100 * cause.NARROW:.0f}",
+        "NARROWS": f"{cause.NARROWS:g}",
+        "AHEAD": f"{plan.AHEAD:g}",
         "CAMPAIGN": f"{cause.CAMPAIGN:g}",
         "SEED": f"{SEED}",
         "JITTER": f"{100 * JITTER:g}",
@@ -211,5 +214,5 @@ def _parameters() -> str:
 def _reflowed(block: str) -> str:
     """A paragraph, or the items of a list, in lines of the width of a page; other blocks as they are."""
     if block.startswith("- "):
-        return "\n".join(wrapped(item, "  ") for item in re.split(r"\n(?=- )", block))
+        return "\n".join(wrapped(" ".join(item.split()), "  ") for item in re.split(r"\n(?=- )", block))
     return wrapped(block) if re.match(r"\w|[*\[]|`[^`]", block) else block
