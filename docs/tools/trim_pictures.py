@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from trim_plot import Axes, svg, text
@@ -89,8 +90,11 @@ def waited() -> str:
     body += [top.bar(x, x + 1, top.y[1], top.y[0], "band") for x in np.flatnonzero(lasted).tolist()]
     body += [top.line([0, len(minutes)], [hot] * 2, "ink", dash="5 4"), top.stairs(away, "warm", wide=2)]
     body.append(top.note(0.5, -8, f"dashed: a cause from {hot:g} points on"))
-    low = Axes(_LEFT, 282, _WIDE, 120, (0, len(minutes)), (0, 10))
-    body += low.frame(xs, (0, 5, 10), "minutes", "minutes", "Minutes it has lasted (bars), and must last (line)")
+    most = 5 * int(np.ceil(max(needed.max(), lasted.max()) / 5))
+    low = Axes(_LEFT, 282, _WIDE, 120, (0, len(minutes)), (0, most))
+    body += low.frame(
+        xs, range(0, most + 1, 5), "minutes", "minutes", "Minutes it has lasted (bars), and must last (line)"
+    )
     body += [low.bar(x, x + 1, lasted[x], 0, "warm") for x in np.flatnonzero(lasted).tolist()]
     body.append(low.stairs(needed, "cold", wide=2))
     body += _changes(low, needed)
@@ -100,8 +104,10 @@ def waited() -> str:
 
 def _changes(axes: Axes, needed: FloatArray) -> Iterator[str]:
     """How many minutes are needed, where that changes."""
-    for x in [0, *(np.flatnonzero(np.diff(needed)) + 1).tolist()]:
-        yield axes.note(x + 0.5, needed[x] + 0.4, f"{needed[x]:g} needed", "cold")
+    steps = [0, *(np.flatnonzero(np.diff(needed)) + 1).tolist()]
+    for x, end in pairwise([*steps, len(needed)]):
+        words = f"{needed[x]:g} needed" if end - x >= 12 else f"{needed[x]:g}"  # noqa: PLR2004 - minutes as wide as it
+        yield axes.note(x + 0.5, needed[x] + axes.y[1] / 25, words, "cold")
 
 
 def work() -> str:

@@ -68,6 +68,14 @@ def test_the_plans_that_are_shown_are_those_that_were_made(tools: Any, scenario:
     assert [len(minute.plan.moves) for minute in run.acted] == [count for count in run.record.moves if count]
 
 
+def test_why_it_waited_the_line_of_the_needed_minutes_stays_below_the_heading() -> None:
+    text = (DOCS / "explanation" / "trim-waited.svg").read_text()
+    heading = float(re.findall(r'y="([\d.]+)"[^>]*>Minutes it has lasted', text)[0])
+
+    line = re.findall(r'class="line-cold"[^>]* d="([^"]+)"', text)[-1]
+    assert min(float(y) for y in re.findall(r",([\d.]+)", line)) > heading
+
+
 def test_what_traffic_costs_is_learned(tools: Any) -> None:
     run = tools.runs.played("mixed-costs")
     model = run.last.replay.model
