@@ -24,6 +24,8 @@ import reference_page
 import resources_page
 import scenarios_page
 import screens_page
+import trim_page
+import trim_pictures
 import vocabulary_page
 
 DOCS = Path(__file__).parents[1]
@@ -47,6 +49,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/scenario.schema.json": scenarios_page.schema,
     "explanation/algorithms": algorithms_page.page,
     **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
+    "explanation/trim": trim_page.page,
+    **{f"explanation/{name}.svg": draw for name, draw in trim_pictures.PICTURES.items()},
     **{f"images/{name}.svg": partial(screens_page.drawing, name) for name in screens_page.SCREENS},
 }
 """Path below docs/ of each page (without `.md`) or drawing, and the function that makes its text."""
