@@ -59,7 +59,7 @@ def draw(scenarios: Mapping[str, Scenario], outcomes: Sequence[Outcome]) -> str:
         levels = build(world, np.random.default_rng(shown[0].seeds[0])).levels
         for number, outcome in enumerate(shown):
             x, y = _PANEL * (number % 2), top + _HEAD + _ROW * (number // 2)
-            lines = "\n".join(_Panel(outcome, levels, highest, int(most)).lines())
+            lines = "\n".join(_RunPanel(outcome, levels, highest, int(most)).lines())
             body.append(f'<g transform="translate({x:.0f},{y:.0f})">\n{lines}\n</g>')
         top += _HEAD + _ROW * ceil(len(shown) / 2)
     return _document(_PANEL * columns, top, [*_legend(), *body])
@@ -90,7 +90,7 @@ def _highest(outcomes: Sequence[Outcome]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Panel:
+class _RunPanel:
     """One run. levels: (rounds,) ratio. highest: ratio at the upper edge. most: moves of the longest tick."""
 
     outcome: Outcome

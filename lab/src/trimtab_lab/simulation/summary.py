@@ -23,7 +23,7 @@ _SHORT = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScoreRow:
     """A player's intervals by column, in one scenario."""
 
     name: str
@@ -31,7 +31,7 @@ class Row:
     found: dict[str, Interval]
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Row:
+    def of(cls, outcome: Outcome) -> ScoreRow:
         """The row of an outcome."""
         return cls(outcome.who.name, len(outcome.seeds), intervals(outcome.scores))
 
@@ -49,7 +49,7 @@ def title(scenario: str, world: Scenario, seeds: int) -> str:
 
 def grid(world: Scenario, outcomes: Sequence[Outcome], columns: Sequence[str]) -> Grid:
     """The table of a scenario, the least cost first; the best of each column is green."""
-    rows = sorted(map(Row.of, outcomes), key=lambda row: row.cost)
+    rows = sorted(map(ScoreRow.of, outcomes), key=lambda row: row.cost)
     best = {name: min(row.found[name].median for row in rows) for name in columns}
     told = {name for name in columns if len({row.found[name].median for row in rows}) > 1}
     return Grid(
@@ -68,7 +68,7 @@ def _spare(columns: Sequence[str]) -> list[str]:
     return [COLUMNS[name] for name in (*unusual, *usual)]
 
 
-def _cell(row: Row, name: str, world: Scenario, best: dict[str, float], told: Collection[str]) -> Text:
+def _cell(row: ScoreRow, name: str, world: Scenario, best: dict[str, float], told: Collection[str]) -> Text:
     found = row.found[name]
     style = "green" if name in told and found.median == best[name] else ""
     return Text(_written(name, found, row.seeds, world), style=style)
@@ -90,7 +90,7 @@ def _number(name: str, value: float, world: Scenario) -> str:
 
 def words(world: Scenario, outcomes: Sequence[Outcome]) -> str:
     """The medians of the first player, and of the best others, in a sentence."""
-    first, *others = map(Row.of, outcomes)
+    first, *others = map(ScoreRow.of, outcomes)
     others.sort(key=lambda row: row.cost)
     named = "; ".join(_said(row, world) for row in (first, *others[: NAMED - 1]))
     more = len(others) - (NAMED - 1)
@@ -98,14 +98,14 @@ def words(world: Scenario, outcomes: Sequence[Outcome]) -> str:
     return f"{useless}{named}{f'; {more} more in the table' if more > 0 else ''}."
 
 
-def _said(row: Row, world: Scenario) -> str:
+def _said(row: ScoreRow, world: Scenario) -> str:
     moves, cut, cost = (_number(name, row.found[name].median, world) for name in ("moves", "cut", "cost"))
     noun = "move" if moves == "1" else "moves"
     balanced = "" if world.goal is Goal.STILL else f" {_balanced(row, world)},"
     return f"{row.name}: {moves} {noun}, {cut} % of clients cut,{balanced} cost {cost}"
 
 
-def _balanced(row: Row, world: Scenario) -> str:
+def _balanced(row: ScoreRow, world: Scenario) -> str:
     minutes = _number("waited", row.found["waited"].median, world)
     after = "after 1 minute" if minutes == "1" else f"after {minutes} minutes"
     return {"never": "never balanced", "0": "balanced at once"}.get(minutes, f"balanced {after}")
