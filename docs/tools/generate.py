@@ -45,6 +45,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "explanation/algorithms": algorithms_page.page,
     **{f"explanation/{name}.svg": partial(algorithms_page.drawing, name) for name in algorithms_page.DRAWINGS},
     **{f"images/{name}.svg": partial(screens_page.drawing, name) for name in screens_page.SCREENS},
+    "images/simulate.svg": scenarios_page.drawing,
 }
 """Path below docs/ of each page (without `.md`) or drawing, and the function that makes its text."""
 

@@ -22,9 +22,12 @@ _DESCRIPTION = """\
 Play strategies in a simulated cluster. No cluster, Java or Prometheus is needed.
 
 A scenario is a name of the catalogue (--list) or a YAML file. Each strategy plays it with the same load, once per seed.
-A policy plays with its strategies, parameters, limits and interval; what of it does not count is printed.
-The table shows medians, in brackets the 5th and 95th percentile of the seeds, and the least cost first:
+A policy plays with its strategies, parameters, limits and interval. What of it does not count is printed.
 
+The table shows medians, in brackets the 5th and 95th percentile of the seeds, and the least cost first. On a terminal
+you see the brokers while a comparison runs.
+
+columns of the table:
   moves, again, uphill    bundles moved for balance; those that had moved before; moves to a busier broker
   splits, owners          bundles split; owners given to bundles that had none, per bundle
   cut %                   clients that lost their connection, in percent of all; counted each time

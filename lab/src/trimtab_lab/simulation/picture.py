@@ -166,8 +166,8 @@ class _RunPanel:
                 yield _text(x, _TICKS - 4 - high, str(count), "small counts", "middle")
                 room = x
         yield f'<line class="rule" x1="{_LEFT}" x2="{_RIGHT}" y1="{_TICKS}" y2="{_TICKS}"/>'
-        yield _text(_LEFT - 6, _TICKS - 14, "moves per", "small counts", "end")
-        yield _text(_LEFT - 6, _TICKS, "minute" if width == 1 else f"{width} min", "small counts", "end")
+        yield _text(_LEFT - 6, _TICKS - 14, "moves", "small counts", "end")
+        yield _text(_LEFT - 6, _TICKS, "per min" if width == 1 else f"in {width} min", "small counts", "end")
 
 
 def _binned(moves: IntArray) -> tuple[IntArray, int]:
