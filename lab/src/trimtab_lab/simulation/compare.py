@@ -51,7 +51,7 @@ def medians(scores: Iterable[RunScore]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class SeedInterval:
     """The median of a score over the seeds, and its percentiles `LOW` and `HIGH`."""
 
     median: float
@@ -59,12 +59,12 @@ class Interval:
     high: float
 
 
-def intervals(scores: Iterable[RunScore]) -> dict[str, Interval]:
+def intervals(scores: Iterable[RunScore]) -> dict[str, SeedInterval]:
     """The interval of each of `COLUMNS`."""
     found = list(scores)
     values = {name: [getattr(score, name) for score in found] for name in COLUMNS}
     return {
-        name: Interval(float(np.median(seen)), *map(float, np.percentile(seen, (LOW, HIGH))))
+        name: SeedInterval(float(np.median(seen)), *map(float, np.percentile(seen, (LOW, HIGH))))
         for name, seen in values.items()
     }
 

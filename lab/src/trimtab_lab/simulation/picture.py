@@ -143,12 +143,13 @@ class _RunPanel:
         """A path with gaps where the broker is away."""
         values = self.outcome.record.pressure[:, broker]
         starts = self.outcome.record.pressure[0]
-        steps, pen = list[str](), "M"
-        for minute, value in zip(*_sampled(np.arange(len(values)), values), strict=True):
-            known = not np.isnan(value)
-            if known:
-                steps.append(f"{pen}{self._x(minute):.1f},{self._y(value):.1f}")
-            pen = "L" if known else "M"
+        minutes, sampled = _sampled(np.arange(len(values)), values)
+        heights = ["" if np.isnan(value) else f"{self._y(value):.1f}" for value in sampled]
+        steps = []
+        for k, (minute, height) in enumerate(zip(minutes, heights, strict=True)):
+            before, after = heights[k - 1] if k else "", heights[k + 1] if k + 1 < len(heights) else ""
+            if height and not before == height == after:  # a straight line needs its ends only
+                steps.append(f"{'L' if before else 'M'}{self._x(minute):.1f},{height}")
         ends = f"{_percent(values[0])} at the start, {_percent(values[-1])} at the end"
         named = f"<title>broker-{broker:02d}: {ends}</title>"
         return f'<path class="broker" stroke="{_color(starts, broker)}" d="{" ".join(steps)}">{named}</path>'

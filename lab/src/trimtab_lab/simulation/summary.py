@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from trimtab_lab.simulation.compare import COLUMNS, Interval, Outcome, intervals
+from trimtab_lab.simulation.compare import COLUMNS, Outcome, SeedInterval, intervals
 from trimtab_lab.simulation.scenario import Goal, Scenario
 from trimtab_operator.cli.tables import Grid
 
@@ -28,7 +28,7 @@ class ScoreRow:
 
     name: str
     seeds: int
-    found: dict[str, Interval]
+    found: dict[str, SeedInterval]
 
     @classmethod
     def of(cls, outcome: Outcome) -> ScoreRow:
@@ -74,7 +74,7 @@ def _cell(row: ScoreRow, name: str, world: Scenario, best: dict[str, float], tol
     return Text(_written(name, found, row.seeds, world), style=style)
 
 
-def _written(name: str, found: Interval, seeds: int, world: Scenario) -> str:
+def _written(name: str, found: SeedInterval, seeds: int, world: Scenario) -> str:
     """``31 (28-33)``; without the interval if there is one seed, or if it has no width."""
     median, low, high = (_number(name, value, world) for value in (found.median, found.low, found.high))
     if seeds == 1 or median == low == high:
