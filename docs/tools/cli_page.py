@@ -15,11 +15,12 @@ WIDTH = 110
 """Characters of a line of usage."""
 
 GROUPS: Mapping[str, Sequence[str]] = {
+    "Try": ("simulate", "demo"),
     "Look": ("status", "plan", "explain", "why-not", "observe", "history", "lint"),
     "Decide": ("approve", "refresh", "stop", "pause", "resume"),
     "By hand": ("move", "split", "drain"),
     "Come and go": ("migrate", "restore"),
-    "Run": ("run", "demo"),
+    "Run": ("run",),
 }
 """Verbs by purpose; all other verbs come last."""
 

@@ -52,6 +52,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "explanation/trim": trim_page.page,
     **{f"explanation/{name}.svg": draw for name, draw in trim_pictures.PICTURES.items()},
     **{f"images/{name}.svg": partial(screens_page.drawing, name) for name in screens_page.SCREENS},
+    "images/simulate.svg": scenarios_page.drawing,
 }
 """Path below docs/ of each page (without `.md`) or drawing, and the function that makes its text."""
 

@@ -1,4 +1,4 @@
-"""The page of scenarios: what one may contain, and those that come with the lab; and their JSON schema."""
+"""The page of scenarios: what one may contain, and those that come with the lab; their JSON schema, and a picture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 from page_text import filled, table
 
-from trimtab_lab.simulation import Scenario, catalogue
+from trimtab_lab.simulation import Scenario, catalogue, contender, named
+from trimtab_lab.simulation.compare import outcomes
+from trimtab_lab.simulation.picture import draw
+
+DRAWN = ("Trim", "AvgShedder/Pulsar", "ThresholdShedder/Pulsar")
+"""The strategies in the picture of README.md."""
 
 PARTS: Mapping[str, str] = {
     "Scenario": "A scenario",
@@ -51,6 +56,12 @@ def schema() -> str:
     """docs/reference/scenario.schema.json."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Trimtab scenario"}
     return json.dumps(head | _schema(), indent=2) + "\n"
+
+
+def drawing() -> str:
+    """docs/images/simulate.svg: what `trimtab simulate skewed --against ... --picture` draws."""
+    scenarios = {"skewed": named("skewed")}
+    return draw(scenarios, list(outcomes(scenarios, [contender(name) for name in DRAWN], [1])))
 
 
 def _schema() -> dict[str, Any]:

@@ -5,20 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from trimtab_lab.simulation.compare import COLUMNS, measured, table
-from trimtab_lab.simulation.contenders import Contender, UnknownContenderError, contender, shown
+from trimtab_lab.simulation.compare import COLUMNS, Outcome, intervals, outcomes
+from trimtab_lab.simulation.contenders import Player, UnknownContenderError, contender, shown
 from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, load
-from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.common import CommandError, add_output_option
 
 _DESCRIPTION = """\
 Play strategies in a simulated cluster. No cluster, Java or Prometheus is needed.
 
 A scenario is a name of the catalogue (--list) or a YAML file. Each strategy plays it with the same load, once per seed.
-The table shows medians:
+A policy plays with its strategies, parameters, limits and interval. What of it does not count is printed.
 
+The table shows medians, in brackets the 5th and 95th percentile of the seeds, and the least cost first. On a terminal
+you see the brokers while a comparison runs.
+
+columns of the table:
   moves, again, uphill    bundles moved for balance; those that had moved before; moves to a busier broker
+  splits, owners          bundles split; owners given to bundles that had none, per bundle
   cut %                   clients that lost their connection, in percent of all; counted each time
   balanced                minutes until the brokers stay within 20 points of each other
   area, left              points between the brokers, on average over the run, and at its end
@@ -29,6 +40,8 @@ The table shows medians:
 examples:
   trimtab simulate skewed
   trimtab simulate new-broker my.yaml --strategy Trim --against AvgShedder,TransferShedder/Pulsar --seeds 30 --jobs 2
+  trimtab simulate --policy policy.yaml --scenario my.yaml --against AvgShedder --seeds 30
+  trimtab simulate skewed --against AvgShedder/Pulsar --picture load.svg
 """
 
 
@@ -43,8 +56,18 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "scenarios", metavar="SCENARIO", nargs="*", help="a name of the catalogue, or a YAML file; `all`: the catalogue"
     )
+    parser.add_argument(
+        "--scenario", metavar="SCENARIO", dest="more", action="append", default=[], help="one more scenario"
+    )
     parser.add_argument("--list", action="store_true", help="print the catalogue")
-    parser.add_argument("--strategy", metavar="NAME", default="Trim", help="shedder to play (default Trim)")
+    parser.add_argument("--strategy", metavar="NAME", help="shedder to play (default Trim, without --policy)")
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="manifest with BalancingPolicy objects to play; may be repeated",
+    )
     parser.add_argument(
         "--against",
         metavar="NAMES",
@@ -54,7 +77,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--seeds", type=_positive, default=5, help="number of runs (default 5)")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first run (default 1)")
     parser.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="format (default table)")
+    parser.add_argument(
+        "--columns", metavar="NAMES", type=_columns, help="columns of the table, with commas; `all` (default: seven)"
+    )
+    parser.add_argument(
+        "--picture", metavar="FILE.svg", type=_svg, help="draw the load of each broker over time, of the first seed"
+    )
+    add_output_option(parser, shapes=("table", "json"))
     parser.set_defaults(run=run)
 
 
@@ -65,37 +94,99 @@ def _positive(text: str) -> int:
     return number
 
 
+def _columns(text: str) -> list[str]:
+    """Scores of `COLUMNS` by their headings."""
+    by_heading = {heading.removesuffix(" %").removesuffix(" ms"): name for name, heading in COLUMNS.items()}
+    wanted = list(by_heading) if text == "all" else [word.strip() for word in text.split(",")]
+    if unknown := [word for word in wanted if word not in by_heading]:
+        raise argparse.ArgumentTypeError(f"column {unknown[0]!r} is unknown: use `all` or {', '.join(by_heading)}")
+    return [by_heading[word] for word in wanted]
+
+
+def _svg(text: str) -> Path:
+    path = Path(text)
+    if path.suffix != ".svg":
+        raise argparse.ArgumentTypeError(f"{text} does not end in .svg: the picture is an SVG, so name it FILE.svg")
+    if not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}: create it first")
+    return path
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code."""
+    """Run the command and return the exit code. Raises `CommandError`."""
     if arguments.list:
         for name, scenario in catalogue().items():
             print(f"{name:<22} {' '.join(scenario.description.split())}")
         return 0
-    if not arguments.scenarios:
+    names = [*arguments.scenarios, *arguments.more]
+    if not names:
         raise CommandError("name a scenario, e.g. trimtab simulate skewed; trimtab simulate --list shows all")
     try:
-        scenarios = catalogue() if arguments.scenarios == ["all"] else {n: load(n) for n in arguments.scenarios}
-        who = _players(arguments.strategy, arguments.against)
+        scenarios = catalogue() if "all" in names else {name: load(name) for name in names}
+        who = _players(arguments)
     except (InvalidScenarioError, UnknownContenderError) as error:
         raise CommandError(str(error)) from error
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     if arguments.output == "json":
-        print(json.dumps(measured(scenarios, who, seeds, arguments.jobs), indent=2))
+        found = list(outcomes(scenarios, who, seeds, arguments.jobs))
+        print(json.dumps([_data(outcome) for outcome in found], indent=2))
     else:
-        _print(scenarios, who, seeds, arguments.jobs)
+        found = list(_tables(scenarios, who, seeds, arguments))
+    if arguments.picture:
+        _draw(arguments.picture, scenarios, found)
     return 0
 
 
-def _players(strategy: str, against: str) -> list[Contender]:
-    """The contenders, each once."""
-    others = [who.name for who in shown()] if against == "all" else [name for name in against.split(",") if name]
-    return list(dict.fromkeys(contender(name) for name in [strategy, *others]))
+def _players(arguments: argparse.Namespace) -> list[Player]:
+    """The policies, the strategy, and the others, each once."""
+    found: list[Player] = []
+    if arguments.policy:
+        from trimtab_lab.simulation.policy import policies  # noqa: PLC0415  (loads the Kubernetes client)
+
+        played = policies(arguments.policy)
+        for player in played:
+            print(player.notes, file=sys.stderr)
+        found += played
+    first = arguments.strategy or ("" if found else "Trim")
+    against = arguments.against
+    others = [who.name for who in shown()] if against == "all" else against.split(",")
+    return [*found, *dict.fromkeys(contender(name) for name in [first, *others] if name)]
 
 
-def _print(scenarios: dict[str, Scenario], who: Sequence[Contender], seeds: Sequence[int], jobs: int) -> None:
-    widths = [max(7, len(heading)) for heading in COLUMNS.values()]
-    first = max(len("scenario"), *map(len, scenarios))
-    second = max(len("strategy"), *(len(one.name) for one in who))
-    for scenario, strategy, *cells in table(scenarios, who, seeds, jobs):
-        numbers = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        print(f"{scenario:<{first}}  {strategy:<{second}}", *numbers, flush=True)
+def _data(outcome: Outcome) -> dict[str, Any]:
+    """All runs as JSON values, with the intervals."""
+    found = intervals(outcome.scores)
+    return {**outcome.as_data(), "summary": {name: asdict(interval) for name, interval in found.items()}}
+
+
+def _tables(
+    scenarios: dict[str, Scenario], who: Sequence[Player], seeds: Sequence[int], arguments: argparse.Namespace
+) -> Iterator[Outcome]:
+    """Print a table of each scenario as soon as its runs are over; on a terminal with bars until then."""
+    from trimtab_lab.simulation.live import LiveBars  # noqa: PLC0415  (Rich takes a while to load)
+    from trimtab_lab.simulation.summary import USUAL, grid, title, words  # noqa: PLC0415
+    from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
+
+    screen, columns = console(arguments.color), arguments.columns or USUAL
+    bars = LiveBars(screen, len(scenarios) * len(who) * len(seeds)) if sys.stdout.isatty() else None
+    with bars.shown() if bars else nullcontext():
+        found = outcomes(scenarios, who, seeds, arguments.jobs, bars)
+        for name, group in groupby(found, key=lambda outcome: outcome.scenario):
+            played = list(group)
+            if bars:
+                bars.clear()
+            screen.print(title(name, scenarios[name], len(seeds)), style="bold")
+            print_grid(screen, grid(scenarios[name], played, columns))
+            screen.print(words(scenarios[name], played))
+            screen.print()
+            yield from played
+
+
+def _draw(file: Path, scenarios: dict[str, Scenario], found: Sequence[Outcome]) -> None:
+    from trimtab_lab.simulation.picture import draw  # noqa: PLC0415
+
+    try:
+        file.write_text(draw(scenarios, found), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"can't write {file}: {error.strerror}: name another file") from error
+    print(f"{file} shows the load of each broker over time", file=sys.stderr)

@@ -1,22 +1,17 @@
-"""Compares contenders in scenarios: the scores of all seeds, and a table of their medians."""
+"""Compares contenders in scenarios: the scores of all seeds, their medians and intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import product
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
-from trimtab_lab.simulation.contenders import (
-    Contender,
-    SimulationResult,
-    contenders,
-    played,
-)
+from trimtab_lab.simulation.batch import Audience, Task, results
+from trimtab_lab.simulation.contenders import Contender, Player, SimulationResult, contenders, played
+from trimtab_lab.simulation.run import Record
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore
 
@@ -41,7 +36,8 @@ COLUMNS: Mapping[str, str] = {
 }
 """Score -> heading, in the order of the table."""
 
-_TENTHS = ("cut", "area", "left", "overshoot", "latency", "cost")
+LOW, HIGH = 5, 95
+"""Percentiles of the seeds between which an interval lies."""
 
 
 def compare(scenario: Scenario) -> dict[Contender, SimulationResult]:
@@ -51,47 +47,62 @@ def compare(scenario: Scenario) -> dict[Contender, SimulationResult]:
 
 def medians(scores: Iterable[RunScore]) -> dict[str, float]:
     """The median of each of `COLUMNS`."""
+    return {name: found.median for name, found in intervals(scores).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SeedInterval:
+    """The median of a score over the seeds, and its percentiles `LOW` and `HIGH`."""
+
+    median: float
+    low: float
+    high: float
+
+
+def intervals(scores: Iterable[RunScore]) -> dict[str, SeedInterval]:
+    """The interval of each of `COLUMNS`."""
     found = list(scores)
-    return {name: float(np.median([getattr(score, name) for score in found])) for name in COLUMNS}
+    values = {name: [getattr(score, name) for score in found] for name in COLUMNS}
+    return {
+        name: SeedInterval(float(np.median(seen)), *map(float, np.percentile(seen, (LOW, HIGH))))
+        for name, seen in values.items()
+    }
 
 
-def table(
-    scenarios: Mapping[str, Scenario], who: Sequence[Contender], seeds: Sequence[int], jobs: int = 1
-) -> Iterator[list[str]]:
-    """Rows of cells, the heading first: scenario, contender, and the medians over `seeds`."""
-    yield ["scenario", "strategy", *COLUMNS.values()]
-    tasks = [(name, one, seed) for name, one, seed in product(scenarios, who, seeds)]
-    scores = _scores([(scenarios[name], one, seed) for name, one, seed in tasks], jobs)
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one player did in one scenario: a score per seed, and the record of the first seed."""
+
+    scenario: str
+    who: Player
+    seeds: Sequence[int]
+    scores: Sequence[RunScore]
+    record: Record
+
+    def as_data(self) -> dict[str, Any]:
+        """The scores of all seeds, as JSON values."""
+        runs = [{"seed": seed, **asdict(score)} for seed, score in zip(self.seeds, self.scores, strict=True)]
+        return {"scenario": self.scenario, "strategy": self.who.name, "runs": runs}
+
+
+def outcomes(
+    scenarios: Mapping[str, Scenario],
+    who: Sequence[Player],
+    seeds: Sequence[int],
+    jobs: int = 1,
+    audience: Audience | None = None,
+) -> Iterator[Outcome]:
+    """What each of `who` did in each of the scenarios, scenario by scenario."""
+    tasks = [Task(name, scenarios[name], one, seed) for name, one, seed in product(scenarios, who, seeds)]
+    found = results(tasks, jobs, audience)
     for name, one in product(scenarios, who):
-        found = medians(next(scores) for _ in seeds)
-        yield [name, one.name, *(_cell(column, value) for column, value in found.items())]
+        first = next(found)
+        scores = [first.score, *(next(found).score for _ in seeds[1:])]
+        yield Outcome(name, one, seeds, scores, first.record)
 
 
 def measured(
-    scenarios: Mapping[str, Scenario], who: Sequence[Contender], seeds: Sequence[int], jobs: int = 1
+    scenarios: Mapping[str, Scenario], who: Sequence[Player], seeds: Sequence[int], jobs: int = 1
 ) -> list[dict[str, Any]]:
     """For each scenario and contender the scores of all `seeds`, as JSON values."""
-    tasks = list(product(scenarios, who, seeds))
-    scores = _scores([(scenarios[name], one, seed) for name, one, seed in tasks], jobs)
-    return [
-        {"scenario": name, "strategy": one.name, "runs": [{"seed": seed, **asdict(next(scores))} for seed in seeds]}
-        for name, one in product(scenarios, who)
-    ]
-
-
-def _scores(tasks: list[tuple[Scenario, Contender, int]], jobs: int) -> Iterator[RunScore]:
-    if jobs == 1:
-        yield from map(_score, tasks)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_score, tasks)
-
-
-def _score(task: tuple[Scenario, Contender, int]) -> RunScore:
-    return played(*task).score
-
-
-def _cell(column: str, value: float) -> str:
-    if column in ("unserved", "owned"):
-        return f"{value:.2f}"
-    return f"{value:.1f}" if column in _TENTHS else f"{value:g}"
+    return [outcome.as_data() for outcome in outcomes(scenarios, who, seeds, jobs)]

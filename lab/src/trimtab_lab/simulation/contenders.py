@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from trimtab_lab.simulation.build import build
-from trimtab_lab.simulation.deciders import AsPulsar, Decider, UnderTrimtab
+from trimtab_lab.simulation.deciders import AsPulsar, Decider, UnderTrimtab, Watched, Watcher
 from trimtab_lab.simulation.run import Record, run
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore, score
@@ -40,6 +41,17 @@ MANY = 2**31 - 1
 
 class UnknownContenderError(ValueError):
     """A strategy that can't be compared. The message lists the known ones."""
+
+
+class Player(Protocol):
+    """Takes part in a comparison: a `Contender`, or a policy."""
+
+    @property
+    def name(self) -> str:
+        """The name in tables."""
+
+    def decider(self, world: World) -> Decider:
+        """A new decider without memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +140,11 @@ class SimulationResult:
     score: RunScore
 
 
-def played(scenario: Scenario, who: Contender, seed: int) -> SimulationResult:
+def played(scenario: Scenario, who: Player, seed: int, watcher: Watcher | None = None) -> SimulationResult:
     """Run one contender in a scenario. Contenders meet the same world with the same seed."""
     world = build(scenario, np.random.default_rng(seed))
-    record = run(world, who.decider(world), np.random.default_rng(seed))
+    decider = who.decider(world)
+    if watcher is not None:
+        decider = Watched(decider, watcher)
+    record = run(world, decider, np.random.default_rng(seed))
     return SimulationResult(record, score(record, scenario.event, scenario.goal))

@@ -11,7 +11,6 @@ import numpy as np
 from trimtab_lab.simulation.world import MINUTE
 from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import ClusterLoad, Memory, Move, Reason, Split
-from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
 from trimtab_strategies.planner.decide import Pair, assign, decide, only_brokers
 from trimtab_strategies.planner.splits import splittable_bundles
@@ -33,6 +32,31 @@ class Decider(Protocol):
 
     def forget(self) -> None:
         """Lose what another leader would not know."""
+
+
+class Watcher(Protocol):
+    """Is shown each round of a run."""
+
+    def see(self, cluster: ClusterLoad, orders: Orders) -> None:
+        """A round: what the decider saw, and what it decided."""
+
+
+@dataclass
+class Watched:
+    """A decider that shows each round to a watcher."""
+
+    decider: Decider
+    watcher: Watcher
+
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+        """See `Decider`."""
+        orders = self.decider.decide(cluster, rng)
+        self.watcher.see(cluster, orders)
+        return orders
+
+    def forget(self) -> None:
+        """See `Decider`."""
+        self.decider.forget()
 
 
 @dataclass
@@ -130,7 +154,7 @@ class UnderTrimtab:
         """See `Decider`. Unassigned bundles come first; they are not shed in the same round."""
         while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
             self._moved.popleft()
-        given = self._housed(cluster, np.flatnonzero(cluster.bundles.owner < 0), rng)
+        given = self.assign(cluster, rng)
         last_hour = sum(count for _, count in self._moved)
         decision = decide(cluster, self.pair, self.limits, self.memory, rng, moved_last_hour=last_hour)
         self.memory, plan = decision.memory, decision.plan
@@ -141,9 +165,12 @@ class UnderTrimtab:
     def forget(self) -> None:
         """See `Decider`. Trimtab's memory is in a ConfigMap, so another leader has it."""
 
-    def _housed(self, cluster: ClusterLoad, bundles: IntArray, rng: np.random.Generator) -> tuple[Move, ...]:
+    def assign(self, cluster: ClusterLoad, rng: np.random.Generator) -> tuple[Move, ...]:
+        """Owners for the bundles that have none."""
+        bundles = np.flatnonzero(cluster.bundles.owner < 0)
         if not len(bundles):
             return ()
-        decision = assign(cluster, bundles, self.pair.placement, self.limits, self.memory, rng, Reason.BROKER_LOST)
+        pair, limits, reason = self.pair, self.limits, Reason.BROKER_LOST
+        decision = assign(cluster, bundles, pair.placement, limits, self.memory, rng, reason, pair.selection)
         self.memory = decision.memory
         return decision.plan.moves

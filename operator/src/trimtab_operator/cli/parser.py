@@ -62,6 +62,7 @@ PLUGINS = "trimtab.commands"
 
 _HELP = {
     "demo": "balance a simulated cluster on this machine",
+    "simulate": "play strategies in a simulated cluster",
     "conformance": "replay recordings of the reference implementations",
 }
 """One line of help for the verbs of the lab and the testbed."""

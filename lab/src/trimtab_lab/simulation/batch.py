@@ -1,0 +1,86 @@
+"""Plays many runs: in this process, and in others beside it. The results come in order."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Protocol
+
+from trimtab_lab.simulation.contenders import Player, SimulationResult, played
+from trimtab_lab.simulation.deciders import Watcher
+from trimtab_lab.simulation.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run. name: of the scenario."""
+
+    name: str
+    scenario: Scenario
+    who: Player
+    seed: int
+
+
+class Audience(Protocol):
+    """Watches the runs of this process, and counts those of all."""
+
+    def begin(self, task: Task) -> Watcher:
+        """The watcher of a run that begins."""
+
+    def count(self) -> None:
+        """One more run is over, here or in another process."""
+
+
+def results(tasks: Sequence[Task], jobs: int = 1, audience: Audience | None = None) -> Iterator[SimulationResult]:
+    """The result of each task, in order. This process plays from the start, and `jobs` - 1 others join it.
+
+    Another process takes half a second to load the strategies, so short comparisons are over before one would help.
+    """
+    others = min(jobs, len(tasks)) - 1
+    if others < 1:
+        yield from (_play(task, audience) for task in tasks)
+        return
+    with ProcessPoolExecutor(others, mp_context=get_context("spawn"), initializer=_ignore_interrupt) as pool:
+        try:
+            yield from _shared(tasks, pool, audience)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the process that started the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _shared(tasks: Sequence[Task], pool: ProcessPoolExecutor, audience: Audience | None) -> Iterator[SimulationResult]:
+    """The results, in order. While the next one is not there, this process plays what the pool has not begun."""
+    waiting = {number: pool.submit(_play, task) for number, task in enumerate(tasks) if number}
+    if audience is not None:
+        for future in waiting.values():
+            future.add_done_callback(lambda done: None if done.cancelled() else audience.count())
+    found = {0: _play(tasks[0], audience)}
+    for number in range(len(tasks)):
+        while number not in found:
+            mine = None if waiting[number].done() else _not_begun(waiting)
+            if mine is None:
+                found[number] = waiting.pop(number).result()
+            else:
+                del waiting[mine]
+                found[mine] = _play(tasks[mine], audience)
+        yield found.pop(number)
+
+
+def _not_begun(waiting: dict[int, Future[SimulationResult]]) -> int | None:
+    """A task that no process has begun, now cancelled in the pool; None if there is none."""
+    return next((number for number, future in waiting.items() if future.cancel()), None)
+
+
+def _play(task: Task, audience: Audience | None = None) -> SimulationResult:
+    if audience is None:
+        return played(task.scenario, task.who, task.seed)
+    result = played(task.scenario, task.who, task.seed, audience.begin(task))
+    audience.count()
+    return result

@@ -1,0 +1,121 @@
+"""A BalancingPolicy from a file as a player: its strategies, limits and interval, as the operator runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
+from trimtab_lab.simulation.world import MINUTE, World
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files, spelt
+from trimtab_operator.cli.lint.schema import refusals, without_nulls
+from trimtab_operator.state.settings import Settings
+from trimtab_strategies.model import ClusterLoad, some
+
+KIND = "BalancingPolicy"
+
+FROM_SCENARIO = ("brokers", "source")
+"""Fields of a policy for which the scenario stands in."""
+
+NOT_SIMULATED = (
+    *("actuator", "pulsar", "brokerInterval", "windows", "approval", "paused", "advice"),
+    *("limits.quarantine", "limits.maxUndoneMoves", "limits.maxMovesInFlight"),
+    *("limits.moveTimeout", "limits.lostAfter", "limits.forgetAfter"),
+)
+"""Fields of a policy that have no effect in a simulation."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PolicyPlayer:
+    """Plays as a policy says. manifest: the BalancingPolicy, as JSON values. notes: what of it does not count."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    notes: str
+
+    def decider(self, world: World) -> UnderPolicy:  # noqa: ARG002 - a policy names its splitter itself
+        """A new decider without memory."""
+        settings = Settings.of(self.manifest)
+        return UnderPolicy(UnderTrimtab(settings.pair, settings.limits), rounds(settings.interval))
+
+
+@dataclass
+class UnderPolicy:
+    """Decides every `every` rounds. Bundles without an owner get one in each round, as the operator does."""
+
+    inner: UnderTrimtab
+    every: int
+    _round: int = 0
+
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+        """See `Decider`."""
+        due, self._round = self._round % self.every == 0, self._round + 1
+        return self.inner.decide(cluster, rng) if due else Orders(self.inner.assign(cluster, rng))
+
+    def forget(self) -> None:
+        """See `Decider`."""
+        self.inner.forget()
+
+
+def rounds(interval: float) -> int:
+    """Rounds of a minute from one decision to the next; interval: in seconds."""
+    return max(1, round(interval / MINUTE))
+
+
+def policies(files: Sequence[str]) -> list[PolicyPlayer]:
+    """The policies in manifests. One whose name stands twice has the file before its name. Raises `CommandError`."""
+    found = [player for file in files for player in _of_file(file)]
+    names = [player.name for _, player in found]
+    return [replace(p, name=f"{file}:{p.name}") if names.count(p.name) > 1 else p for file, p in found]
+
+
+def _of_file(file: str) -> Iterator[tuple[str, PolicyPlayer]]:
+    if file != "-":
+        manifest_files([file])
+    try:
+        found = list(documents(file))
+    except UnreadableError as error:
+        raise CommandError(f"{file}:{error.line}: it {error}") from error
+    wanted = [document for document in found if _kind(document) == KIND]
+    others = [f"{_kind(document)} {_name(document)}" for document in found if document not in wanted]
+    if not wanted:
+        held = some(others, 3) if others else "nothing"
+        raise CommandError(f"{file} must hold a {KIND}, but it holds {held}: give the file of a policy")
+    for document in wanted:
+        yield file, _player(document, others)
+
+
+def _kind(document: Document) -> str:
+    return str(document.data.get("kind", "(no kind)")) if isinstance(document.data, dict) else "(no object)"
+
+
+def _name(document: Document) -> str:
+    meta = document.data.get("metadata") if isinstance(document.data, dict) else None
+    return str(meta.get("name", "")) if isinstance(meta, dict) else ""
+
+
+def _player(document: Document, others: Sequence[str]) -> PolicyPlayer:
+    if wrong := list(refusals(document.data)):
+        errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
+        raise CommandError(some(errors, 3, "; "))
+    manifest = without_nulls(document.data)
+    manifest["metadata"].setdefault("namespace", "default")
+    name = manifest["metadata"]["name"]
+    return PolicyPlayer(name, manifest, f"policy {name}: {'; '.join(_notes(manifest, others))}")
+
+
+def _notes(manifest: Mapping[str, Any], others: Sequence[str]) -> Iterator[str]:
+    """What of a policy does not count in a simulation."""
+    spec, settings = manifest["spec"], Settings.of(manifest)
+    written = {*spec, *(f"limits.{name}" for name in spec.get("limits", ()))}
+    yield f"the scenario stands in for {' and '.join(name for name in FROM_SCENARIO if name in written)}"
+    if left_out := [*(name for name in NOT_SIMULATED if name in written), *others]:
+        yield f"not simulated: {', '.join(left_out)}"
+    if settings.mode != "Auto":
+        yield f"mode {settings.mode} counts as Auto"
+    if (counted := rounds(settings.interval) * MINUTE) != settings.interval:
+        yield f"interval {settings.interval:g}s counts as {counted:g}s, as a round is a minute"
