@@ -1,4 +1,4 @@
-"""What the generated pages contain. `make check` finds one that is out of date, and `test_comparison.py` makes its own."""
+"""What the generated pages contain. `make check` finds those that are out of date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JVM of a Spark session: it may fail to start, be killed, give up or hang, and costs at most the cycle under way."""
+"""The JVM of a Spark session may fail to start, be killed, give up or hang; it costs at most the cycle under way."""
 
 from __future__ import annotations
 
