@@ -13,7 +13,7 @@ SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check types drift fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,9 +67,14 @@ chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1
 		$(BIN)/python -m chaos_main
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types drift
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+drift: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds
