@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 KUBE ?= build
 ORACLE := .trimtab/oracle
+ARCHIVE := $(VENV)/spark.jsa
 SEED ?= 1000
 COUNT ?= 100
 SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check types drift fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +38,9 @@ helm: $(STAMP)
 pulsar: $(STAMP)
 	@$(BIN)/python -m trimtab_testbed.programs.setup pulsar
 
+$(ARCHIVE): $(STAMP) image/warm.py
+	@SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$(abspath $@) -Xlog:cds=off -Xlog:cds+dynamic=off" $(BIN)/python image/warm.py
+
 $(ORACLE)/.built: $(wildcard tests/oracle/*.sh tests/oracle/pom.xml tests/oracle/src/main/java/oracle/*.java)
 	@bash tests/oracle/build.sh $(ORACLE)
 	@touch $@
@@ -49,13 +53,13 @@ demo: setup ## watch a cluster of six brokers come level, on real parts, in abou
 test: $(STAMP) ## tests that need Python only, and a smoke test on a real API server where there is one (PYTEST="-k word" for some)
 	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "quick or smoke" $(PYTEST)
 
-test-full: setup controllers helm oracle ## all tests but those on real Pulsar brokers (PYTEST="-m full" for what make test leaves out)
+test-full: setup controllers helm oracle $(ARCHIVE) ## all tests but those on real Pulsar brokers (PYTEST="-m full" for what make test leaves out)
 	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "not e2e" $(PYTEST)
 
 chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)
 	@$(BIN)/pytest -n 2 --no-loadscope-reorder tests/chart $(PYTEST)
 
-e2e: setup pulsar ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
+e2e: setup pulsar $(ARCHIVE) ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
 	@$(BIN)/pytest -m e2e -n 2 tests/e2e $(PYTEST)
 
 chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
@@ -63,9 +67,14 @@ chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1
 		$(BIN)/python -m chaos_main
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types drift
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+drift: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/trimtab crds --check crds

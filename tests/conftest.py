@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,9 @@ PULSAR = Path(__file__).parent / "e2e"
 QUICK_JVM = "-XX:TieredStopAtLevel=1"
 """Restricts Java to its first compiler: a test's JVM runs for seconds, and starts at half the cost."""
 
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+"""The classes of Spark's JVM, which `make test-full` and `make e2e` archive once (docs/spark.md, "A faster start")."""
+
 _numbers = itertools.count(1)
 
 
@@ -45,9 +49,15 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 def pytest_configure() -> None:
     """Make the JVMs that tests start begin quickly, and set no deadline for Hypothesis on a busy machine."""
     hypothesis.settings.load_profile("busy")
-    given = os.environ.get("JAVA_TOOL_OPTIONS", "")
-    if QUICK_JVM not in given:  # a worker inherits it
-        os.environ["JAVA_TOOL_OPTIONS"] = f"{given} {QUICK_JVM}".strip()
+    _give_options("JAVA_TOOL_OPTIONS", QUICK_JVM)
+    if ARCHIVE.exists():  # the JVM ignores one that does not fit
+        _give_options("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off")
+
+
+def _give_options(variable: str, options: str) -> None:
+    given = os.environ.get(variable, "")
+    if options not in given:  # a worker inherits it
+        os.environ[variable] = f"{given} {options}".strip()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedClusterScheduling:

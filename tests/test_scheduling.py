@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 USES = {
     "tests/endtoend": r"\bstage: SmallCluster\b",
     "tests/pipeline": r"\b(sources: SparkLoadSources|observing: \w+)\b",
+    "tests/pipeline/transform": r"\bsession: SparkSession\b",
     "tests/security": r"\bstage: SmallCluster\b",
 }
 """How a test requests the shared cluster of its folder."""

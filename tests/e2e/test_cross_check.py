@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
-from real_pulsar_cluster import BY_RATE, RealPulsarCluster
+from real_pulsar_cluster import BY_RATE, RealPulsarCluster, only
 from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
-
-ONE = pytest.mark.parametrize("load_manager", [LoadManagerKind.MODULAR], indirect=True, ids=str, scope="session")
-"""Both load managers report topics in the same way: one is enough."""
 
 
 def _told(stage: RealPulsarCluster) -> bool:
@@ -20,7 +15,7 @@ def _told(stage: RealPulsarCluster) -> bool:
     return (status, reason) == ("False", "Untrusted") and all(word in message for word in words)
 
 
-@ONE
+@only(LoadManagerKind.MODULAR)
 def test_brokers_that_prometheus_takes_for_one_another_are_not_trusted_and_nothing_moves(
     stage: RealPulsarCluster,
 ) -> None:

@@ -69,13 +69,24 @@ def _measures(settings: PrometheusSettings, folder: Path, world: Topology, truth
     return bool(np.allclose(load.bundles.short[:, RATE_IN], truth(), rtol=0.15)) and not load.quality.partial
 
 
-@pytest.mark.parametrize("labels", ["exported", "honored"])
+@pytest.mark.parametrize(
+    ("load_manager", "honor_labels"),
+    [(LoadManagerKind.MODULAR, False), (LoadManagerKind.EXTENSIBLE, False), (LoadManagerKind.EXTENSIBLE, True)],
+    indirect=["load_manager"],
+    ids=["modular-exported", "extensible-exported", "extensible-honored"],
+    scope="session",
+)
 def test_each_way_finds_of_each_bundle_what_clients_send(
-    stage: RealPulsarCluster, load_manager: LoadManagerKind, prometheus_binary: Path, tmp_path: Path, labels: str
+    stage: RealPulsarCluster,
+    load_manager: LoadManagerKind,
+    prometheus_binary: Path,
+    tmp_path: Path,
+    *,
+    honor_labels: bool,
 ) -> None:
     bundles = stage.admin.bundles(stage.new_namespace(len(RATES), "load"))
     flows = _flows(stage, bundles)
-    targets = broker_targets(stage.cluster, stage.names, NAMESPACE, honor_labels=labels == "honored")
+    targets = broker_targets(stage.cluster, stage.names, NAMESPACE, honor_labels=honor_labels)
     with (
         PrometheusServer(prometheus_binary, tmp_path / "prometheus", targets) as server,
         stage.traffic(flows) as traffic,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from real_pulsar_cluster import RealPulsarCluster
+from real_pulsar_cluster import RealPulsarCluster, only
 from small_cluster import API, NAMESPACE, until
 from trimtab_operator.cli import main
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
 SHEDDING, SPLITTING = "loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"
@@ -84,6 +85,7 @@ def test_it_is_verified_switched_off_kept_off_and_put_back_when_the_policy_goes(
     assert running(balancer) == {"true"}
 
 
+@only(LoadManagerKind.MODULAR)
 def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(balancer: RealPulsarCluster) -> None:
     balancer.apply_policy(mode="DryRun", pulsar={"ownBalancing": "SwitchOff"})
     until("Pulsar's own balancer is seen to be active", lambda: hand(balancer)() == "False")
@@ -96,6 +98,7 @@ def test_a_dry_run_touches_nothing_and_gives_back_what_auto_took(balancer: RealP
     until("nothing is kept", lambda: not kept(balancer))
 
 
+@only(LoadManagerKind.EXTENSIBLE)
 def test_restore_puts_it_back_once_the_operator_is_dead(
     balancer: RealPulsarCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

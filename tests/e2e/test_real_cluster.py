@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import pytest
 
-from real_pulsar_cluster import RealPulsarCluster
+from real_pulsar_cluster import RealPulsarCluster, only
 from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
@@ -34,6 +34,7 @@ def test_brokers_run_the_load_manager_that_was_asked_for(
     assert rest.brokers() == set(pulsar_cluster.ids)
 
 
+@only(LoadManagerKind.EXTENSIBLE)
 def test_what_clients_send_is_what_prometheus_shows_where_it_is_served(stage: RealPulsarCluster) -> None:
     namespace = stage.new_namespace(4)
     bundle = stage.admin.bundles(namespace)[0]

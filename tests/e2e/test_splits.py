@@ -12,6 +12,7 @@ from small_cluster import API, until
 from trimtab_operator.kube.naming import bundle_name
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_testbed.pulsar.clients import Flow, topics_of
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 OVER = {"Completed", "Failed"}
 
@@ -121,7 +122,17 @@ def test_a_single_topic_is_refused_before_pulsar_is_asked(stage: RealPulsarClust
     assert stage.bundles()[name_of(bundle)]["status"]["state"] == "Owned"
 
 
-@pytest.mark.parametrize("moment", ["locked", "divided"])
+@pytest.mark.parametrize(
+    ("load_manager", "moment"),
+    [
+        (LoadManagerKind.MODULAR, "locked"),
+        (LoadManagerKind.MODULAR, "divided"),
+        (LoadManagerKind.EXTENSIBLE, "divided"),
+    ],
+    indirect=["load_manager"],
+    ids=["modular-locked", "modular-divided", "extensible-divided"],
+    scope="session",
+)
 def test_an_operator_that_dies_in_the_middle_is_taken_over_from(stage: RealPulsarCluster, moment: str) -> None:
     namespace = stage.new_namespace(2)
     bundle = stage.admin.bundles(namespace)[0]

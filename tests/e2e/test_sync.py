@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from real_pulsar_cluster import RealPulsarCluster
+from real_pulsar_cluster import RealPulsarCluster, only
 from small_cluster import API, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
 from trimtab_testbed.pulsar.clients import topics_of
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 PLACEMENT = {"type": "LeastLongTermMessageRate"}
 
@@ -86,6 +87,7 @@ def test_a_split_and_a_namespace_that_others_made_appear(stage: RealPulsarCluste
     until("the new namespace is there", lambda: in_step(stage, later) and len(served(stage, later)) == 2)
 
 
+@only(LoadManagerKind.MODULAR)
 def test_a_namespace_that_a_person_applies_is_created_and_stays_when_the_object_goes(stage: RealPulsarCluster) -> None:
     stage.apply_policy(placement=PLACEMENT)
     spec = {"tenant": "e2e-applied", "name": "orders", "bundles": 5, "antiAffinityGroup": "apart"}

@@ -54,11 +54,9 @@ def test_after_a_clock_was_set_back_the_hour_still_ends() -> None:
 
 
 def test_the_busiest_hour_a_policy_may_have_fits_a_config_map() -> None:
-    remembered = PolicyState()
+    remembered, memory = PolicyState(), Memory({"brokers": {"ema": {f"broker-{n}": 0.3 for n in range(100)}}})
     for second in range(3600):
-        remembered = remembered.after(
-            Memory({"brokers": {"ema": {f"broker-{n}": 0.3 for n in range(100)}}}), 28, second
-        )
+        remembered = remembered.after(memory, 28, second)
 
     assert remembered.moved_last_hour(3600.0) > 100_000
     assert len(remembered.to_json()) < MEBIBYTE / 4

@@ -19,6 +19,7 @@ SHARED: Mapping[str, frozenset[str]] = {
         {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_source"}
         | {"history_tools", "statistics", "topic_cycle"}
     ),
+    "tests/pipeline/transform": frozenset({"doubts", "rules", "sql_and_numpy"}),
     "tests/security": frozenset({"canaries", "shipped_role"}),
 }
 """Folder -> names of the files (``test_NAME.py``) that use the cluster of its conftest.py."""

@@ -1,4 +1,4 @@
-"""A Spark session for the SQL rules: the one that this process has, or one of the module's own."""
+"""A Spark session for the SQL rules: the one that this process has, or one of the folder's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def session() -> Iterator[SparkSession]:
     """A session on one core."""
     if SparkContext._active_spark_context is not None:

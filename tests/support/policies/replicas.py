@@ -26,7 +26,7 @@ from urllib.request import urlopen
 import yaml
 
 from faulty_api import FaultyApi
-from small_cluster import until
+from small_cluster import QUICK_LEASE, until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
@@ -37,8 +37,6 @@ NAMESPACE, POLICY = "messaging", "policy"
 API = "/apis/trimtab.dev/v1alpha1/namespaces/messaging"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/messaging/leases/trimtab"
 BUNDLES = 200
-QUICK = {"--lease-duration": 8, "--renew-deadline": 6, "--retry-period": 0.5}
-"""Times of a Lease with a takeover within seconds."""
 
 _HERE = Path(__file__).parent
 
@@ -196,7 +194,7 @@ class ReplicaCluster:
 
     def replica(self, **options: Any) -> Replica:
         """One more replica, not started yet."""
-        return self._replica({**QUICK, **options}, drawn=True)
+        return self._replica({**QUICK_LEASE, **options}, drawn=True)
 
     def measuring_replica(self) -> Replica:
         """A replica that measures with Spark, with the Lease times that users get."""

@@ -15,16 +15,18 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
-from small_cluster import API, NAMESPACE, OperatorProcess, SmallCluster, until
+from small_cluster import API, NAMESPACE, QUICK_LEASE, OperatorProcess, SmallCluster, until
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import Kubelet, PodLimits, broker_targets
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
+from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 from trimtab_testbed.simulated.cluster import POD_LABELS, landed
@@ -48,6 +50,11 @@ BY_RATE: Mapping[str, Any] = {
 """Strategies that balance brokers by messages per second, within seconds."""
 
 _numbers = itertools.count(1)
+
+
+def only(manager: LoadManagerKind) -> pytest.MarkDecorator:
+    """Mark a test of what does not depend on the load manager: it runs with this one alone."""
+    return pytest.mark.parametrize("load_manager", [manager], indirect=True, ids=str, scope="session")
 
 
 class RealPulsarCluster(SmallCluster):
@@ -89,9 +96,12 @@ class RealPulsarCluster(SmallCluster):
         for name, address in zip(self.names, self.cluster.ids, strict=True):
             self._create_broker(name, address)
         self._kubeconfig = shipped_kubeconfig(self.control_plane)
-        self.operator = OperatorProcess(self._kubeconfig, self.dir, started=self._scrape)
+        self.operator = self._operator(self.dir)
         self._open.append(self.operator)
         self.operator.start()
+
+    def _operator(self, work_dir: Path, **options: Any) -> OperatorProcess:
+        return OperatorProcess(self._kubeconfig, work_dir, started=self._scrape, options=QUICK_LEASE, **options)
 
     def _scrape(self) -> None:
         """Have Prometheus scrape everything, including the operator's current address."""
@@ -114,7 +124,7 @@ class RealPulsarCluster(SmallCluster):
         usual = self.operator
         usual.stop()
         program = [str(Path(__file__).with_name("hasty_operator.py"))]
-        self.operator = OperatorProcess(self._kubeconfig, self.dir / "hasty", program=program, started=self._scrape)
+        self.operator = self._operator(self.dir / "hasty", program=program)
         try:
             self.operator.start()
             yield
