@@ -71,7 +71,7 @@ class ScenarioVerdict:
 
     best:         the baseline that costs least; of equal ones that with the least area.
     better, tied, worse: scores in which the strategy is below the best baseline, equal to it, and above it.
-    cost:         cost of the strategy through that of the best baseline; 1 if both are 0.
+    cost:         cost of the strategy divided by that of the best baseline; 1 if both are 0.
     dominated_by: baselines that are worse in no score and better in at least one.
     dominates:    baselines of which the strategy is worse in no score and better in at least one.
     """
