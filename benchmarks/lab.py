@@ -101,14 +101,14 @@ def renew(names: Sequence[str], file: Path = GOLDEN) -> int:
     golden = regression.read(file) if file.exists() else {}
     for name in names:
         scenario = named(name)
-        found = regression.play(scenario)
+        found = regression.play(scenario, regression.golden_seeds(scenario))
         before = golden.get(name, found)
+        shared = {score: values[: len(before[score])] for score, values in found.items()}
+        for word, lines in (("worse", regression.worse), ("better", regression.better)):
+            for line in lines(name, before, shared, scenario.goal):
+                print(f"{line} ({word})", flush=True)
         golden[name] = found
         regression.write(file, golden)
-        changes = (regression.worse, "worse"), (regression.better, "better")
-        for told, word in changes:
-            for line in told(name, before, found, scenario.goal):
-                print(f"{word}: {line}", flush=True)
     return 0
 
 

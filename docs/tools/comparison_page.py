@@ -229,14 +229,14 @@ def _proposal() -> str:
 
 
 def _seeds() -> str:
-    fewest, most = (pick(seeds) for pick, seeds in zip((min, max), zip(*_all_seeds(), strict=True), strict=True))
-    if fewest == most:
-        return f"Every strategy plays every scenario with {most} seeds."
-    return f"Every strategy plays every scenario with {fewest} to {most} seeds; each table says how many."
-
-
-def _all_seeds() -> list[tuple[int, int]]:
-    return [one.seeds for one in comparisons().values()]
+    fewest = min(one.seeds[0] for one in comparisons().values())
+    most = max(one.seeds[1] for one in comparisons().values())
+    said = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds; each table says how many"
+    return wrapped(
+        f"**How often.** Every strategy plays every scenario with {said}. The same seed is the same cluster for all"
+        " strategies. A cell is the median over the seeds with the 5th and the 95th percentile in brackets, or one"
+        " number where all seeds gave the same. The best of a column is bold."
+    )
 
 
 def _ties() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 
 from algorithms_plot import INK, PALE, SIZE, SMALL, TITLE, TOLD, svg, text
 from comparison_data import OURS, STRATEGIES, Comparison, moving, overviews
@@ -28,7 +28,10 @@ _SPARE = ("#333333", "M-4,-2H4V2H-4Z")
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """An area for marks, in pixels, and the highest values at its right and upper edge."""
+    """An area for marks, in pixels, and the highest values at its right and upper edge.
+
+    The scale of the connections is that of square roots, as some strategies cut twenty times as many as others.
+    """
 
     left: float
     top: float
@@ -38,7 +41,7 @@ class _Frame:
     area: float
 
     def at(self, cut: float, area: float) -> tuple[float, float]:
-        return self.left + self.width * cut / self.cut, self.top + self.height * (1 - area / self.area)
+        return self.left + self.width * sqrt(cut / self.cut), self.top + self.height * (1 - area / self.area)
 
 
 def over_all() -> str:
@@ -55,10 +58,10 @@ def over_all() -> str:
         text(
             frame.left + frame.width / 2,
             frame.top + frame.height + 38,
-            "connections cut, % of all (less is better)",
+            "connections cut, % of all, on a square-root scale",
             anchor="middle",
         ),
-        _upright(16, frame.top + frame.height / 2, "imbalance, points (less is better)"),
+        _upright(16, frame.top + frame.height / 2, "imbalance over the run, points"),
         *_legend(frame.top + frame.height + 62),
     ]
     return svg(WIDTH, frame.top + frame.height + 62 + _legend_height(), title, body)
@@ -66,9 +69,9 @@ def over_all() -> str:
 
 def in_each() -> str:
     """A small chart for each scenario in which something should move, with the same marks."""
-    scenarios, columns, cell = moving(), 2, (240.0, 186.0)
-    head = 30 + _legend_height()
-    body = [text(14, 22, "Connections cut (%, to the right) against imbalance (points)", size=SIZE), *_legend(44)]
+    scenarios, columns, cell = moving(), 2, (240.0, 174.0)
+    head = 44 + _legend_height()
+    body = [text(14, 22, "Connections cut (%, to the right), imbalance (points, upwards)", size=SIZE), *_legend(44)]
     for number, one in enumerate(scenarios):
         x, y = number % columns * cell[0], head + number // columns * cell[1]
         body.append(f'<g transform="translate({x:.0f},{y:.0f})">\n' + "\n".join(_small(one)) + "\n</g>")
@@ -86,23 +89,24 @@ def _small(one: Comparison) -> Iterator[str]:
 
 def _framed(left: float, top: float, width: float, height: float, points: Sequence[tuple[float, float]]) -> _Frame:
     cut, area = (max(values) for values in zip(*points, strict=True))
-    return _Frame(left, top, width, height, _round_up(cut), _round_up(area))
+    return _Frame(left, top, width, height, _round_up(cut, 4), _round_up(area, 2))
 
 
-def _round_up(value: float) -> float:
-    """The next value above that divides into two or more even steps, so that no mark is on the edge."""
-    steps = (1, 2, 4, 6, 8, 10, 15, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 400, 600, 800)
-    return next((step for step in steps if step >= value * 1.06), ceil(value * 1.06))
+def _round_up(value: float, parts: int) -> float:
+    """The next round value above, so that no mark is on the edge; the `parts` of it are round, too."""
+    steps = (parts * part for part in (0.5, 1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 250))
+    return next((step for step in steps if step >= value * 1.05), ceil(value * 1.05))
 
 
 def _axes(frame: _Frame, size: int) -> Iterator[str]:
+    """Lines at 0, in the middle and at the edge: half of the area, a quarter of the connections."""
     right, bottom = frame.left + frame.width, frame.top + frame.height
-    for part in (0.0, 0.5, 1.0):
-        x, y = frame.at(part * frame.cut, part * frame.area)
+    for cut, area in ((0.0, 0.0), (frame.cut / 4, frame.area / 2), (frame.cut, frame.area)):
+        x, y = frame.at(cut, area)
         yield f'<line x1="{frame.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="{PALE}"/>'
         yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{frame.top}" y2="{bottom}" stroke="{PALE}"/>'
-        yield text(frame.left - 6, y + 4, f"{part * frame.area:g}", anchor="end", size=size, color=TOLD)
-        yield text(x, bottom + 16, f"{part * frame.cut:g}", anchor="middle", size=size, color=TOLD)
+        yield text(frame.left - 6, y + 4, f"{area:g}", anchor="end", size=size, color=TOLD)
+        yield text(x, bottom + 16, f"{cut:g}", anchor="middle", size=size, color=TOLD)
 
 
 def _front(frame: _Frame, points: Mapping[str, tuple[float, float]]) -> Iterator[str]:

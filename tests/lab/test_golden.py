@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trimtab_lab.simulation import Decider, Goal, UnderTrimtab, World, catalogue, named
-from trimtab_lab.simulation.regression import better, play, read, worse
+from trimtab_lab.simulation.regression import again, better, read, worse
 from trimtab_lab.simulation.verdict import TIES
 from trimtab_strategies import registry
 
@@ -29,7 +29,7 @@ def told(name: str, lines: list[str]) -> str:
 def test_trim_is_not_worse_than_it_was(name: str) -> None:
     """What is better is printed (pytest -rP)."""
     assert name in GOLDEN, f"no golden scores: {RENEW.format(name)}"
-    after, goal = play(named(name)), named(name).goal
+    after, goal = again(named(name), GOLDEN[name]), named(name).goal
 
     lines = worse(name, GOLDEN[name], after, goal)
     assert not lines, told(name, lines)
@@ -51,7 +51,7 @@ def worsened(world: World, **params: float) -> Decider:
 )
 def test_a_worse_trim_is_found(name: str, params: dict[str, float], score: str) -> None:
     """The golden file sees moves that must bring too much, and a wait that is too long."""
-    after = play(named(name), lambda world: worsened(world, **params))
+    after = again(named(name), GOLDEN[name], lambda world: worsened(world, **params))
 
     lines = worse(name, GOLDEN[name], after, named(name).goal)
 

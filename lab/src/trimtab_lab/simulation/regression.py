@@ -7,7 +7,7 @@ score that is worse in a scenario, before and after; `better` those that are bet
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -32,8 +32,8 @@ Scores = Mapping[str, Sequence[float]]
 """Score -> its value with each seed."""
 
 
-def seeds(scenario: Scenario) -> tuple[int, ...]:
-    """The seeds with which a scenario is played."""
+def golden_seeds(scenario: Scenario) -> tuple[int, ...]:
+    """The seeds with which a golden file is made."""
     return SEEDS[:1] if scenario.rounds * int(scenario.bundles.sum()) > LONG else SEEDS
 
 
@@ -42,9 +42,11 @@ def trim(world: World) -> Decider:
     return contender("Trim").decider(world)
 
 
-def play(scenario: Scenario, decider: Callable[[World], Decider] = trim) -> dict[str, list[float]]:
-    """The scores of a decider in a scenario. decider: makes one for each run."""
-    found = [_played(scenario, decider, seed) for seed in seeds(scenario)]
+def play(
+    scenario: Scenario, seeds: Iterable[int], decider: Callable[[World], Decider] = trim
+) -> dict[str, list[float]]:
+    """The scores of a decider in a scenario with each seed. decider: makes one for each run."""
+    found = [_played(scenario, decider, seed) for seed in seeds]
     return {name: [one[name] for one in found] for name in TIES}
 
 
@@ -81,6 +83,11 @@ def _line(name: str, key: str, before: Scores, after: Scores) -> str:
         f"{median(scores[key]):g} ({', '.join(f'{value:g}' for value in scores[key])})" for scores in (before, after)
     )
     return f"{name}: {key} was {was}, is {now}"
+
+
+def again(scenario: Scenario, before: Scores, decider: Callable[[World], Decider] = trim) -> dict[str, list[float]]:
+    """The scores now, with the seeds of the scores `before`: the first of `SEEDS`."""
+    return play(scenario, SEEDS[: len(before["moves"])], decider)
 
 
 def read(file: Path) -> dict[str, dict[str, list[float]]]:
