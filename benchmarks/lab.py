@@ -15,11 +15,14 @@ The same seed is the same simulated cluster for every strategy, on every machine
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,12 +66,24 @@ def save(new: Measurement, file: Path = DATA) -> None:
     """Put a cell into the file, in the order of the catalogue. The file is read again, as others may have written."""
     row = {"scenario": new.scenario, "strategy": new.strategy, "seeds": new.seeds}
     scores = {name: [_rounded(value) for value in (of.low, of.median, of.high)] for name, of in new.scores.items()}
-    cells = {**read(file), (new.scenario, new.strategy): {**row, "scores": scores}}
     order = [(scenario, who.name) for scenario in catalogue() for who in shown()]
-    lines = [json.dumps(cells[key]) for key in order if key in cells]
-    fresh = file.with_suffix(".new")
-    fresh.write_text('{"cells": [\n' + ",\n".join(lines) + "\n]}\n")
-    fresh.replace(file)
+    with _alone(file.parent):
+        cells = {**read(file), (new.scenario, new.strategy): {**row, "scores": scores}}
+        lines = [json.dumps(cells[key]) for key in order if key in cells]
+        fresh = file.with_suffix(".new")
+        fresh.write_text('{"cells": [\n' + ",\n".join(lines) + "\n]}\n")
+        fresh.replace(file)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make other processes that save in the folder wait meanwhile."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _rounded(value: float) -> float:
