@@ -82,7 +82,7 @@ drift: $(STAMP)
 	$(BIN)/trimtab rbac --check deploy/kustomize/base
 	$(BIN)/trimtab crds --check charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --check charts/trimtab/files
-	$(BIN)/python docs/tools/generate.py --check --quick
+	$(BIN)/python docs/tools/generate.py --check
 	$(MKDOCS) --site-dir .trimtab/site
 
 fmt: $(STAMP) ## format the code, mend what linters can mend

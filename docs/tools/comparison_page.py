@@ -1,163 +1,308 @@
-"""The comparison of PIP-364, from runs of our own implementations in the simulated world."""
+"""The comparison of all strategies in all scenarios of the lab, from docs/data/comparison.json."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from itertools import groupby
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from types import SimpleNamespace
 
+from comparison_data import OURS, STRATEGIES, Comparison, Overview, comparisons, moving, overviews, still
+from comparison_plot import in_each, over_all
 from page_text import ROOT, anchor, filled, table, wrapped
 
-from trimtab_lab.simulation import (
-    LEVEL,
-    OVERLOADED,
-    Contender,
-    RunScore,
-    Scenario,
-    SimulationResult,
-    named,
-)
-from trimtab_lab.simulation.compare import SEED, compare
+from trimtab_lab.simulation import LEVEL, OVERLOADED
+from trimtab_lab.simulation.compare import COLUMNS
 from trimtab_lab.simulation.draws import WARM_UP
-from trimtab_strategies.params import Compatibility
+from trimtab_lab.simulation.verdict import SHARE, TIES, Interval
+from trimtab_strategies.model.plan import counted
 
-SCENARIOS = tuple(
-    map(
-        named,
-        (
-            "skewed",
-            "two-brokers",
-            "two-hot",
-            "new-broker",
-            "twenty-new",
-            "lost-broker",
-            "mixed-machines",
-            "shared-machine",
-            "foreign-load",
-            "jitter",
-        ),
-    )
-)
-"""The scenarios of the proposal, in the order of the page."""
-
-BARS = "▁▂▃▄▅▆▇█"
-COLUMNS = 20
-"""Length of a chart; each character is the mean of three minutes."""
-
-SUMMARY = (
-    ("mixed machines: points left", "Mixed machines", "left"),
-    ("shared machine: moves uphill", "A shared machine", "backward"),
-    ("load jitter: moves in vain", "Load jitter", "moves"),
-    ("over placement: moves uphill", "Two hot brokers of six", "backward"),
-    ("over unloading: moves", "Two brokers", "moves"),
-    ("slow: rounds for 20 new brokers", "Twenty new brokers", "balanced"),
-)
-"""The proposal's own table: column, scenario, and the score that puts a number in place of its adjective."""
+DRAWINGS = {"comparison": over_all, "comparison-scenarios": in_each}
+"""The pictures of the page: name -> the function that draws it."""
 
 WORDS: Mapping[str, str] = {
     "ThresholdShedder": "threshold",
     "OverloadShedder": "overload",
     "UniformLoadShedder": "uniform",
     "AvgShedder": "average",
-    "TransferShedder": "transfer",
     "WeightedBalancer": "weighted",
+    "TransferShedder": "transfer",
     "Trim": "trim",
 }
-"""Shedders in the sentences: ``threshold`` as Pulsar runs it, ``our_threshold`` corrected and under Trimtab."""
+"""Shedders in the paragraphs on PIP-364: ``threshold`` as Pulsar runs it, ``our_threshold`` under Trimtab."""
 
+NAMES: Mapping[str, str] = {
+    "moves": "moves",
+    "cut": "connections cut",
+    "backward": "moves to a busier broker",
+    "waited": "time to balanced",
+    "area": "imbalance over the run",
+    "left": "imbalance at the end",
+    "overshoot": "overshoot",
+    "overload": "hot brokers",
+    "unserved": "unserved traffic",
+}
+"""Scores that decide, in words."""
 
-@cache
-def _results() -> dict[str, dict[Contender, SimulationResult]]:
-    """All results: by the scenario's title, then by contender."""
-    return {scenario.title: compare(scenario) for scenario in SCENARIOS}
+_SHOWN = (
+    *("moves", "cut", "backward", "waited", "area", "left", "overshoot", "overload", "unserved", "cost"),
+    *("repeated", "splits", "owned", "latency"),
+)
+_DECIMALS = {"cut": 1, "area": 1, "left": 1, "overshoot": 1, "latency": 1, "cost": 1, "unserved": 2, "owned": 2}
 
 
 def page() -> str:
     """docs/comparison.md."""
-    text = (ROOT / "docs" / "templates" / "comparison-scenarios.md").read_text()
-    sentences = dict(part.split("\n", 1) for part in text.split("\n## ")[1:])
-    links = ", ".join(f"[{scenario.title}](#{anchor(scenario.title)})" for scenario in SCENARIOS)
     return filled(
         "comparison.md",
-        SUMMARY=_summary(),
-        SCENARIOS=wrapped(f"The scenarios: {links}."),
+        SHORT=_paragraphs(short()),
+        WINS=_wins(),
+        MEANING=wrapped(_meaning()),
+        STRATEGIES=_strategies(),
+        LOSSES=_losses(),
+        VERDICTS=_verdicts(),
+        PROPOSAL=_proposal(),
         MINUTES=str(WARM_UP),
-        SEED=str(SEED),
+        SEEDS=_seeds(),
         LEVEL=f"{LEVEL:g}",
         HOT=f"{OVERLOADED * 100:.0f}",
-        SECTIONS="\n\n".join(_section(scenario, sentences[scenario.title]) for scenario in SCENARIOS),
+        SHARE=f"{SHARE * 100:.0f}",
+        **_ties(),
+        SECTIONS="\n\n".join(_section(one) for one in comparisons().values()),
     )
 
 
-def scores(scenario: str) -> dict[str, RunScore]:
-    """The scores of a scenario by the names that its sentences use."""
-    outcomes = _results()[scenario]
-    return {("our_" if who.guarded else "") + WORDS[who.shedder]: outcomes[who].score for who in _shown(outcomes)}
+# -- for those who decide --
 
 
-def _summary() -> str:
+def short() -> Iterator[str]:
+    """The result in a few sentences."""
+    verdicts = {one.name: one.verdict for one in comparisons().values()}
+    better, tied, worse = (
+        sum(len(getattr(found, kind)) for found in verdicts.values()) for kind in ("better", "tied", "worse")
+    )
+    kinds, total = len({found.best for found in verdicts.values()}), better + tied + worse
+    yield (
+        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are, each in some scenarios. Against the"
+        f" best of each of the {len(verdicts)} scenarios, score by score, Trim is better in {better}, equal in {tied}"
+        f" and worse in {worse} of {total}."
+    )
+    costs = sorted((verdicts[one.name].cost, one.scenario.title) for one in moving())
+    (least, cheapest), (most, dearest) = costs[0], costs[-1]
+    yield (
+        f"Where something should move, its total [cost](#how-it-was-measured) is {median(c for c, _ in costs):.2f} of"
+        f" the best baseline's, as the median of {len(costs)} scenarios; from {least:.2f} ({cheapest}) to {most:.2f}"
+        f" ({dearest}). {_dearer(costs)}"
+    )
+    yield _dominance()
+    yield _stillness()
+
+
+def _dearer(costs: Sequence[tuple[float, str]]) -> str:
+    above = [title for cost, title in costs if cost > 1]
+    if not above:
+        return "It is above 1 nowhere."
+    return f"It is above 1 in {_listed(above)}."
+
+
+def _dominance() -> str:
+    over = {one.scenario.title: one.verdict.dominated_by for one in comparisons().values() if one.verdict.dominated_by}
+    if not over:
+        return "No baseline dominates Trim in any scenario."
+    found = _listed([f"{title} ({_listed(list(names))})" for title, names in over.items()])
+    return f"Baselines dominate Trim in {counted(len(over), 'scenario')}: {found}. In the others none does."
+
+
+def _stillness() -> str:
+    moved = [
+        f"{one.scenario.title} ({_numbers('moves', one.ours['moves'])})"
+        for one in still()
+        if one.ours["moves"].high > 0
+    ]
+    calm = len(still()) - len(moved)
+    says = f"Where nothing should move, Trim moves nothing in {calm} of {len(still())} scenarios"
+    return says + (f"; it moves bundles in {_listed(moved)}." if moved else ".")
+
+
+def _wins() -> str:
+    """How often Trim is better, equal and worse than the best baseline, by score."""
+    scenarios = moving()
+    counts = {
+        kind: Counter(name for one in scenarios for name in getattr(one.verdict, kind))
+        for kind in ("better", "tied", "worse")
+    }
+    head = f"in {len(scenarios)} scenarios | Trim is better | equal | worse"
+    rows = [(what, *(str(counts[kind][name]) for kind in counts)) for name, what in NAMES.items()]
+    return table(head, rows)
+
+
+def _meaning() -> str:
+    return (
+        f"Medians over the {len(moving())} scenarios in which something should move. *Cost* is divided by that of"
+        f" the cheapest strategy of the scenario. The last column counts scenarios, of the {len(still())} in which"
+        " nothing should move, in which the median run has moves."
+    )
+
+
+def _strategies() -> str:
+    head = "strategy | cost | cheapest in | level in | moves | cut % | area | left | moves in vain in"
+    found = list(overviews())
+    best = {
+        name: _best(name, found) for name in ("ratio", "cheapest", "balanced", "moves", "cut", "area", "left", "moved")
+    }
+    rows = []
+    for one in found:
+        cells = (
+            (f"{one.ratio:.2f}", "ratio"), (str(one.cheapest), "cheapest"), (str(one.balanced), "balanced"),
+            (f"{one.moves:.0f}", "moves"), (f"{one.cut:.1f}", "cut"), (f"{one.area:.1f}", "area"),
+            (f"{one.left:.1f}", "left"), (str(one.moved), "moved"),
+        )  # fmt: skip
+        rows.append((_called(one.strategy), *(_bold(text, getattr(one, name) == best[name]) for text, name in cells)))
+    return table(head, rows)
+
+
+def _best(name: str, found: Sequence[Overview]) -> float:
+    values = [getattr(one, name) for one in found]
+    return float(max(values) if name in ("cheapest", "balanced") else min(values))
+
+
+def _losses() -> str:
+    """Every score in which Trim is worse than the best baseline."""
+    lines = []
+    for one in comparisons().values():
+        found = one.verdict
+        parts = [
+            f"{COLUMNS[name]} {_number(name, one.ours[name].median)} instead of"
+            f" {_number(name, one.cells[found.best][name].median)}"
+            for name in found.worse
+        ]
+        if parts:
+            lines.append(wrapped(f"- {one.scenario.title}: {', '.join(parts)} ({found.best})", "  "))
+    return "\n".join(lines) or "Nowhere, beyond a tie."
+
+
+def _verdicts() -> str:
+    head = (
+        "scenario | best baseline | better | equal | worse | cost | baselines that Trim dominates | that dominate Trim"
+    )
+    return table(head, [_verdict(one) for one in comparisons().values()])
+
+
+def _verdict(one: Comparison) -> tuple[str, ...]:
+    found = one.verdict
+    title = f"[{one.scenario.title}](#{anchor(one.scenario.title)})"
+    counts = (str(len(names)) for names in (found.better, found.tied, found.worse))
+    cost = "-" if found.cost == float("inf") else f"{found.cost:.2f}"
+    others = f"{len(found.dominates)} of {len(one.cells) - 1}"
+    return title, found.best, *counts, cost, others, ", ".join(found.dominated_by) or "none"
+
+
+# -- PIP-364 --
+
+
+def figures() -> SimpleNamespace:
+    """Medians as the paragraphs on PIP-364 name them: ``skewed.our_threshold.moves``."""
+    return SimpleNamespace(
+        **{
+            name.replace("-", "_"): SimpleNamespace(
+                **{
+                    _word(who): SimpleNamespace(**{score: of.median for score, of in cell.items()})
+                    for who, cell in one.cells.items()
+                }
+            )
+            for name, one in comparisons().items()
+        }
+    )
+
+
+def _word(strategy: str) -> str:
+    shedder, _, run_by = strategy.partition("/")
+    return ("our_" if run_by == "Trimtab" else "") + WORDS.get(shedder, shedder)
+
+
+def _proposal() -> str:
+    text = (ROOT / "docs" / "templates" / "comparison-proposal.md").read_text()
+    return _paragraphs(part.format(**vars(figures())) for part in text.strip().split("\n\n")[1:])
+
+
+# -- for those who look closely --
+
+
+def _seeds() -> str:
+    fewest = min(one.seeds[0] for one in comparisons().values())
+    most = max(one.seeds[1] for one in comparisons().values())
+    said = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds; each table says how many"
+    return wrapped(
+        f"**How often.** Every strategy plays every scenario with {said}. The same seed is the same cluster for all"
+        " strategies. A cell is the median over the seeds with the 5th and the 95th percentile in brackets, or one"
+        " number where all seeds gave the same. The best of a column is bold."
+    )
+
+
+def _ties() -> dict[str, str]:
+    names = {
+        "MOVESTIE": "moves", "CUTTIE": "cut", "UPHILLTIE": "backward", "BALANCEDTIE": "waited", "AREATIE": "area",
+        "LEFTTIE": "left", "OVERTIE": "overshoot", "HOTTIE": "overload", "UNSERVEDTIE": "unserved",
+    }  # fmt: skip
+    return {place: f"{TIES[name]:g}" for place, name in names.items()}
+
+
+def _section(one: Comparison) -> str:
+    columns = [name for name in _SHOWN if any(cell[name].high > 0 for cell in one.cells.values())]
+    best = {name: min(_rounded(name, cell[name].median) for cell in one.cells.values()) for name in columns}
     rows = [
         (
-            _pair(who),
-            _run_by(who),
-            *(_number(getattr(_results()[title][who].score, what)) for _, title, what in SUMMARY),
+            _called(who),
+            *(_bold(_text(one, who, name), _rounded(name, cell[name].median) == best[name]) for name in columns),
         )
-        for who in _shown(next(iter(_results().values())))
+        for who, cell in one.cells.items()
     ]
-    return table(f"shedder, placement | run by | {' | '.join(column for column, _, _ in SUMMARY)}", rows)
+    about = f"{' '.join(one.scenario.description.split())} {_goal(one)}{_counted_seeds(one)}"
+    head = " | ".join(["strategy", *(COLUMNS[name] for name in columns)])
+    return f"### {one.scenario.title}\n\n{wrapped(about)}\n\n{table(head, rows)}"
 
 
-def _shown(contenders: Mapping[Contender, object]) -> Iterator[Contender]:
-    """Pulsar's decisions as Pulsar runs them, and corrected ones under Trimtab."""
-    for who in contenders:
-        wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA
-        if who.compatibility in (None, wanted):
-            yield who
+def _goal(one: Comparison) -> str:
+    useless = "Every move is useless."
+    return f"{useless} " if one.still and useless not in one.scenario.description else ""
 
 
-def _section(scenario: Scenario, sentences: str) -> str:
-    head = "shedder | run by | compatibility | balanced | quiet | moves | again | uphill | left | hot | the hour"
-    rows = table(head, _merged(_results()[scenario.title]))
-    said = wrapped(" ".join(sentences.split()).format(**scores(scenario.title)))
-    return f"## {scenario.title}\n\n{wrapped(scenario.description)}\n\n{rows}\n\n{said}"
+def _counted_seeds(one: Comparison) -> str:
+    fewest, most = one.seeds
+    return f"({fewest} to {most} seeds.)" if fewest != most else f"({counted(most, 'seed')}.)"
 
 
-def _merged(outcomes: Mapping[Contender, SimulationResult]) -> Iterator[tuple[str, ...]]:
-    """Rows of cells; both values of `compatibility` share one row when all cells are the same."""
-    for (shedder, run_by), group in groupby(_by_run(outcomes), key=lambda who: (who.shedder, _run_by(who))):
-        for cells, same in groupby(group, key=lambda who: _cells(outcomes[who])):
-            values = ", ".join(str(who.compatibility) for who in same if who.compatibility) or "-"
-            yield shedder, run_by, values, *cells
-
-
-def _cells(outcome: SimulationResult) -> tuple[str, ...]:
-    got = outcome.score
-    counts = (got.balanced, got.quiet, got.moves, got.repeated, got.backward, got.left, got.overload)
-    return (*map(_number, counts), f"`{_chart(outcome.record.imbalance[1:].tolist())}`")
-
-
-def _by_run(outcomes: Mapping[Contender, SimulationResult]) -> list[Contender]:
-    """The contenders, of each shedder first Pulsar's runs."""
-    order = list(dict.fromkeys(who.shedder for who in outcomes))
-    return sorted(outcomes, key=lambda who: (order.index(who.shedder), who.guarded))
-
-
-def _chart(values: list[float]) -> str:
-    """`values` (0-100) as a row of bars."""
-    step = len(values) / COLUMNS
-    parts = [values[int(k * step) : int((k + 1) * step)] for k in range(COLUMNS)]
-    return "".join(BARS[min(len(BARS) - 1, int(sum(part) / len(part) / 100 * len(BARS)))] for part in parts)
-
-
-def _pair(who: Contender) -> str:
-    return who.shedder if who.placement == who.shedder else f"{who.shedder}, {who.placement}"
-
-
-def _run_by(who: Contender) -> str:
-    return "Trimtab" if who.guarded else "Pulsar"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
+def _text(one: Comparison, who: str, name: str) -> str:
+    """A cell: the median, and the interval unless it is one value."""
+    if name == "waited" and not one.balanced(who):
         return "-"
-    return str(value) if isinstance(value, int) else f"{value:.0f}"
+    return _numbers(name, one.cells[who][name])
+
+
+def _numbers(name: str, of: Interval) -> str:
+    low, middle, high = (_number(name, value) for value in (of.low, of.median, of.high))
+    return middle if low == high else f"{middle} ({low}-{high})"
+
+
+def _number(name: str, value: float) -> str:
+    return f"{_rounded(name, value):.{_DECIMALS.get(name, 0)}f}"
+
+
+def _rounded(name: str, value: float) -> float:
+    return round(value, _DECIMALS.get(name, 0))
+
+
+def _called(strategy: str) -> str:
+    return "**Trim**" if strategy == OURS else strategy
+
+
+def _bold(words: str, best: bool) -> str:  # noqa: FBT001 - a condition on the words
+    return f"**{words}**" if best else words
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "\n\n".join(wrapped(" ".join(text.split())) for text in texts)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

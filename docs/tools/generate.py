@@ -1,8 +1,7 @@
 """Write the pages that are made from code: `python docs/tools/generate.py [--check] [PAGE...]`.
 
-PAGE is a name of `PAGES`, or a folder such as `images/`. `comparison` runs all shedders through the simulated
-scenarios, which takes about half a minute. With --check nothing is written, and the exit code is 1 when a page on disk
-differs from what would be written.
+PAGE is a name of `PAGES`, or a folder such as `images/`. With --check nothing is written, and the exit code is 1 when a
+page on disk differs from what would be written.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "comparison": comparison_page.page,
     "calibration": calibration_page.page,
     **{f"{name}.svg": drawing for name, drawing in calibration_page.DRAWINGS.items()},
+    **{f"{name}.svg": draw for name, draw in comparison_page.DRAWINGS.items()},
     "proposals": vocabulary_page.proposals,
     "chart": chart_page.page,
     "chart-readme": chart_page.readme,
@@ -56,22 +56,17 @@ PAGES: Mapping[str, Callable[[], str]] = {
 }
 """Path below docs/ of each page (without `.md`) or drawing, and the function that makes its text."""
 
-SLOW = ("comparison",)
-"""Pages that take half a minute; tests check them."""
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the named pages, all by default."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"one of {', '.join(PAGES)}; default all")
     parser.add_argument("--check", action="store_true", help="only say whether the pages are up to date")
-    parser.add_argument("--quick", action="store_true", help=f"all but {', '.join(SLOW)}")
     given = parser.parse_args(arguments)
     if unknown := [asked for asked in given.pages if not inside(asked)]:
         parser.error(f"no such page: {', '.join(unknown)}; use {', '.join(PAGES)}")
     wanted = [name for asked in given.pages for name in inside(asked)]
-    wanted = wanted or [name for name in PAGES if not (given.quick and name in SLOW)]
-    made = {name: make() for name, make in PAGES.items() if name in wanted}
+    made = {name: make() for name, make in PAGES.items() if name in wanted or not wanted}
     return check(made) if given.check else write(made)
 
 

@@ -1,110 +1,124 @@
-"""The comparison page is what the simulation makes, and each of its sentences about a scenario is true."""
+"""The comparison page: it has every strategy in every scenario, and what it says follows from its figures."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from trimtab_lab.simulation import RunScore
+from trimtab_lab.simulation import catalogue, shown
+from trimtab_lab.simulation.compare import COLUMNS
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-pytestmark = [pytest.mark.long]
+PAGE = (DOCS / "comparison.md").read_text()
+ROWS = json.loads((DOCS / "data" / "comparison.json").read_text())["cells"]
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[Any]:
-    """The page's generator. It runs every scenario once."""
+    """The page's generator."""
     sys.path.append(str(DOCS / "tools"))
     yield import_module("comparison_page")
     sys.path.remove(str(DOCS / "tools"))
 
 
-def sooner(one: RunScore, other: RunScore) -> bool:
-    """Whether `one` was balanced, and in fewer rounds than `other`, if `other` was at all."""
-    return one.balanced is not None and (other.balanced is None or one.balanced < other.balanced)
+def test_every_strategy_was_measured_in_every_scenario() -> None:
+    found = [(row["scenario"], row["strategy"]) for row in ROWS]
+
+    assert found == [(scenario, who.name) for scenario in catalogue() for who in shown()]
+    assert all(list(row["scores"]) == list(COLUMNS) for row in ROWS)
+    assert all(low <= middle <= high for row in ROWS for low, middle, high in row["scores"].values())
 
 
-def fewer(one: RunScore, other: RunScore, times: float = 2) -> bool:
-    """Whether `one` needed fewer moves than a part of those of `other`."""
-    return one.moves < other.moves / times
+def test_the_page_has_a_table_for_each_scenario() -> None:
+    tables = dict(part.split("\n", 1) for part in PAGE.split("\n### ")[1:])
+
+    for scenario in catalogue().values():
+        strategies = re.findall(r"^\| ([A-Z*][\w/*]+) \|", tables[scenario.title], re.MULTILINE)
+        assert strategies == [who.name.replace("Trim/Trimtab", "**Trim**") for who in shown()], scenario.title
 
 
-TRUE: dict[str, list[Callable[[Any], bool]]] = {
-    "Skewed load": [
-        lambda v: v.threshold.backward > 0 and sooner(v.our_threshold, v.threshold),
-        lambda v: fewer(v.our_threshold, v.threshold, 1),
-        lambda v: fewer(v.uniform, v.threshold) and fewer(v.average, v.threshold),
-        lambda v: None not in (v.uniform.balanced, v.average.balanced),
-        lambda v: v.overload.balanced is None and v.our_overload.balanced is None,
-        lambda v: v.transfer.balanced is None and v.our_weighted.balanced is not None,
-        lambda v: fewer(v.our_weighted, v.weighted, 3),
-    ],
-    "Two brokers": [
-        lambda v: fewer(v.average, v.threshold, 3) and v.threshold.backward > 0,
-        lambda v: fewer(v.our_threshold, v.threshold) and sooner(v.our_threshold, v.threshold),
-        lambda v: v.our_threshold.backward == 0,
-        lambda v: v.our_weighted.balanced is not None and not v.our_weighted.repeated and v.weighted.left > 40,
-    ],
-    "Two hot brokers of six": [
-        lambda v: v.threshold.backward > 4 * v.our_threshold.backward,
-        lambda v: v.uniform.backward == v.average.backward == 0 and v.uniform.quiet < v.average.quiet,
-    ],
-    "A new broker": [
-        lambda v: v.threshold.balanced is None and v.our_threshold.balanced is None and not v.overload.moves,
-        lambda v: sooner(v.uniform, v.average) and v.average.balanced is not None,
-    ],
-    "Twenty new brokers": [
-        lambda v: v.uniform.quiet is None and sooner(v.average, v.uniform),
-        lambda v: v.threshold.repeated > 0 and sooner(v.our_threshold, v.threshold),
-        lambda v: fewer(v.our_threshold, v.threshold),
-        lambda v: v.transfer.left > v.our_weighted.left and v.our_weighted.balanced is not None,
-        lambda v: v.weighted.balanced is None and fewer(v.our_weighted, v.weighted),
-    ],
-    "A broker is lost and comes back": [
-        lambda v: v.threshold.balanced is None and v.overload.balanced is None,
-        lambda v: sooner(v.uniform, v.average) and v.average.balanced is not None,
-    ],
-    "Mixed machines": [
-        lambda v: None not in (v.threshold.balanced, v.our_threshold.balanced),
-        lambda v: v.our_threshold.left < v.threshold.left,
-        lambda v: v.uniform.moves == 0 and v.average.balanced is None and v.average.left > 40,
-        lambda v: v.our_weighted.balanced is not None and not v.our_weighted.backward,
-    ],
-    "A shared machine": [
-        lambda v: v.uniform.backward > 0 and v.our_uniform.backward == 0,
-        lambda v: v.threshold.moves == v.average.moves == 0,
-        lambda v: v.our_weighted.left < v.weighted.left,
-    ],
-    "Foreign load arrives": [
-        lambda v: v.threshold.balanced is not None and v.threshold.balanced > 5 and not v.threshold.backward,
-        lambda v: v.uniform.moves == 0 and v.average.balanced is None and v.overload.balanced is None,
-        lambda v: v.our_weighted.balanced is not None and fewer(v.threshold, v.our_weighted, 1),
-    ],
-    "Load jitter": [
-        lambda v: max(v.threshold.moves, v.average.moves) < min(v.uniform.moves, v.overload.moves),
-        lambda v: v.transfer.moves < v.our_weighted.moves and fewer(v.our_weighted, v.weighted, 5),
-    ],
+def test_every_column_of_a_table_has_its_best_in_bold() -> None:
+    for part in PAGE.partition("\n## Each scenario")[2].split("\n### ")[1:]:
+        head, _, *rows = [line for line in part.splitlines() if line.startswith("|")]
+        cells = [row.strip("| ").split(" | ") for row in rows]
+        for column in range(1, head.count("|") - 1):
+            assert any(row[column].startswith("**") for row in cells), (part.splitlines()[0], column)
+
+
+def test_the_counts_of_the_first_sentence_are_those_of_the_tables(script: Any) -> None:
+    better, tied, worse, total = map(int, re.findall(r"\d+", next(script.short()).partition("by score, Trim is")[2]))
+
+    sums = [0, 0, 0]
+    for row in re.findall(r"^\| \[[^|]+\| [^|]+\| (\d+) \| (\d+) \| (\d+) \|", PAGE, re.MULTILINE):
+        sums = [before + int(now) for before, now in zip(sums, row, strict=True)]
+    assert sums == [better, tied, worse]
+    assert sum(sums) == total
+
+
+def test_every_loss_is_on_the_page(script: Any) -> None:
+    losses = PAGE.partition("### Where Trim is worse")[2].partition("\n### ")[0]
+
+    for one in script.comparisons().values():
+        assert (f"- {one.scenario.title}: " in losses) is bool(one.verdict.worse), one.name
+
+
+def test_a_baseline_that_dominates_trim_is_named_in_short(script: Any) -> None:
+    text = " ".join(PAGE.partition("## In short")[2].partition("\n### ")[0].split())
+
+    for one in script.comparisons().values():
+        for name in one.verdict.dominated_by:
+            assert name in text
+            assert one.scenario.title in text
+
+
+CLAIMS: dict[str, Callable[[Any], bool]] = {
+    "ThresholdShedder overplaces as Pulsar runs it": lambda v: (
+        v.two_hot.threshold.backward > 4 * v.two_hot.our_threshold.backward
+    ),
+    "ThresholdShedder overunloads as Pulsar runs it": lambda v: (
+        v.two_brokers.threshold.moves > 3 * v.two_brokers.average.moves
+        and v.two_brokers.threshold.moves > 2 * v.two_brokers.our_threshold.moves
+    ),
+    "OverloadShedder leaves the rest": lambda v: v.skewed.overload.left > 30,
+    "UniformLoadShedder moves to the shared machine": lambda v: v.shared_machine.uniform.backward > 0,
+    "UniformLoadShedder does not see foreign load": lambda v: v.foreign_load.uniform.moves == 0,
+    "UniformLoadShedder is slow": lambda v: v.twenty_new.uniform.waited == 60,
+    "AvgShedder waits": lambda v: v.skewed.average.waited > v.skewed.uniform.waited > 0,
+    "AvgShedder leaves mixed machines": lambda v: v.mixed_machines.average.left > 40,
+    "TransferShedder stops early": lambda v: v.skewed.transfer.left > 30,
+    "WeightedBalancer swings": lambda v: (
+        v.skewed.weighted.moves > 3 * v.skewed.our_weighted.moves and v.skewed.weighted.repeated > 10
+    ),
+    "WeightedBalancer takes its time": lambda v: 20 < v.skewed.our_weighted.waited < 60,
 }
-"""Of each scenario what its sentences in docs/templates/comparison-scenarios.md claim, in their order."""
+"""What docs/templates/comparison-proposal.md says of the medians."""
 
 
-def test_every_scenario_has_claims(script: Any) -> None:
-    assert list(TRUE) == [scenario.title for scenario in script.SCENARIOS]
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_what_the_page_says_of_the_proposal_is_true(script: Any, claim: str) -> None:
+    assert CLAIMS[claim](script.figures())
 
 
-@pytest.mark.parametrize("scenario", TRUE)
-def test_what_the_page_says_about_a_scenario_is_true(script: Any, scenario: str) -> None:
-    scores = SimpleNamespace(**script.scores(scenario))
+@pytest.mark.parametrize("name", ["comparison", "comparison-scenarios"])
+def test_a_picture_has_a_mark_for_each_strategy(name: str) -> None:
+    drawing = ET.fromstring((DOCS / f"{name}.svg").read_text())
 
-    assert [number for number, holds in enumerate(TRUE[scenario]) if not holds(scores)] == []
+    marks = [title.text for path in drawing.iter(f"{SVG}path") for title in path.iter(f"{SVG}title")]
+    assert {who.name for who in shown()} <= set(marks)
 
 
-def test_the_page_is_up_to_date(script: Any) -> None:
-    assert (DOCS / "comparison.md").read_text() == script.page(), "run make docs"
+@pytest.mark.parametrize("name", ["comparison.md", "comparison.svg", "comparison-scenarios.svg"])
+def test_the_page_and_its_pictures_are_up_to_date(script: Any, name: str) -> None:
+    stem, _, ending = name.partition(".")
+    made = script.page() if ending == "md" else script.DRAWINGS[stem]()
+
+    assert (DOCS / name).read_text() == made, "run make docs"

@@ -21,8 +21,10 @@ QUICK, FULL, E2E = "quick", "full", "e2e"
 SMOKE_TOO = f"{QUICK} or smoke"
 """How `make test` selects tests (``pytest -m``)."""
 
-NEEDS = frozenset({"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program"})
-"""Markers and fixtures of what a machine must have beside Python. Each puts a test in the tier `FULL`."""
+NEEDS = frozenset(
+    {"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program", "minutes"}
+)
+"""Markers and fixtures of what a machine must have beside Python, or of time. Each puts a test in the tier `FULL`."""
 
 PROGRAMS = frozenset(
     {"etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "prometheus", "promtool"}
