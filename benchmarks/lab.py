@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trimtab_lab.simulation import Contender, catalogue, contender, named, regression, shown
-from trimtab_lab.simulation.compare import measured
-from trimtab_lab.simulation.verdict import Interval, cell
+from trimtab_lab.simulation.compare import SeedInterval, measured
+from trimtab_lab.simulation.verdict import cell
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "data" / "comparison.json"
@@ -45,7 +45,7 @@ class Measurement(NamedTuple):
     scenario: str
     strategy: str
     seeds: int
-    scores: dict[str, Interval]
+    scores: dict[str, SeedInterval]
     seconds: float
 
 

@@ -11,7 +11,8 @@ from statistics import median
 from page_text import ROOT
 
 from trimtab_lab.simulation import Goal, Scenario, catalogue, shown
-from trimtab_lab.simulation.verdict import Cell, Interval, ScenarioVerdict, verdict
+from trimtab_lab.simulation.compare import SeedInterval
+from trimtab_lab.simulation.verdict import Cell, ScenarioVerdict, verdict
 
 OURS = "Trim/Trimtab"
 """The strategy that is judged; all others are baselines."""
@@ -70,7 +71,7 @@ def _comparison(name: str, scenario: Scenario, rows: Mapping[tuple[str, str], Ma
 
 def _cell(scores: object) -> Cell:
     assert isinstance(scores, dict)
-    return {name: Interval(*values) for name, values in scores.items()}
+    return {name: SeedInterval(*values) for name, values in scores.items()}
 
 
 def moving() -> list[Comparison]:

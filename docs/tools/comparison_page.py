@@ -12,9 +12,9 @@ from comparison_plot import in_each, over_all
 from page_text import ROOT, anchor, filled, table, wrapped
 
 from trimtab_lab.simulation import LEVEL, OVERLOADED
-from trimtab_lab.simulation.compare import COLUMNS
+from trimtab_lab.simulation.compare import COLUMNS, SeedInterval
 from trimtab_lab.simulation.draws import WARM_UP
-from trimtab_lab.simulation.verdict import SHARE, TIES, Interval
+from trimtab_lab.simulation.verdict import SHARE, TIES
 from trimtab_strategies.model.plan import counted
 
 DRAWINGS = {"comparison": over_all, "comparison-scenarios": in_each}
@@ -279,7 +279,7 @@ def _text(one: Comparison, who: str, name: str) -> str:
     return _numbers(name, one.cells[who][name])
 
 
-def _numbers(name: str, of: Interval) -> str:
+def _numbers(name: str, of: SeedInterval) -> str:
     low, middle, high = (_number(name, value) for value in (of.low, of.median, of.high))
     return middle if low == high else f"{middle} ({low}-{high})"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from trimtab_lab.simulation import Goal, contender, named
-from trimtab_lab.simulation.compare import COLUMNS, measured
-from trimtab_lab.simulation.verdict import TIES, Cell, Interval, cell, dominates, is_less, verdict
+from trimtab_lab.simulation.compare import COLUMNS, SeedInterval, measured
+from trimtab_lab.simulation.verdict import TIES, Cell, cell, dominates, is_less, verdict
 
 
 def reached(**medians: float) -> Cell:
     """A cell with these medians, and 0 elsewhere."""
-    return {name: Interval(0, medians.get(name, 0), 100) for name in (*TIES, "cost")}
+    return {name: SeedInterval(0, medians.get(name, 0), 100) for name in (*TIES, "cost")}
 
 
 def test_a_cell_has_the_interval_of_every_score() -> None:
@@ -20,7 +20,7 @@ def test_a_cell_has_the_interval_of_every_score() -> None:
     found = cell(played["runs"])
 
     assert list(found) == list(COLUMNS)
-    assert found["moves"] == Interval(0, 0, 0)
+    assert found["moves"] == SeedInterval(0, 0, 0)
     areas = sorted(run["area"] for run in played["runs"])
     assert areas[0] <= found["area"].low <= found["area"].median == areas[1] <= found["area"].high <= areas[2]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from trimtab_lab.simulation.batch import Audience, Task, results
-from trimtab_lab.simulation.contenders import Contender, Player, SimulationResult, contenders, played
+from trimtab_lab.simulation.contenders import Player
 from trimtab_lab.simulation.run import Record
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore
@@ -40,33 +40,24 @@ LOW, HIGH = 5, 95
 """Percentiles of the seeds between which an interval lies."""
 
 
-def compare(scenario: Scenario) -> dict[Contender, SimulationResult]:
-    """The result of every contender, in the same simulated cluster with the same random numbers."""
-    return {who: played(scenario, who, SEED) for who in contenders()}
-
-
-def medians(scores: Iterable[RunScore]) -> dict[str, float]:
-    """The median of each of `COLUMNS`."""
-    return {name: found.median for name, found in intervals(scores).items()}
-
-
 @dataclass(frozen=True, slots=True)
 class SeedInterval:
     """The median of a score over the seeds, and its percentiles `LOW` and `HIGH`."""
 
-    median: float
     low: float
+    median: float
     high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Self:
+        """The interval of the values of all seeds."""
+        return cls(*np.percentile(list(values), (LOW, 50, HIGH)).tolist())
 
 
 def intervals(scores: Iterable[RunScore]) -> dict[str, SeedInterval]:
     """The interval of each of `COLUMNS`."""
     found = list(scores)
-    values = {name: [getattr(score, name) for score in found] for name in COLUMNS}
-    return {
-        name: SeedInterval(float(np.median(seen)), *map(float, np.percentile(seen, (LOW, HIGH))))
-        for name, seen in values.items()
-    }
+    return {name: SeedInterval.of(getattr(score, name) for score in found) for name in COLUMNS}
 
 
 @dataclass(frozen=True, slots=True)

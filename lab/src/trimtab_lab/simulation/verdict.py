@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-
-from trimtab_lab.simulation.compare import COLUMNS
+from trimtab_lab.simulation.compare import COLUMNS, SeedInterval
 from trimtab_lab.simulation.scenario import Goal
 
 SHARE = 0.05
@@ -31,28 +29,13 @@ STILL_TIES: Mapping[str, float] = {"moves": TIES["moves"], "cut": TIES["cut"]}
 """The scores that decide where nothing should move, with the same ties."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A score over many seeds: 5th percentile, median and 95th percentile."""
-
-    low: float
-    median: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Self:
-        """The interval of the values of all seeds."""
-        low, median, high = np.percentile(list(values), (5, 50, 95)).tolist()
-        return cls(low, median, high)
-
-
-Cell = Mapping[str, Interval]
+Cell = Mapping[str, SeedInterval]
 """What a strategy reached in a scenario: score -> interval."""
 
 
-def cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
+def cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, SeedInterval]:
     """The intervals of each of `COLUMNS` over `runs`, as `compare.measured` returns them."""
-    return {name: Interval.of(run[name] for run in runs) for name in COLUMNS}
+    return {name: SeedInterval.of(run[name] for run in runs) for name in COLUMNS}
 
 
 def ties(goal: Goal) -> Mapping[str, float]:

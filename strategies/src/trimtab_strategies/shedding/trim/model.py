@@ -253,10 +253,11 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
 
 def _median(values: FloatArray) -> FloatArray:
     """Median over the rows (k, n) -> (n,); NaN where all are NaN."""
-    found = np.full(values.shape[1], np.nan)
-    some = np.isfinite(values).any(axis=0)
-    found[some] = np.nanmedian(values[:, some], axis=0)
-    return found
+    count = np.count_nonzero(~np.isnan(values), axis=0)
+    ordered, columns = np.sort(values, axis=0), np.arange(values.shape[1])  # NaN comes last
+    middle = np.minimum(count // 2, len(values) - 1), np.maximum(count - 1, 0) // 2
+    upper, lower = (ordered[row, columns] for row in middle)
+    return np.where(count > 0, (lower + upper) / 2, np.nan)
 
 
 def _spread(values: FloatArray) -> FloatArray:
