@@ -89,7 +89,7 @@ def test_predictions_are_in_percent_of_the_real_machine() -> None:
     play = Play(all_on_one(12))
     while not play.minute().unloads:
         pass
-    predicted = {name: percent for _, name, percent in play.memory["predictions"]}
+    predicted = {name: percent for _, name, percent, _ in play.memory["predictions"]}
 
     for name, percent in zip(play.world.brokers, play.world.points().tolist(), strict=True):
         assert predicted[name] == pytest.approx(percent, abs=1)

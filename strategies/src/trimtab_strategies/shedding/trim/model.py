@@ -11,10 +11,12 @@ ratio is the prior, drawn towards the pool (the median of all brokers with as ma
 differences are the evidence:
 
     a ~ N(pool + (r - pool) d^2 / (d^2 + e^2), max(5 % of the pool, |d|)^2),  d = r - pool
-    e = 1.25 sd(cpu / U) / sqrt(count), plus |d| while there are fewer than 3 samples
+    e = 1.25 sd(cpu / U) / sqrt(count), plus |d| while there are fewer than 3 samples; sd is at least the usual one
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
 A slope is never so high that the bundles alone would take more CPU than was measured, by the median of the ring.
+
+A machine that is suddenly full, although its bundles do not explain it, is believed in the second minute.
 
 A broker with hardly any traffic has no ratio: its CPU is background.
 
@@ -54,6 +56,7 @@ _FEW_SAMPLES = 3  # below which a ratio is hardly known
 _SETTLED = 8  # samples from which on the ratio follows slowly
 _FOLLOWS = 0.004  # ratio by which it follows per minute
 _IDLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
+_FALSE = 1.5  # times the ratio of its kind from which on a full machine's reading is odd
 _GOOD_PART = 0.03  # ratio of its work from which on what arrived disturbs a broker
 _FORGET = 0.995  # of the evidence, per minute
 _OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
@@ -116,8 +119,12 @@ def learned(
     if message != memory.get("message", 0.0):
         kept = {what: of for what, of in memory.get("brokers", {}).items() if what not in _BY_WORK}
         memory = {**memory, "brokers": kept}
-    known = np.isfinite(loaded) & (work > 0) & ~(loaded >= FULL * cores)
+    known = np.isfinite(loaded) & (work > 0)
     each = np.where(known, cpu, np.nan) / np.where(known, work, np.nan)
+    odd = (cpu >= FULL * cores) & ~(each <= _FALSE * _pooled(_median(each), kinds))
+    alone = odd.copy()
+    alone[1:] &= ~odd[:-1]
+    cpu, each = np.where(alone, np.nan, cpu), np.where(odd, np.nan, each)
     count = np.nan_to_num(recall(memory, "count", names))
     new_row = _fresh(recent, memory)
     fresh = new_row & known[-1]
@@ -125,6 +132,8 @@ def learned(
     ratio = _followed(recall(memory, "ratio", names), _median(each), count, fresh)
     pool = _pooled(ratio, kinds)
     spread = _spread(each)
+    relative = np.divide(spread, ratio, out=np.full_like(spread, np.nan), where=ratio > 0)
+    spread = np.fmax(spread, ratio * _median(relative[:, np.newaxis]))  # few samples may be alike by chance
     error = 1.25 * spread / np.sqrt(np.maximum(count, 1))
     away = np.nan_to_num(ratio - pool)
     error = np.where(np.isnan(ratio), 0.0, error + np.where(count < _FEW_SAMPLES, np.abs(away), 0.0))
