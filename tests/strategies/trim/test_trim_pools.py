@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from trim_plans import planned, worlds
+from trim_plans import planned, seen, worlds
 from trim_world import Play, World, spread
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Isolation, Memory, NamespacePolicy
@@ -106,3 +106,23 @@ def test_no_bundle_goes_where_it_may_not(world: World, data: st.DataObject) -> N
     drawn = planned(world, destinations=Destinations(group, allowed))
 
     assert all(allowed[group[bundle], destination] for bundle, _, destination in drawn.trips())
+
+
+def test_a_broker_that_no_bundle_may_go_to_is_not_vacant() -> None:
+    """The empty third broker is kept for a namespace without bundles; the fourth is free."""
+    world = World.of(spread(20, 20, 0), spread(10, 20, 1), [], [])
+    allowed = np.array([[True, True, False, True], [False, False, True, False]])
+    assert seen(world)[0].vacant.tolist() == [False, False, True, True]
+
+    replay = seen(world, destinations=Destinations(np.zeros(40, dtype=np.int64), allowed))[0]
+
+    assert replay.vacant.tolist() == [False, False, False, True]
+
+
+def test_a_pool_with_few_bundles_is_not_vacant() -> None:
+    world = World.of(*(spread(40, 40, seed) for seed in range(3)), [0.1, 0.1], [0.1, 0.1])
+    group = np.repeat([0, 1], [120, 4])
+    allowed = np.array([[True, True, True, False, False], [False, False, False, True, True]])
+    replay = seen(world, destinations=Destinations(group, allowed))[0]
+
+    assert not replay.vacant.any()

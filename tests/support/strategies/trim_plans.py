@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trim_world import COST, POINT, World, spread
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, least_gain, prices
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
@@ -62,7 +63,12 @@ def owners(owner: IntArray, moves: list[PlannedMove]) -> IntArray:
     return after
 
 
-def seen(world: World, brokers: IntArray | None = None, bundles: IntArray | None = None) -> tuple[Replay, FloatArray]:
+def seen(
+    world: World,
+    brokers: IntArray | None = None,
+    bundles: IntArray | None = None,
+    destinations: Destinations | None = None,
+) -> tuple[Replay, FloatArray]:
     """The replay of a few minutes of a world, in another order of rows, and the prices of its bundles."""
     ring, now = SampleRing(), world.now
     memory: dict[str, Any] = {}
@@ -72,7 +78,7 @@ def seen(world: World, brokers: IntArray | None = None, bundles: IntArray | None
         model, memory = learned(cluster, cluster.recent.last(WINDOW), memory)
         world.now += 60
     world.now = now
-    return replayed(cluster, cluster.recent, model), prices(cluster, 0.75)
+    return replayed(cluster, cluster.recent, model, destinations), prices(cluster, 0.75)
 
 
 PlanMaker = Callable[[PlannedLoad, IntArray, FloatArray, PlanBounds], tuple[list[PlannedMove], PlannedLoad]]

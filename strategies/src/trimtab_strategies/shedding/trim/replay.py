@@ -141,17 +141,21 @@ class Replay:
 
     @cached_property
     def vacant(self) -> BoolArray:
-        """Brokers (n,) with hardly any bundles, which carry hardly anything even if each bundle carries its most."""
-        n = len(self.model.slope)
+        """Brokers (n,) with hardly any bundles, which carry hardly anything even if each bundle carries its most.
+
+        Compared with an average broker of the pool; a broker that can't get any bundles is not vacant.
+        """
+        n, pools = len(self.model.slope), self.pools
         used = (self.load[-1] > 0).any(axis=1) | (self.long > 0).any(axis=1)
         count = np.bincount(self.owner[used] + 1, minlength=n + 1)[1:]
-        few: BoolArray = count < _FEW * count.sum() / n
+        few: BoolArray = count < _FEW * (np.bincount(pools, weights=count) / np.maximum(np.bincount(pools), 1))[pools]
         if not few.any():
             return few
         most = np.fmax.reduce([*self.earlier, *self.load, self.long])
         cores = np.nan_to_num(self.model.cores, nan=1.0)
         carried = self._carried(np.nan_to_num(most))[:, 0]
-        vacant: BoolArray = few & (carried / cores < _LITTLE * carried.sum() / cores.sum())
+        per_core = np.bincount(pools, weights=carried)[pools] / np.bincount(pools, weights=cores)[pools]
+        vacant: BoolArray = few & (carried / cores < _LITTLE * per_core)
         return vacant
 
     def magnified(self, factor: float) -> Replay:
