@@ -66,7 +66,7 @@ class TrimParams(StrategyParams):
     fixed: Annotated[float, Field(ge=0, le=1)] = 0.75
     """Ratio of a bundle's price that does not depend on its clients. Less: fewer clients are cut, by more moves."""
     floor: Annotated[float, Field(ge=0, le=100)] = 30
-    """Percent of usage of the busiest broker below which nothing moves."""
+    """Percent of usage of the busiest broker below which only brokers with hardly any bundles get some."""
     moves_per_broker: Annotated[int, Field(ge=1, le=1000)] = 10
     """Moves from, and to, one broker in one plan."""
 
