@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trim_world import COST, Play, World, spread, unmeasured
+from trim_world import COST, Play, World, skewed, spread, unmeasured
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Memory, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
@@ -23,11 +23,6 @@ from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams, rollout
 from trimtab_strategies.testing.compare import reordered
 
 Change = Callable[[ClusterLoad], ClusterLoad]
-
-
-def skewed(points: float = 85, bundles: int = 20) -> World:
-    """Four brokers at 40 % and one at `points`."""
-    return World.of(*(spread(40, bundles, seed) for seed in range(4)), spread(points, bundles, 9))
 
 
 def played(world: World, change: Change = lambda cluster: cluster, minutes: int = 12) -> Play:
@@ -305,65 +300,6 @@ def test_nothing_moves_during_a_rollout_and_balancing_goes_on_after_it() -> None
     assert "2 brokers left within 15 minutes" in play.text
 
 
-def test_the_texts_name_the_broker_and_the_figures() -> None:
-    level, young = Play(skewed(43)), Play(skewed())
-    floor, price = Play(skewed(29 - 0.01), TrimParams(floor=60)), Play(skewed(51.5), TrimParams(worth=4000, hot=5))
-    for play, minutes in ((level, 9), (young, 1), (floor, 9), (price, 9)):
-        play.minutes(minutes)
-
-    assert level.reasons == [Reason.BALANCED]
-    needed = "a plan needs 7.5 points (trim.hot) or 15 (trim.apart) that last for 2 to 8 minutes"
-    assert level.text == f"broker-4 is 2.4 points above its level, 3.0 above broker-1; {needed}"
-    assert young.reasons == [Reason.AVERAGING]
-    now = "broker-4 is 36.0 points above its level, 45.0 above broker-1, for 1 minute now"
-    assert young.text == f"{now}; {needed}, the larger the sooner"
-    assert floor.reasons == [Reason.BELOW_MINIMUM]
-    assert floor.text == "the busiest broker is at 40 %; balancing begins at 60 % (trim.floor); 40 or less would act"
-    assert price.reasons == [Reason.BELOW_MINIMUM]
-    assert price.text.startswith("broker-4 was 9.2 points above its level for 8 minutes; 2 moves would save 4.6 points")
-    assert price.text.endswith(
-        "for 60 minutes, 276 point-minutes, and cut 2.0 % of the clients: worth it from 400 on"
-        " (trim.worth is 4000; 2700 or less would act)"
-    )
-
-
-def test_a_plan_says_why_it_is_made() -> None:
-    play = Play(skewed())
-    play.first_move(12)
-
-    assert play.last.cause == (
-        "broker-4 was 36.0 points above its level for 4 minutes; 5 moves would save 33.2 points for 4 minutes,"
-        " 133 point-minutes, and cut 5.0 % of the clients: worth it from 100 on"
-    )
-
-
-def test_a_plan_that_only_has_to_wait_says_until_when() -> None:
-    play = Play(skewed(60))
-    play.minutes(5)
-
-    assert play.reasons == [Reason.BELOW_MINIMUM]
-    assert play.text.endswith("worth it from 60 on, or once it has lasted for 8 minutes")
-    assert play.first_move(12)
-
-
-def test_after_a_spike_the_texts_say_how_long_the_next_one_must_last() -> None:
-    play = Play(skewed())
-    play.memory = {"spikes": [[play.world.now, 5.0]]}
-    play.minutes(2)
-
-    ended = "that last for 8 minutes, as one of 5 minutes ended by itself within the last hour"
-    assert play.text.endswith(ended)
-
-
-def test_a_rollout_says_who_left_last_and_when_balancing_goes_on() -> None:
-    play = Play(skewed())
-    play.memory = {"seen": [*play.world.brokers, "gone-1", "gone-2"]}
-    play.minute()
-
-    left = "2 brokers left within 15 minutes, the last was gone-2"
-    assert play.text == f"{left}; balancing goes on in 2 minutes if no other leaves"
-
-
 def test_the_order_of_rows_and_names_does_not_matter() -> None:
     """No two brokers are equal here: of equal ones either may take a bundle."""
     unequal = [spread(points, 20, seed) for seed, points in enumerate((41.0, 38.0, 44.0, 36.0, 85.0))]
@@ -468,11 +404,3 @@ def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> N
         assert after.max() <= before.max() + 1e-6
         if shedding.unloads:
             assert np.std(after) < np.std(before)
-
-
-def test_a_plan_that_fills_a_broker_says_which() -> None:
-    play = Play(World.of(*(spread(20, 20, seed) for seed in range(3)), []))
-    play.first_move(6)
-
-    assert play.last.cause.startswith("broker-3 has hardly any bundles; ")
-    assert play.last.cause.endswith("% of the clients")

@@ -28,7 +28,7 @@ AUDIT_POLICY = {
 """Audit policy: only writes; everything for Bundle objects."""
 
 BALANCING = frozenset({"Overloaded", "Underloaded"})
-CAPPED = BALANCING | {"Topics", "Sessions", "MsgRate", "Bandwidth"} | {"Drained", "RollingOut"}
+CAPPED = BALANCING | {"Topics", "Sessions", "MsgRate", "Bandwidth", "NoRoom"} | {"Drained", "RollingOut"}
 """Reasons of moves that count towards the limits, including children that leave their parent's owner, and drains."""
 
 BURST = 0.15

@@ -219,3 +219,8 @@ def unmeasured(cluster: ClusterLoad, *rows: int) -> ClusterLoad:
     usage = cluster.brokers.usage.copy()
     usage[list(rows), CPU] = np.nan
     return replace(cluster, brokers=replace(cluster.brokers, usage=usage))
+
+
+def skewed(points: float = 85, bundles: int = 20) -> World:
+    """Four brokers at 40 % and one at `points`."""
+    return World.of(*(spread(40, bundles, seed) for seed in range(4)), spread(points, bundles, 9))

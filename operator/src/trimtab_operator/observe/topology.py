@@ -20,12 +20,9 @@ from trimtab_operator.state.pulsar_link import CrossCheck
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.splitting_bundles import Expected, still_expected, unborn
 from trimtab_pipeline.api import Topology
-from trimtab_strategies.model import NO_POLICY, RESOURCES, BrokerTraits, NamespacePolicy, Reason
+from trimtab_strategies.model import NO_POLICY, RESOURCES, SPLIT_REASONS, BrokerTraits, NamespacePolicy, Reason
 
-COUNTS_AS_MOVE = frozenset(
-    {Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED}
-    | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}
-)
+COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
 """Assignments that start a bundle's cool-down. A child that left its parent's owner has moved. These are not moves: an
 owner for an unassigned bundle, an owner that was found, a split, and a move for a restart. The next plan may need that
 bundle."""

@@ -14,7 +14,7 @@ from math import inf
 
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.pending_moves import Mine
-from trimtab_strategies.model import Reason
+from trimtab_strategies.model import SPLIT_REASONS, Reason
 
 EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
 """Reasons of drains: a broker must be empty, or restarts. That is not balancing, so windows don't apply."""
@@ -42,10 +42,7 @@ MOST_NEWS = 10_000
 """Changes kept for `take`. While no policy runs it is not called, and the oldest are dropped."""
 
 
-BALANCING = frozenset(
-    {Reason.OVERLOADED, Reason.UNDERLOADED}
-    | {Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH}  # a child of a split
-)
+BALANCING = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, *SPLIT_REASONS})
 """Reasons of moves that balance. Its other moves (new owners of unassigned bundles, drains) follow what happens to
 brokers, and may go back and forth with them."""
 

@@ -44,7 +44,7 @@ from trimtab_strategies.model.plan import (
     counted,
     some,
 )
-from trimtab_strategies.model.reason import Reason
+from trimtab_strategies.model.reason import SPLIT_REASONS, Reason
 
 __all__ = [
     "CPU",
@@ -59,6 +59,7 @@ __all__ = [
     "RATE_OUT",
     "RESOURCES",
     "SAMPLED",
+    "SPLIT_REASONS",
     "THROUGHPUT_IN",
     "THROUGHPUT_OUT",
     "TRAFFIC",

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     SESSIONS = "Sessions"  # it has more producers and consumers than a bundle may have
     MSG_RATE = "MsgRate"  # it carries more messages a second than a bundle may
     BANDWIDTH = "Bandwidth"  # it carries more bytes a second than a bundle may
+    NO_ROOM = "NoRoom"  # no broker has room for the whole bundle
 
     # why nothing was split
     HOT_TOPIC = "HotTopic"  # a single topic causes the load: a split does not help, add partitions
@@ -110,3 +111,7 @@ class Reason(StrEnum):
 
 _FORMER = {"Contested": "CompetingBalancer", "TwoHands": "PulsarBalancerActive"}
 """Old names in stored decision records, proposals and progress -> today's names."""
+
+
+SPLIT_REASONS = frozenset({Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH, Reason.NO_ROOM})
+"""Why a bundle is split. A child that moves to another broker keeps the reason of its split."""

@@ -73,6 +73,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.SESSIONS: Sentence("it has more producers and consumers than a bundle may have", (_SPLITTER,)),
     Reason.MSG_RATE: Sentence("it carries more messages a second than a bundle may", (_SPLITTER,)),
     Reason.BANDWIDTH: Sentence("it carries more bytes a second than a bundle may", (_SPLITTER,)),
+    Reason.NO_ROOM: Sentence("no broker has room for the whole bundle", (_SPLITTER,)),
     # why nothing was split
     Reason.HOT_TOPIC: Sentence(
         "a single topic makes up its load, and a split does not divide a topic", ("give that topic (more) partitions",)

@@ -90,7 +90,7 @@ class TrimSplitter:
                 held_back.append(found)
             else:
                 shares, load = inside.shares(row, found), sizes.load(row)
-                proposed.append(SplitCandidate(row, found, Reason.BANDWIDTH, spread=True, shares=shares, load=load))
+                proposed.append(SplitCandidate(row, found, Reason.NO_ROOM, spread=True, shares=shares, load=load))
         return Splitting(tuple(proposed), tuple(held_back), memory)
 
     def _boundaries(

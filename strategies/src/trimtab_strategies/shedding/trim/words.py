@@ -107,12 +107,20 @@ def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watc
     text = (
         f"{names[top]} is {away[top]:.1f} points above its level, {away[top] - away[bottom]:.1f} above {names[bottom]}"
     )
-    needed = f"a plan needs {hot:g} points (trim.hot) or {apart:g} (trim.apart)"
+    needed = _needed(watch.share, hot, apart)
     if away[top] < hot and away[top] - away[bottom] < apart:
         return f"{text}; {needed} that last for {WINDOWS[-1]} to {WINDOWS[0]} minutes"
     lasted = watch.lasted(watch.since)[top]
     since = f", for {counted(round(lasted), 'minute')} now" if lasted >= 1 else ""
     return f"{text}{since}; {needed}{_longer(watch, lasted)}"
+
+
+def _needed(share: float, hot: float, apart: float) -> str:
+    """The points of a cause. share: see `Watch`."""
+    if share == 1:
+        return f"a plan needs {hot:g} points (trim.hot) or {apart:g} (trim.apart)"
+    of = f"{100 * share:.0f} % of trim.hot and trim.apart"
+    return f"a plan now needs {hot * share:.1f} points or {apart * share:.1f} ({of})"
 
 
 def _longer(watch: Watch, lasted: float) -> str:
