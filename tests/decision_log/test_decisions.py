@@ -16,15 +16,16 @@ from recorded_decisions import decided
 from records import bundle, moving_bundle
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove
-from trimtab_operator.decision_log.store import DECISIONS, KEPT, decision_store
+from trimtab_operator.decision_log.store import DECISIONS, FACTS, KEPT, decision_store, facts
 from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.state.departures import Departures
 from trimtab_pipeline.api import LoadSource
 from trimtab_pipeline.history.dataset import POLICIES, HistoryDataset
 from trimtab_pipeline.history.decisions import DecisionHistories, decisions
 from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.testing import StaticSource, StaticSources
-from trimtab_strategies.model import ClusterLoad, Reason
+from trimtab_strategies.model import BrokerTraits, ClusterLoad, NamespacePolicy, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -307,6 +308,26 @@ def test_the_history_has_every_decision_and_what_came_of_each(run_policy: RunPol
         assert "shedder" in json.loads(policies[1]["value"])
 
     run_policy(HOT, scenario)
+
+
+def test_facts_name_what_only_resources_know() -> None:
+    load = replace(
+        cluster(a=0.5, b=0.5),
+        policies={"t/n": NamespacePolicy(unload=False)},
+        traits={"a": BrokerTraits("4.0.8")},
+        publish_gaps={"t/n": 1.25},
+    )
+    leaving = Departures(ending=frozenset({"b"}), drained=frozenset({"a", "b"}))
+
+    found = {(fact.kind, fact.name): fact.value for fact in facts(load, {"a": 12.5}, leaving)}
+
+    assert {kind for kind, _ in found} == set(FACTS)
+    assert found["traits", "a"]["version"] == "4.0.8"
+    assert found["namespace", "t/n"]["unload"] is False
+    assert found["publishGap", "t/n"] == {"seconds": 1.25}
+    assert found["targetWeight", "a"] == {"weight": 12.5}
+    assert found["leaving", "a"] == {"causes": ["drained"]}
+    assert found["leaving", "b"] == {"causes": ["drained", "ending"]}
 
 
 @pytest.mark.apiserver

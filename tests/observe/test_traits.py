@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from records import broker, pod, topic_namespace
-from trimtab_operator.observe.topology import ZONE, policies, traits
+from trimtab_operator.kube.move_costs import Interruption, MoveCosts
+from trimtab_operator.observe.topology import ZONE, policies, publish_gaps, traits
 from trimtab_operator.reconcile.namespaces import examined
 from trimtab_strategies.model import NamespacePolicy
 
@@ -90,3 +91,10 @@ def test_a_problem_too_long_to_store_is_cut() -> None:
     (told,) = examined(topic_namespace(), "x" * 40_000, NOON) or ()
 
     assert len(told["message"]) == 1024
+
+
+def test_a_publish_gap_counts_from_three_measured_moves_on() -> None:
+    moves = (Interruption(0.5, 1.0), Interruption(2.0, 2.0), Interruption(None, 9.0), Interruption(1.5, 2.0))
+    costs = {"t/known": MoveCosts(moves), "t/new": MoveCosts(moves[:3]), "t/silent": MoveCosts()}
+
+    assert publish_gaps(costs) == {"t/known": 1.5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -153,6 +154,14 @@ def test_the_price_of_a_bundle_that_moved_falls_within_an_hour() -> None:
     world.moved[:4] = world.now - np.array([0.0, 1800, 3600, 90000])
 
     assert prices(world.cluster(), 0.75) == pytest.approx([AGAIN, (AGAIN + 1) / 2, 1, 1, 1])
+
+
+@pytest.mark.parametrize(("gap", "factor"), [(0.8, 1), (1.6, 2), (0.1, 0.5), (30, 4)])
+def test_a_bundle_whose_moves_interrupt_publishers_for_long_costs_more(gap: float, factor: float) -> None:
+    cluster = World.of([10] * 5).cluster()
+
+    assert prices(replace(cluster, publish_gaps={cluster.namespaces[0]: gap}), 0.75) == pytest.approx([factor] * 5)
+    assert prices(replace(cluster, publish_gaps={"other/namespace": gap}), 0.75) == pytest.approx(np.ones(5))
 
 
 @pytest.mark.parametrize("bundles", [15, 30, 120, 400])

@@ -59,6 +59,8 @@ class Sight:
         self._averaged: _Report | None = None
         self._last: _Report | None = None
         self._shown: _Report | None = None
+        gap = world.realism.reconnect
+        self._gaps = {} if gap is None else dict.fromkeys(world.namespaces, gap.gap)
         self._names: tuple[int, tuple[str, ...]] = (0, ())
 
     def see_before(self, state: RunBundles, served: Served) -> None:
@@ -77,6 +79,7 @@ class Sight:
             topics=self._topics(state),
             traits=self.world.traits,
             policies=self.world.policies,
+            publish_gaps=self._gaps,
         )
 
     def _bundles(self, state: RunBundles, owner: IntArray, moving: IntArray) -> Bundles:

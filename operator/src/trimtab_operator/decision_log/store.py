@@ -27,6 +27,7 @@ from trimtab_operator.kube.config_map_store import (
 from trimtab_operator.kube.naming import decisions_name
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
+from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.metrics import PolicyMetrics
@@ -147,10 +148,11 @@ class Recorder:
         """Write the policy and what resources say of brokers and namespaces into the history, if there is one."""
         sources, load = self.cluster.sources, result.load
         if isinstance(sources, KeepsFacts) and load is not None:
+            known = facts(load, result.plan.target_weights, self.cluster.departures(self.policy))
+            name, memory = f"{self.cluster.namespace}/{self.policy}", json.loads(remembered.to_json())
             try:
-                await asyncio.to_thread(
-                    _keep_facts, sources, f"{self.cluster.namespace}/{self.policy}", load, settings, remembered
-                )
+                await asyncio.to_thread(sources.write_facts, name, load.now, known, FACTS)
+                await asyncio.to_thread(sources.keep_policy, name, load.now, settings.spec, memory)
             except OSError as error:
                 log.warning("policy %s: facts could not be written to the history: %s", self.policy, error)
 
@@ -166,13 +168,23 @@ def _keep(sources: KeepsDecisions, name: str, record: DecisionRecord, learnt: Se
     sources.keep_decisions(name, record.at, entries)
 
 
-def _keep_facts(sources: KeepsFacts, name: str, load: ClusterLoad, settings: Settings, remembered: PolicyState) -> None:
-    facts = [
+FACTS = ("traits", "namespace", "publishGap", "targetWeight", "leaving")
+"""Kinds of facts of a decision. What is not among its facts is gone."""
+
+
+def facts(load: ClusterLoad, target_weights: Mapping[str, float], leaving: Departures) -> list[Fact]:
+    """What only resources know of brokers and namespaces."""
+    causes = {"drained": leaving.drained, "cordoned": leaving.cordoned, "ending": leaving.ending}
+    return [
         *(Fact("traits", broker, _plain(traits)) for broker, traits in load.traits.items()),
         *(Fact("namespace", space, _plain(policy)) for space, policy in load.policies.items()),
+        *(Fact("publishGap", space, {"seconds": gap}) for space, gap in load.publish_gaps.items()),
+        *(Fact("targetWeight", broker, {"weight": weight}) for broker, weight in target_weights.items()),
+        *(
+            Fact("leaving", broker, {"causes": [cause for cause, brokers in causes.items() if broker in brokers]})
+            for broker in sorted(frozenset().union(*causes.values()))
+        ),
     ]
-    sources.write_facts(name, load.now, facts, complete=("traits", "namespace"))
-    sources.keep_policy(name, load.now, settings.spec, json.loads(remembered.to_json()))
 
 
 def _plain(value: BrokerTraits | NamespacePolicy) -> dict[str, Any]:

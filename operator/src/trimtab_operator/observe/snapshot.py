@@ -92,8 +92,9 @@ async def unmeasured_snapshot(cluster: ClusterState, run: PolicyRun) -> Snapshot
 
 
 def _completed(load: ClusterLoad, records: ClusterRecords) -> ClusterLoad:
-    """The load with what no source knows: constraints, traits, expected loads of the children of splits."""
-    return with_expected(replace(load, policies=records.policies, traits=records.traits), records.expected)
+    """The load with what no source knows: constraints, traits, publish gaps, expected loads of children of splits."""
+    known = replace(load, policies=records.policies, traits=records.traits, publish_gaps=records.publish_gaps)
+    return with_expected(known, records.expected)
 
 
 async def _rows(records: ClusterRecords, run: PolicyRun) -> tuple[Topology, tuple[BundleRecord, ...]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.kube.move_costs import Measured
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import NO_DEPARTURES, Departures
@@ -39,6 +40,7 @@ class ClusterRecords:
     expected: what the children of recent splits are expected to carry, by Pulsar's spelling.
     departures: brokers that leave. admin: by name of a broker, the URL of its statistics.
     cross_check: Pulsar's own figures; None where no Pulsar cluster is connected.
+    publish_gaps: as in `ClusterLoad`.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -52,6 +54,7 @@ class ClusterRecords:
     departures: Departures = NO_DEPARTURES
     admin: Mapping[str, str] = field(default_factory=dict)
     cross_check: CrossCheck | None = None
+    publish_gaps: Mapping[str, float] = field(default_factory=dict)
 
 
 def last_unload(bundle: BundleRecord) -> float:
@@ -127,6 +130,16 @@ def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolic
     return {space: policy for space, policy in found.items() if policy != NO_POLICY}
 
 
+FEWEST_MEASURED = 3
+"""Measured moves of a namespace from which on their publish gap counts."""
+
+
+def publish_gaps(costs: Measured) -> dict[str, float]:
+    """Median publish gap (seconds) by namespace, of those with enough measured moves."""
+    gaps = {space: cost.publish_gap for space, cost in costs.items()}
+    return {space: gap.median for space, gap in gaps.items() if gap is not None and gap.moves >= FEWEST_MEASURED}
+
+
 def traits(
     brokers: Iterable[BrokerRecord], pods: Mapping[str, PodRecord], *, load_manager: str = ""
 ) -> dict[str, BrokerTraits]:
@@ -170,4 +183,5 @@ def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bo
         departures=cluster.departures(settings.name),
         admin=cluster.link.urls if settings.asks_brokers else {},
         cross_check=cluster.link.cross_check if cluster.link.linked else None,
+        publish_gaps=publish_gaps(cluster.move_costs() or {}),
     )

@@ -357,7 +357,8 @@ class DataQuality:
 class ClusterLoad:
     """The whole snapshot at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader).
 
-    traits and policies are by name of broker and of namespace. They may leave out names that have none.
+    traits are by name of broker, policies by namespace. They may leave out names that have none.
+    publish_gaps: by namespace, median seconds for which a move interrupts publishers; only where that was measured.
     withheld: by name, bundles that balancing must leave where they are, and why.
     recent:   the last minutes, in the rows of `brokers` and `bundles`; None: no one keeps them.
     """
@@ -370,6 +371,7 @@ class ClusterLoad:
     topics: Topics = NO_TOPICS
     traits: Mapping[str, BrokerTraits] = field(default_factory=dict)
     policies: Mapping[str, NamespacePolicy] = field(default_factory=dict)
+    publish_gaps: Mapping[str, float] = field(default_factory=dict)
     withheld: Mapping[str, Reason] = field(default_factory=dict)
     recent: RecentSamples | None = None
 

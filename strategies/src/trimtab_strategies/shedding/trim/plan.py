@@ -1,6 +1,6 @@
 """Which bundles Trim moves: the most balance for the fewest disconnected clients.
 
-    price of a bundle  0.75 + 0.25 x its clients / average clients       an average bundle costs 1
+    price of a bundle  (0.75 + 0.25 x its clients / average clients) x publish gap / usual gap    average: 1
     gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2, the dash is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
@@ -35,6 +35,12 @@ FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
 
 AHEAD, MOST_GROWTH = 6.0, 0.5
 """Minutes ahead for which the load is planned, and the ratio by which a bundle may grow until then."""
+
+USUAL_GAP = 0.8
+"""Seconds for which a move interrupts publishers on real brokers, median (docs/side-by-side.md): it costs 1."""
+
+LEAST_GAP, MOST_GAP = 0.5, 4.0
+"""Bounds of the factor by which a longer or shorter interruption changes the price."""
 
 AGAIN = 4.0
 """Price of a bundle that has just moved, in times its own; it falls to 1 within an hour."""
@@ -88,13 +94,23 @@ class PlanBounds:
 
 
 def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
-    """Price (m,) of moving each bundle; an average one costs 1. A bundle that moved within the hour costs more."""
+    """Price (m,) of moving each bundle; an average one costs 1.
+
+    It costs more if it moved within the hour, and if moves interrupt its namespace for longer than usual.
+    """
     clients = np.nan_to_num(np.maximum(cluster.bundles.sessions, 0))
     mean = float(clients.mean()) if len(clients) and clients.any() else 1.0
     share = np.clip(clients / mean, FEWEST_CLIENTS, MOST_CLIENTS) if clients.any() else np.ones(len(clients))
     since = np.clip((cluster.now - cluster.bundles.last_unload) / 3600, 0, 1)
     again = 1 + (AGAIN - 1) * (1 - np.where(np.isnan(since), 1.0, since))
-    return (fixed + (1 - fixed) * share) * again
+    return (fixed + (1 - fixed) * share) * again * _interruption(cluster)
+
+
+def _interruption(cluster: ClusterLoad) -> FloatArray:
+    """Factor (m,) on the price: the measured publish gap of the bundle's namespace as a ratio of the usual one."""
+    gaps = np.array([cluster.publish_gaps.get(space, USUAL_GAP) for space in cluster.namespaces])
+    factor: FloatArray = np.clip(gaps / USUAL_GAP, LEAST_GAP, MOST_GAP)[cluster.bundles.namespace]
+    return factor
 
 
 @dataclass
