@@ -38,7 +38,7 @@ def shown(world: World, *factors: float, ring: SampleRing | None = None) -> Clus
 def model_of(cores: FloatArray, slope: FloatArray, nic: FloatArray | None = None) -> BrokerModel:
     n = len(cores)
     wire = np.full((n, 2), np.inf) if nic is None else nic
-    return BrokerModel(slope, np.zeros((1, n)), np.zeros(n), cores, wire, 0.0)
+    return BrokerModel(slope, np.zeros((1, n)), np.zeros(n), np.zeros(n), cores, wire, 0.0)
 
 
 def fits(at: float, model: BrokerModel, total: FloatArray, background: FloatArray) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trim_world import Play, World, spread
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.shedding.trim.samples import REPLAYED, CycleSamples, SampleRing
 from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
@@ -48,3 +49,20 @@ def test_the_first_plan_is_never_later_than_without_past_minutes(began: int, apa
 def test_what_has_lasted_for_eight_minutes_is_moved_at_once() -> None:
     assert [first_plan(REPLAYED - 1, -8, apart) for apart in (0.3, 0.6)] == [0, 0]
     assert [first_plan(0, -8, apart) for apart in (0.3, 0.6)] == [7, 4]
+
+
+def with_shift(quiet: int) -> Play:
+    """Three brokers after `quiet` minutes without load and ten with: then the load of one doubles, of others halves."""
+    play = Play(World.of(*(spread(40, 10, seed) for seed in range(3))))
+    for _ in range(quiet):
+        play.seen(0.0)
+        play.world.now += 60
+    play.minutes(10)
+    play.world.load *= np.where(play.world.owner == 0, 2.0, 0.5)
+    return play
+
+
+def test_where_the_whole_load_has_just_begun_none_of_it_is_unusual() -> None:
+    """A load that changes in the first half hour must last for 12 minutes, unless there is nothing usual yet."""
+    assert with_shift(quiet=3).first_move(20) <= 3
+    assert with_shift(quiet=0).first_move(20) == 12

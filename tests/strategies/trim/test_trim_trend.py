@@ -9,8 +9,9 @@ import pytest
 
 from trim_world import CORES, COST, Play, World, spread
 from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.shedding.trim.model import SETTLES, learned, unsettled
+from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.plan import AHEAD, MOST_GROWTH, PlannedLoad
+from trimtab_strategies.shedding.trim.readings import SETTLES, unsettled
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.samples import SampleRing
 

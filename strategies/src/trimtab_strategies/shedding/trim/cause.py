@@ -131,7 +131,8 @@ def watched(
     since, ended = _followed(away - doubt, recall(memory, "since", names), now)
     lower = np.median(away) - away - doubt  # a program on one machine puts all others below the level alike
     below, filled = _followed(lower, recall(memory, "below", names), now)
-    background = 100 * np.nan_to_num(replay.model.background[-1] / replay.model.cores)
+    model = replay.model
+    background = 100 * np.nan_to_num((model.background[-1] - model.idle) / model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
     loud, fell = _followed(background - calm, recall(memory, "loud", names), now)
@@ -141,7 +142,7 @@ def watched(
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
     for what, values in (("since", since), ("below", below), ("calm", calm), ("loud", loud)):
         memory = remember(memory, what, names, values)
-    usual = np.nan_to_num(np.minimum(calm, background) / 100 * replay.model.cores)
+    usual = np.nan_to_num(np.minimum(calm, background) / 100 * model.cores) + model.idle
     far = _shown(replay, WINDOWS[0], hot * NARROW, apart * NARROW).given and len(replay) >= WINDOWS[0]
     wide = (memory.get("wide") or now) if far else None
     lasts = 0.0 if wide is None else (now - wide) / 60

@@ -24,11 +24,15 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
 from trimtab_strategies.protocols import Destinations
-from trimtab_strategies.shedding.trim.model import FULL, BrokerModel, carried_on
+from trimtab_strategies.shedding.trim.model import BrokerModel
+from trimtab_strategies.shedding.trim.readings import FULL, carried_on
 from trimtab_strategies.shedding.trim.samples import sampled
 
 HIDDEN = 1.08
 """Ratio by which a bundle on a full machine wants more than it gets, at least: the demand itself is not measured."""
+
+BEGUN = 0.25
+"""Ratio of the cluster's traffic up to which it has just begun."""
 
 BELIEVED = 0.15
 """Ratio by which a minute that was not measured, but assumed from averages, may be off."""
@@ -52,7 +56,8 @@ class Replay:
 
     load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none. assumed: number of
     leading minutes that were not measured. pools: (n,) number of each broker's pool. earlier: (j, m, 3) the minutes
-    before, which may have gaps. long: (m, 3) the bundles' long averages.
+    before, which may have gaps. long: (m, 3) the bundles' long averages. begun: whether the ring shows how the load of
+    the whole cluster began.
     """
 
     model: BrokerModel
@@ -63,6 +68,7 @@ class Replay:
     assumed: int
     pools: IntArray
     namespace: IntArray
+    begun: bool = False
 
     def __len__(self) -> int:
         return len(self.load)
@@ -114,8 +120,11 @@ class Replay:
     def usual(self) -> FloatArray:
         """`away` (n,) if each bundle carried what is usual for it, with the background of the last minute.
 
-        Usual is the median of the earlier minutes; if there are too few, the bundles' long averages.
+        Usual is the median of the earlier minutes; if there are too few, the bundles' long averages. Where the load of
+        the whole cluster has just begun, it is what they carry now.
         """
+        if self.begun:
+            return self.away[-1]
         enough = len(self.earlier) >= FEWEST_EARLIER
         usual = middle(_complete(self.earlier, self.load[0])) if enough else self.long
         carried, background = self._carried(usual)[np.newaxis], self.model.background[-1:]
@@ -180,7 +189,19 @@ def replayed(
     long = np.where(np.isfinite(long), long, load[-1])
     owner, earlier = cluster.bundles.owner, recent.bundles[: -len(newest)]
     kept_apart = pools(owner, len(model.slope), destinations)
-    return Replay(model, load, earlier, long, owner, newest.assumed, kept_apart, cluster.bundles.namespace)
+    namespace = cluster.bundles.namespace
+    return Replay(model, load, earlier, long, owner, newest.assumed, kept_apart, namespace, _begun(recent))
+
+
+def _begun(recent: RecentSamples) -> bool:
+    """Whether some minute shows hardly any traffic of the brokers together, compared with the newest."""
+    carried = recent.traffic[..., :2].sum(axis=2)
+    there = np.isfinite(carried[-1])
+    both = np.isfinite(carried[:, there])
+    before = np.where(both, carried[:, there], 0).sum(axis=1)
+    now = (both * carried[-1, there]).sum(axis=1)
+    half = both.mean(axis=1) > 0.5 if there.any() else np.zeros(len(carried), dtype=bool)  # noqa: PLR2004
+    return bool((half & (before <= BEGUN * now)).any())
 
 
 def pools(owner: IntArray, brokers: int, destinations: Destinations | None) -> IntArray:

@@ -276,7 +276,7 @@ def _explained(replay: Replay, window: int) -> BoolArray:
     """
     model: BrokerModel = replay.model
     work = np.median(replay.carried[-window:, :, 0], axis=0)
-    alone: FloatArray = np.nan_to_num(100 * model.slope * work / model.cores)
+    alone: FloatArray = np.nan_to_num(100 * (model.idle + model.slope * work) / model.cores)
     busiest = 100 * np.median(replay.usage[-window:].max(axis=2), axis=0)
     explained: BoolArray = alone >= 0.8 * busiest
     return explained

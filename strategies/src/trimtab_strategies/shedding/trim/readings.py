@@ -1,0 +1,240 @@
+"""What the ring shows of brokers: their CPU and work without readings that mislead, and what a message costs.
+
+    U = bytes/s in + bytes/s out + price of a message * msg/s
+
+A broker takes CPU without any load, too. Brokers of a kind (as many cores) that are loaded differently show how much:
+a line through them begins there. Without it, a broker with little load would seem to pay a high price for its bundles.
+
+A machine that is suddenly full, although its bundles do not explain it, is believed in the second minute.
+
+A broker with hardly any traffic tells no slope: its CPU is background.
+
+Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
+connect at once. What the broker takes for good is seen by the difference from the minute before they came.
+
+Memory: ``brokers.idle`` (ratio of the cores), ``message`` (bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from trimtab_strategies.model import CPU, ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
+from trimtab_strategies.protocols import recall, remember
+
+FULL = 0.975
+"""Ratio of CPU from which a machine counts as full: it serves less than its clients want."""
+
+SETTLES = 3.0
+"""Minutes after the arrival of bundles in which a broker's CPU is not learned from."""
+
+PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
+"""Prices of a message that are considered, in bytes that cost as much."""
+
+_LITTLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
+_FALSE = 1.5  # times the ratio of its kind from which on a full machine's reading is odd
+_GOOD_PART = 0.03  # ratio of its work from which on what arrived disturbs a broker
+_CLEAR = 2.0  # times the noise from which on idle CPU, or a background, is believed
+_ON_A_LINE = 3  # brokers of a kind
+_UNLIKE = 2.0  # times the least load that the largest must be
+_FAR = 0.2  # ratio of the range of loads from which on two brokers show a slope
+_STRAIGHT = 0.1  # ratio of the line's rise by which brokers may be off it
+_CLEARLY_IDLE, _MOST_IDLE = 0.03, 0.3  # ratio of the cores
+_NEWLY_IDLE = 0.02  # ratio of the cores by which idle CPU must differ from what it was
+
+
+def work_of(sampled: FloatArray, message: float) -> FloatArray:
+    """U in bytes/s of samples with the columns `SAMPLED` (..., 3), at a price of `message` bytes for each message."""
+    work: FloatArray = sampled[..., 0] + sampled[..., 1] + message * sampled[..., 2]
+    return work
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What the ring shows of n brokers in k minutes; NaN where it misleads.
+
+    cpu: (k, n) cores. work: (k, n) U. each: (k, n) CPU without idle per work. known: (k, n) where `each` tells a slope.
+    cores, idle: (n,) declared cores, and those that a broker of the kind takes without load. kinds: (n,) numbers.
+    message: the price of a message.
+    """
+
+    cpu: FloatArray
+    work: FloatArray
+    each: FloatArray
+    known: BoolArray
+    cores: FloatArray
+    idle: FloatArray
+    kinds: IntArray
+    message: float
+
+    @classmethod
+    def of(
+        cls, cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]
+    ) -> tuple[Self, Mapping[str, Any]]:
+        """The readings of `recent`, and the memory without what another price, or other idle CPU, makes wrong."""
+        cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
+        cpu, traffic = without_repeats(recent, cluster.bundles.owner)
+        cpu = np.where(unsettled(cluster, recent), np.nan, cpu)
+        kinds = np.unique(np.nan_to_num(cores), return_inverse=True)[1]
+        loaded = np.where(_loaded(traffic, cores), cpu, np.nan)
+        message = message_price(loaded, traffic, kinds, float(memory.get("message", 0.0)))
+        if message != memory.get("message", 0.0):
+            memory = _without(memory, ("ratio", "information", "drift"))
+        work = work_of(traffic, message)
+        before = np.nan_to_num(recall(memory, "idle", cluster.brokers.names))
+        share = _idle(cpu / cores, work / cores, kinds, before)
+        if (share != before).any():
+            memory = _without(memory, ("ratio", "calm", "loud"))
+        idle = np.nan_to_num(share * cores)
+        known = np.isfinite(loaded) & (work > 0)
+        each = np.where(known, np.maximum(cpu - idle, 0), np.nan) / np.where(known, work, np.nan)
+        odd = (cpu >= FULL * cores) & ~(each <= _FALSE * pooled(median(each), kinds))
+        alone = odd.copy()
+        alone[1:] &= ~odd[:-1]
+        cpu, each = np.where(alone, np.nan, cpu), np.where(odd, np.nan, each)
+        readings = cls(cpu, work, each, known, cores, idle, kinds, message)
+        return readings, remember({**memory, "message": message}, "idle", cluster.brokers.names, share)
+
+    def background(self, slope: FloatArray, spread: FloatArray) -> FloatArray:
+        """Background (k, n), cores: idle CPU, and what the bundles do not explain beyond their noise.
+
+        slope, spread: (n,) cores per byte/s.
+        """
+        rest = self.cpu - self.idle - slope * self.work
+        more = np.where(rest > _CLEAR * spread * self.work, rest, np.where(np.isnan(rest), np.nan, 0.0))
+        found: FloatArray = self.idle + np.nan_to_num(carried_on(more))
+        return found
+
+
+def _without(memory: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """The memory without `columns` of the brokers, which are learned anew."""
+    return {**memory, "brokers": {what: of for what, of in memory.get("brokers", {}).items() if what not in columns}}
+
+
+def _idle(busy: FloatArray, load: FloatArray, kinds: IntArray, before: FloatArray) -> FloatArray:
+    """Ratio (n,) of its cores that a broker takes without load.
+
+    Brokers of a kind that are loaded differently show it. While they are alike, it stays as it was: `before` (n,).
+    busy: (k, n) ratio of CPU. load: (k, n) work per core.
+    """
+    busy, load, found = median(busy), median(np.where(np.isfinite(busy), load, np.nan)), before.copy()
+    for kind in np.unique(kinds):
+        of = kinds == kind
+        seen = idle_share(busy[of], load[of])
+        if np.isfinite(seen):
+            found[of] = np.where(np.abs(seen - before[of]) > _NEWLY_IDLE, seen, before[of])
+    return found
+
+
+def idle_share(busy: FloatArray, load: FloatArray) -> float:
+    """Ratio of its CPU that a broker of a kind takes without load: where a line through its brokers begins.
+
+    busy: (n,) ratio of CPU. load: (n,) work per core. The line is Theil and Sen's: one odd broker does not change it.
+    NaN where the brokers do not show it: fewer than three, too much alike, or not on one line.
+    """
+    there = np.isfinite(busy) & np.isfinite(load)
+    busy, load = busy[there], load[there]
+    if len(load) < _ON_A_LINE or load.max() < _UNLIKE * load.min() or load.max() <= 0:
+        return float("nan")
+    apart, range_ = load[:, np.newaxis] - load, np.ptp(load)
+    slopes = (busy[:, np.newaxis] - busy)[apart > _FAR * range_] / apart[apart > _FAR * range_]
+    slope = float(np.median(slopes))
+    begins = busy - slope * load
+    share, off = float(np.median(begins)), 1.48 * float(np.median(np.abs(begins - np.median(begins))))
+    if slope <= 0 or off > _STRAIGHT * slope * range_ or share > _MOST_IDLE:
+        return float("nan")
+    if share <= _CLEARLY_IDLE:
+        return 0.0
+    return share if share > _CLEAR * off else float("nan")
+
+
+def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray, FloatArray]:
+    """CPU (k, n) and traffic (k, n, 3) without stale reports: the same figures as before, although bundles changed.
+
+    owner: (m,) row of each bundle's owner.
+    """
+    cpu, traffic = recent.cpu, recent.traffic
+    same = np.zeros(cpu.shape, dtype=bool)
+    same[1:] = (cpu[1:] == cpu[:-1]) & (traffic[1:] == traffic[:-1]).all(axis=2)
+    for row in np.flatnonzero(same.any(axis=1)).tolist():
+        changed = np.nan_to_num(np.abs(recent.bundles[row] - recent.bundles[row - 1]).sum(axis=1))
+        same[row] &= np.bincount(owner + 1, weights=changed, minlength=cpu.shape[1] + 1)[1:] > 0
+    return np.where(same, np.nan, cpu), np.where(same[..., np.newaxis], np.nan, traffic)
+
+
+def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
+    """Minutes (k, n) in which a broker's CPU tells little, as a good part of its bundles have just arrived.
+
+    A new owner reads from the bookies until its caches are warm, and all clients connect at once.
+    """
+    bundles, n = cluster.bundles, len(cluster.brokers)
+    arrived = np.where(np.isnan(bundles.last_unload), -np.inf, bundles.last_unload)
+    new = (bundles.owner >= 0) & (arrived >= recent.time[0] - 60 * SETTLES)
+    latest = np.full(n, -np.inf)
+    np.maximum.at(latest, bundles.owner[new], arrived[new])
+    carried = np.nan_to_num(recent.bundles[-1]).sum(axis=1)
+    every, recently = (
+        np.bincount(bundles.owner + 1, weights=of, minlength=n + 1)[1:] for of in (carried, carried * new)
+    )
+    latest[recently < _GOOD_PART * every] = -np.inf
+    since = recent.time[:, np.newaxis] - latest
+    fresh: BoolArray = (since > 0) & (since <= 60 * SETTLES)
+    return fresh
+
+
+def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
+    """Where (k, n) cpu / U tells a slope: not on a broker that is idle beside the busiest. Its CPU is background."""
+    carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
+    per_core = np.nan_to_num(carried / np.nan_to_num(cores, nan=1.0)[:, np.newaxis])
+    loaded: BoolArray = (per_core >= _LITTLE * per_core.max(axis=1, keepdims=True, initial=0.0)).any(axis=-1)
+    return loaded
+
+
+def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
+    """The price of a message that makes brokers of a kind most alike in cpu / U; it changes only for a clear gain."""
+    apart = {price: _unlike(cpu, traffic, kinds, price) for price in {*PRICES, before}}
+    best = min(sorted(apart), key=lambda price: apart[price])
+    clear = apart[best] < 0.7 * apart[before] and apart[before] - apart[best] > 0.01  # noqa: PLR2004
+    return best if clear else before
+
+
+def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, price: float) -> float:
+    """Mean absolute deviation of log(cpu / U) within the kinds; 0 when there is nothing to compare."""
+    work = work_of(traffic, price)
+    known = (cpu > 0) & (work > 0)
+    log = median(np.log(np.divide(cpu, work, out=np.full(cpu.shape, np.nan), where=known)))
+    away = log - pooled(log, kinds, mean=True)
+    return float(np.nanmean(np.abs(away))) if np.isfinite(away).any() else 0.0
+
+
+def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatArray:
+    """The median (or mean) of each broker's kind (n,); of all brokers where the kind has none; 1 where no one has."""
+    center = np.nanmean if mean else np.nanmedian
+    found = np.full(len(values), np.nan)
+    for kind in np.unique(kinds):
+        of = kinds == kind
+        if np.isfinite(values[of]).any():
+            found[of] = center(values[of])
+    return np.where(np.isnan(found), center(values) if np.isfinite(values).any() else 1.0, found)
+
+
+def median(values: FloatArray) -> FloatArray:
+    """Median over the rows (k, n) -> (n,); NaN where all are NaN."""
+    count = np.count_nonzero(~np.isnan(values), axis=0)
+    ordered, columns = np.sort(values, axis=0), np.arange(values.shape[1])  # NaN comes last
+    middle = np.minimum(count // 2, len(values) - 1), np.maximum(count - 1, 0) // 2
+    upper, lower = (ordered[row, columns] for row in middle)
+    return np.where(count > 0, (lower + upper) / 2, np.nan)
+
+
+def carried_on(values: FloatArray) -> FloatArray:
+    """A copy of `values` (k, ...) with each gap filled by the minute before it; NaN where there is none before."""
+    filled = values.copy()
+    for row in range(1, len(filled)):
+        filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])
+    return filled
