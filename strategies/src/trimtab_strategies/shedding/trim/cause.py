@@ -19,7 +19,7 @@ Two memories make it patient. An excess that ended by itself is a spike: for an 
 times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile. And what is
 unusual must last longer, unless its broker is above 85 %: a background above the usual one for seven minutes; and in
 the first half hour, in which it can't know of spikes, a load that was not usual for its bundles in the minutes before
-for twelve.
+for twelve. Where the load of the whole cluster has just begun, no load is unusual.
 
 A small difference that stays is a cause, too: what two thirds of `hot` and `apart` reach for an hour. In between, the
 limits fall in proportion.

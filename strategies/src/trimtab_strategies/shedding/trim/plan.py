@@ -1,6 +1,6 @@
 """Which bundles Trim moves: the most balance for the fewest disconnected clients.
 
-    price of a bundle  (0.75 + 0.25 x its clients / average clients) x publish gap / usual gap    average: 1
+    price of a bundle  (0.75 + 0.25 x its clients / average clients) x sqrt(publish gap / usual gap)     average: 1
     gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2, the dash is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
@@ -39,7 +39,7 @@ AHEAD, MOST_GROWTH = 6.0, 0.5
 USUAL_GAP = 0.8
 """Seconds for which a move interrupts publishers on real brokers, median (docs/side-by-side.md): it costs 1."""
 
-LEAST_GAP, MOST_GAP = 0.5, 4.0
+LEAST_GAP, MOST_GAP = 0.5, 2.0
 """Bounds of the factor by which a longer or shorter interruption changes the price."""
 
 AGAIN = 4.0
@@ -107,9 +107,9 @@ def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
 
 
 def _interruption(cluster: ClusterLoad) -> FloatArray:
-    """Factor (m,) on the price: the measured publish gap of the bundle's namespace as a ratio of the usual one."""
+    """Factor (m,) on the price: the square root of the measured publish gap of its namespace, in times the usual one."""
     gaps = np.array([cluster.publish_gaps.get(space, USUAL_GAP) for space in cluster.namespaces])
-    factor: FloatArray = np.clip(gaps / USUAL_GAP, LEAST_GAP, MOST_GAP)[cluster.bundles.namespace]
+    factor: FloatArray = np.clip(np.sqrt(gaps / USUAL_GAP), LEAST_GAP, MOST_GAP)[cluster.bundles.namespace]
     return factor
 
 

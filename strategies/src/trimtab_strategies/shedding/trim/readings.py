@@ -43,8 +43,9 @@ _CLEAR = 2.0  # times the noise from which on idle CPU, or a background, is beli
 _ON_A_LINE = 3  # brokers of a kind
 _UNLIKE = 2.0  # times the least load that the largest must be
 _FAR = 0.2  # ratio of the range of loads from which on two brokers show a slope
-_STRAIGHT = 0.1  # ratio of the line's rise by which brokers may be off it
-_CLEARLY_IDLE, _MOST_IDLE = 0.03, 0.3  # ratio of the cores
+_STRAIGHT = 0.06  # ratio of the line's rise by which brokers may be off it
+_CLEARLY_IDLE, _MOST_IDLE = 0.03, 0.4  # ratio of the cores
+_MORE_THAN_IDLE = 2.0  # times its idle CPU below which a broker's CPU tells no slope
 _NEWLY_IDLE = 0.02  # ratio of the cores by which idle CPU must differ from what it was
 
 
@@ -91,8 +92,8 @@ class Readings:
         if (share != before).any():
             memory = _without(memory, ("ratio", "calm", "loud"))
         idle = np.nan_to_num(share * cores)
-        known = np.isfinite(loaded) & (work > 0)
-        each = np.where(known, np.maximum(cpu - idle, 0), np.nan) / np.where(known, work, np.nan)
+        known = np.isfinite(loaded) & (work > 0) & (cpu >= _MORE_THAN_IDLE * idle)
+        each = np.where(known, cpu - idle, np.nan) / np.where(known, work, np.nan)
         odd = (cpu >= FULL * cores) & ~(each <= _FALSE * pooled(median(each), kinds))
         alone = odd.copy()
         alone[1:] &= ~odd[:-1]
