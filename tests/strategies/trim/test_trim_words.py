@@ -34,13 +34,13 @@ def test_a_plan_says_why_it_is_made() -> None:
     play.first_move(12)
 
     assert play.last.cause == (
-        "broker-4 was 36.0 points above its level for 4 minutes; 5 moves would save 33.2 points for 4 minutes,"
-        " 133 point-minutes, and cut 5.0 % of the clients: worth it from 100 on"
+        "broker-4 was 36.0 points above its level for 2 minutes; 5 moves would save 33.2 points for 2 minutes,"
+        " 66 point-minutes, and cut 5.0 % of the clients: worth it from 62 on"
     )
 
 
 def test_a_plan_that_only_has_to_wait_says_until_when() -> None:
-    play = Play(skewed(60))
+    play = Play(skewed(60), TrimParams(worth=400))
     play.minutes(5)
 
     assert play.reasons == [Reason.BELOW_MINIMUM]

@@ -99,7 +99,7 @@ def learned(
     model = BrokerModel(
         slope=slope,
         background=readings.background(slope, ratios.spread),
-        idle=readings.idle,
+        idle=readings.own_idle(slope),
         doubt=ratios.error,
         cores=readings.cores,
         nic=np.where(nic > 0, nic, np.inf),
@@ -142,8 +142,9 @@ class _Ratios:
         """The slopes (n,), by the ratios and the evidence."""
         prior, sd = self.prior, self.sd
         slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if np.all(sd > 0) else prior
-        samples = np.maximum(np.isfinite(readings.each).sum(axis=0), 1)
-        most = median(readings.each) + 2 * 1.25 * self.spread / np.sqrt(samples)
+        each = np.where(readings.known.any(axis=0), readings.each, readings.whole)
+        samples = np.maximum(np.isfinite(each).sum(axis=0), 1)
+        most = median(each) + 2 * 1.25 * self.spread / np.sqrt(samples)
         most = np.where(samples < _FEW_SAMPLES, np.inf, most)
         bounded: FloatArray = np.fmin(np.clip(slope, 0.2 * self.pool, 5 * self.pool), most)
         return bounded

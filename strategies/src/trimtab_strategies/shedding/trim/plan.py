@@ -107,7 +107,7 @@ def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
 
 
 def _interruption(cluster: ClusterLoad) -> FloatArray:
-    """Factor (m,) on the price: the square root of the measured publish gap of its namespace, in times the usual one."""
+    """Factor (m,) on the price: the square root of the namespace's publish gap, in times the usual one."""
     gaps = np.array([cluster.publish_gaps.get(space, USUAL_GAP) for space in cluster.namespaces])
     factor: FloatArray = np.clip(np.sqrt(gaps / USUAL_GAP), LEAST_GAP, MOST_GAP)[cluster.bundles.namespace]
     return factor

@@ -59,7 +59,8 @@ def work_of(sampled: FloatArray, message: float) -> FloatArray:
 class Readings:
     """What the ring shows of n brokers in k minutes; NaN where it misleads.
 
-    cpu: (k, n) cores. work: (k, n) U. each: (k, n) CPU without idle per work. known: (k, n) where `each` tells a slope.
+    cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work, without and with idle CPU. known: (k, n) where
+    `each` tells a slope.
     cores, idle: (n,) declared cores, and those that a broker of the kind takes without load. kinds: (n,) numbers.
     message: the price of a message.
     """
@@ -67,6 +68,7 @@ class Readings:
     cpu: FloatArray
     work: FloatArray
     each: FloatArray
+    whole: FloatArray
     known: BoolArray
     cores: FloatArray
     idle: FloatArray
@@ -92,13 +94,15 @@ class Readings:
         if (share != before).any():
             memory = _without(memory, ("ratio", "calm", "loud"))
         idle = np.nan_to_num(share * cores)
-        known = np.isfinite(loaded) & (work > 0) & (cpu >= _MORE_THAN_IDLE * idle)
+        there = np.isfinite(loaded) & (work > 0)
+        whole = np.where(there, cpu, np.nan) / np.where(there, work, np.nan)
+        known = there & _tells(cpu, idle, kinds)
         each = np.where(known, cpu - idle, np.nan) / np.where(known, work, np.nan)
         odd = (cpu >= FULL * cores) & ~(each <= _FALSE * pooled(median(each), kinds))
         alone = odd.copy()
         alone[1:] &= ~odd[:-1]
         cpu, each = np.where(alone, np.nan, cpu), np.where(odd, np.nan, each)
-        readings = cls(cpu, work, each, known, cores, idle, kinds, message)
+        readings = cls(cpu, work, each, whole, known, cores, idle, kinds, message)
         return readings, remember({**memory, "message": message}, "idle", cluster.brokers.names, share)
 
     def background(self, slope: FloatArray, spread: FloatArray) -> FloatArray:
@@ -106,10 +110,17 @@ class Readings:
 
         slope, spread: (n,) cores per byte/s.
         """
-        rest = self.cpu - self.idle - slope * self.work
+        idle = self.own_idle(slope)
+        rest = self.cpu - idle - slope * self.work
         more = np.where(rest > _CLEAR * spread * self.work, rest, np.where(np.isnan(rest), np.nan, 0.0))
-        found: FloatArray = self.idle + np.nan_to_num(carried_on(more))
+        found: FloatArray = idle + np.nan_to_num(carried_on(more))
         return found
+
+    def own_idle(self, slope: FloatArray) -> FloatArray:
+        """Cores (n,) that each broker takes without load: those of its kind, unless it takes less in all."""
+        rest = median(self.cpu - slope * self.work)
+        own: FloatArray = np.where(np.isnan(rest), self.idle, np.clip(rest, 0, self.idle))
+        return own
 
 
 def _without(memory: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
@@ -152,6 +163,19 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
     if share <= _CLEARLY_IDLE:
         return 0.0
     return share if share > _CLEAR * off else float("nan")
+
+
+def _tells(cpu: FloatArray, idle: FloatArray, kinds: IntArray) -> BoolArray:
+    """Where (k, n) a broker takes so much more CPU than without load that it tells a slope.
+
+    Where no broker of a kind does, all tell what they can.
+    """
+    tells: BoolArray = cpu >= _MORE_THAN_IDLE * idle
+    for kind in np.unique(kinds):
+        of = kinds == kind
+        if not tells[:, of].any():
+            tells[:, of] = cpu[:, of] > idle[of]
+    return tells
 
 
 def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray, FloatArray]:
