@@ -38,8 +38,8 @@ def test_45_points_act_after_three_minutes_at_the_latest() -> None:
     assert Play(one_above(45)).first_move(10) in {2, 3}
 
 
-def test_12_points_act_after_six_minutes() -> None:
-    assert Play(one_above(12)).first_move(20) in {6, 7}
+def test_12_points_act_after_eight_minutes() -> None:
+    assert Play(one_above(12)).first_move(20) in {7, 8}
 
 
 def test_more_points_never_wait_longer() -> None:

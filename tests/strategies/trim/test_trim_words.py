@@ -34,8 +34,8 @@ def test_a_plan_says_why_it_is_made() -> None:
     play.first_move(12)
 
     assert play.last.cause == (
-        "broker-4 was 36.0 points above its level for 2 minutes; 5 moves would save 33.2 points for 2 minutes,"
-        " 66 point-minutes, and cut 5.0 % of the clients: worth it from 62 on"
+        "broker-4 was 36.0 points above its level for 3 minutes; 5 moves would save 33.2 points for 3 minutes,"
+        " 100 point-minutes, and cut 5.0 % of the clients: worth it from 75 on"
     )
 
 

@@ -5,7 +5,7 @@ the doubt of the model taken off, or added. There is a cause when
 
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
 
-Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first: twelve points act after six minutes, 45 points
+Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first: twelve points act after eight minutes, 45 points
 after two or three, a burst of a minute never. A plan pays when
 
     (points taken off brokers above their target) x (minutes that will probably last)

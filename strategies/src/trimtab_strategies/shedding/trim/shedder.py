@@ -61,7 +61,7 @@ class TrimParams(StrategyParams):
     """Points between the brokers farthest above and below their targets that are a cause to act, if that has lasted."""
     price: Annotated[float, Field(gt=0, le=100000)] = 400
     """Gain (points squared) that moving all bundles of an average broker must bring. More: fewer moves, less level."""
-    worth: Annotated[float, Field(gt=0, le=100000)] = 250
+    worth: Annotated[float, Field(gt=0, le=100000)] = 300
     """Gain (point-minutes) for which moving all bundles of an average broker is worth it. More: it waits longer."""
     fixed: Annotated[float, Field(ge=0, le=1)] = 0.75
     """Ratio of a bundle's price that does not depend on its clients. Less: fewer clients are cut, by more moves."""
