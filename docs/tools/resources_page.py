@@ -24,6 +24,7 @@ _BOUNDS = (
     ("minProperties", "at least {} entries"),
     ("maxProperties", "at most {} entries"),
 )
+_ONE = {"at least 1 characters": "not empty", "at least 1 items": "not empty", "at least 1 entries": "not empty"}
 
 _LENGTH = "^([0-9]+(s|m|h))+$"
 _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one of|between)\b[^()]*\)$")
@@ -124,6 +125,7 @@ def _bound(field: Schema) -> str:
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     told = [text.format(field[key]) for key, text in _BOUNDS if key in field]
+    told = [_ONE.get(text, text) for text in told]
     if field.get("exclusiveMinimum"):
         told = [text.replace(">=", ">") for text in told]
     if field.get("pattern") == _LENGTH:

@@ -190,6 +190,28 @@ def test_who_switches_it_on_again_is_answered_twice_and_then_no_more(steer: Stee
     steer(scenario)
 
 
+def test_a_switch_that_was_left_on_does_not_count_again_and_is_switched_off_after_an_hour(steer: Steer) -> None:
+    async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
+        await balancer.check()
+        for _ in range(3):
+            env.clock += 600
+            pulsar.dynamic[SHEDDING] = "true"
+            await balancer.check()
+        assert pulsar.dynamic[SHEDDING] == "true"
+
+        env.clock += 2390  # the first of the three times is 3590 s ago
+        await balancer.check()
+        assert pulsar.dynamic[SHEDDING] == "true"
+
+        env.clock += 20
+        await balancer.check()
+        assert pulsar.dynamic[SHEDDING] == "false"
+        assert env.cluster.link.own_balancer.disabled is True
+        assert env.cluster.metrics.registry.get_sample_value("trimtab_pulsar_own_balancing_undone_total") == 3
+
+    steer(scenario)
+
+
 def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer) -> None:
     async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         async def failing(writes: int) -> None:

@@ -22,7 +22,7 @@ _DESCRIPTION = """\
 Play strategies in a simulated cluster. No cluster, Java or Prometheus is needed.
 
 A scenario is a name of the catalogue (--list) or a YAML file. Each strategy plays it with the same load, once per seed.
-A policy plays with its strategies, parameters, limits and interval. What of it does not count is printed.
+A policy plays with its strategies, parameters, limits and interval. Notes list its settings that have no effect here.
 
 The table shows medians, in brackets the 5th and 95th percentile of the seeds, and the least cost first. On a terminal
 you see the brokers while a comparison runs.

@@ -194,7 +194,7 @@ CONDITIONS: tuple[ConditionMeaning, ...] = (
     _policy(
         _P.PULSAR_BALANCER_DISABLED,
         "actuator `Pulsar`: Pulsar's own shedding and automatic split are off",
-        "one of the two is on, or could not be read; no bundle moves",
+        "one of the two is on, or could not be read; plans are only shown, except for drains",
         _R.PULSAR_BALANCER_DISABLED,
         _R.NOT_VERIFIED,
     ),

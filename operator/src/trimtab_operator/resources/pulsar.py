@@ -78,6 +78,6 @@ class PulsarSpec(Resource):
     """Maximum number of bundles that are unloaded at the same time."""
     own_balancing: OwnBalancing = OwnBalancing.VERIFY
     """Pulsar's own shedding and automatic split must be off while a policy in mode Auto or Approve moves bundles.
-    `Verify`: while they are on, nothing moves, and the condition `PulsarBalancerDisabled` names the brokers.
-    `SwitchOff`: the operator switches them off by dynamic configuration. It restores the former values when the policy
-    is deleted, as does `trimtab restore`."""
+    `Verify`: while they are on, plans are only shown, except for drains, and the condition `PulsarBalancerDisabled`
+    names the brokers. `SwitchOff`: the operator switches them off by dynamic configuration. It restores the former
+    values when the policy is deleted or its mode is DryRun, as does `trimtab restore`."""

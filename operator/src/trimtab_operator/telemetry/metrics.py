@@ -88,27 +88,27 @@ class Metrics:
         )
         self.target_weight = self._gauge(
             "broker_target_weight",
-            "Target weight of a broker, 1: that of an average one without a fixed weight, by policy and broker.",
+            "Target weight by policy and broker; 1 is an average broker without a fixed weight.",
             *("policy", "broker"),
         )
         self.score = self._gauge(
             "broker_score",
-            "Share of the load, 0-1, that a broker can carry as measured, by policy and broker.",
+            "Learned share of the load, 0-1, that a broker can carry, by policy and broker.",
             *("policy", "broker"),
         )
         self.weight_error = self._gauge(
             "broker_weight_error_ratio",
-            "Load of a broker above its target (below: negative), relative to the target, by policy and broker.",
+            "Load of a broker minus its target, relative to the target, by policy and broker.",
             *("policy", "broker"),
         )
         self.cpu_range = self._gauge(
-            "cpu_range_ratio", "CPU of the most used broker less that of the least used, 0-1, by policy.", "policy"
+            "cpu_range_ratio", "CPU of the most used broker minus that of the least used one, 0-1, by policy.", "policy"
         )
         self.brokers = self._gauge(
-            "brokers", "Brokers by policy and what their data is: Trusted, or the Reason why not.", "policy", "data"
+            "brokers", "Brokers by policy; data: Trusted, or the Reason why not.", "policy", "data"
         )
         self.sample_age = self._gauge(
-            "sample_age_seconds", "Age of the newest sample of the broker whose is oldest, by policy.", "policy"
+            "sample_age_seconds", "Age of the oldest of the brokers' newest samples, by policy.", "policy"
         )
         self.unmeasured = self._gauge(
             "bundles_unmeasured", "Bundles without a measured load, which stay where they are.", "policy"
@@ -123,7 +123,7 @@ class Metrics:
         )
         self.balanced = self._gauge(
             "balanced",
-            "1 when the last cycle found nothing to move, 0 when bundles should move, whether or not they may.",
+            "1 when the last cycle found nothing to move, 0 when bundles should move, even if they may not.",
             "policy",
         )
         self.last_cycle = self._gauge(
@@ -137,8 +137,8 @@ class Metrics:
         )
         self.hits = self._gauge(
             "hit_count",
-            "Highest hit count, by kind: cycles in a row in which a broker was apart (low, high), the policy had cause "
-            "to act (cause), or a bundle was too large (split).",
+            "Highest number of cycles in a row, by kind: low, high: a broker was far from the others; cause: there was "
+            "a reason to act; split: a bundle was too large.",
             *("policy", "kind"),
         )
         self.predictions_right = self._gauge(
@@ -149,7 +149,7 @@ class Metrics:
         )
         self.predictions_off = self._gauge(
             "predictions_off_ratio",
-            "Median distance of these predictions from the measured CPU, 0-1; absent: none was judged.",
+            "Median distance of the same predictions from the measured CPU, 0-1; absent: none was judged.",
             "policy",
         )
         self.plan_step = self._gauge(
@@ -165,14 +165,14 @@ class Metrics:
         )
         self.prediction_error = self._histogram(
             "prediction_error_ratio",
-            "Measured less predicted CPU of a broker after moves, absolute, 0-1; without brokers that changed since.",
+            "Distance of measured and predicted CPU of a broker after moves, 0-1; without brokers that changed since.",
             *(("policy",), _ERROR_BUCKETS),
         )
 
     def _of_moves(self) -> None:
         self.moves = self._counter(
             "moves_total",
-            "Moves, by policy, Reason and result: Written when asked for, then Landed, TimedOut, Superseded.",
+            "Moves, by policy, Reason and result: Written when requested, then Landed, TimedOut or Superseded.",
             *("policy", "reason", "result"),
         )
         self.held_back = self._counter(
@@ -181,7 +181,7 @@ class Metrics:
         self.splits = self._counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
         self.external_moves = self._counter(
             "external_moves_total",
-            "Changes the policy did not make: External (not requested), Reverted, Overwritten (repeatedly).",
+            "Changes by others: External (no one requested it), Reverted, Overwritten (spec.owner, repeatedly).",
             *("policy", "kind"),
         )
         self.quarantined = self._gauge(
@@ -194,7 +194,10 @@ class Metrics:
         )
         self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not ended, by policy.", "policy")
         self.move_interruption = self._histogram(
-            "move_interruption_seconds", "Time until a bundle's publishers reconnect; a sample.", (), _MOVE_BUCKETS
+            "move_interruption_seconds",
+            "Time until the publishers of a moved bundle reconnect, for a sample of moves.",
+            (),
+            _MOVE_BUCKETS,
         )
 
     def _of_proposals(self) -> None:
@@ -211,7 +214,7 @@ class Metrics:
         )
         self.proposals = self._counter(
             "proposals_total",
-            "Proposals by policy and what became of them: Offered, Approved, Expired, Superseded, Refreshed, Stopped.",
+            "Proposals by policy and event: Offered, Approved, Expired, Superseded, Refreshed, Stopped.",
             *("policy", "event"),
         )
 
@@ -224,7 +227,7 @@ class Metrics:
         )
         self.mirror_seconds = self._gauge(
             "pulsar_mirror_seconds",
-            "Duration of one sync with a Pulsar cluster: owners (all brokers once), namespaces (all of them once).",
+            "Duration of one sync with a Pulsar cluster. part: owners (of all brokers), namespaces (all).",
             "part",
         )
         self.mirror_writes = self._counter(
@@ -259,7 +262,7 @@ class Metrics:
         )
         self.cross_check = self._gauge(
             "pulsar_crosscheck_ratio",
-            "Largest factor between a broker's messages by Prometheus and by itself, 1 or more; NaN: not compared.",
+            "Largest factor between a broker's messages/s in Prometheus and in its own statistics; NaN: not compared.",
         )
         self.unlink()
 

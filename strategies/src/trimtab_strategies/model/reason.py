@@ -37,7 +37,7 @@ class Reason(StrEnum):
     TOO_NARROW = "TooNarrow"  # its range is too narrow to be split again
     MAX_BUNDLES = "MaxBundles"  # the namespace has as many bundles as it may have
     SPLIT_CAP = "SplitCap"  # the policy's limit of splits per cycle is reached
-    SPLIT_BUDGET = "SplitBudget"  # the namespace's split budget is used up; it refills slowly, as splits stay
+    SPLIT_BUDGET = "SplitBudget"  # the namespace has used up its split budget for now
 
     # why a broker may not have a bundle
     ISOLATION = "Isolation"  # the namespace's isolation policy names other brokers

@@ -1,15 +1,15 @@
 """WeightedSplitter: a bundle that stays too large is split once, by its load, into as many children as needed.
 
 Idea. Halving the range of a hot bundle divides its hashes, not its load, so it takes many rounds, each of which
-disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n; n
-gives every child room to grow, and the children are placed at once. As a split can't be undone, it is refused when it
-would not help, and every namespace has a budget of splits.
+disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n. n is
+large enough for every child to grow, and the children are placed at once. As a split can't be undone, it is refused
+when it would not help, and every namespace has a budget of splits.
 
-Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput; the largest of the
-four is the reason and gives the weights of the topics (sessions of a topic are not known: all topics count alike).
-n = the smallest from fill / target up for which no child is above target, else the n with the lightest heaviest child.
-Boundary k lies between the two topics next to which the weights, summed up along the ring, come closest to k/n.
-It is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the weight.
+Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput; the largest of the four is
+the reason and gives the weights of the topics (sessions of a topic are not known: all topics count alike). n = the
+smallest number from fill / target up with which no child is above target; if there is none, the one whose heaviest
+child is lightest. Boundary k lies between topics, where the sum of the weights along the ring is closest to k/n. The
+bundle is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the weight.
 
 When it helps. Namespaces in which some bundles outgrow the others. When it hurts. Load that comes and goes: the bundles
 stay. It needs the load of each topic in the bundle, and reports where that is missing.

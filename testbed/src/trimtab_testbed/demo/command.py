@@ -19,8 +19,8 @@ from trimtab_testbed.simulated.scenarios import SCENARIOS, UnknownScenarioError,
 
 _DESCRIPTION = """\
 Watch the operator balance a cluster on this machine. etcd, kube-apiserver and Prometheus are real. Brokers are
-simulated and serve real metrics. The demo ends by itself after about one minute: 0 when the cluster is balanced, 1
-when it is not. Missing programs are built or downloaded first (Kubernetes: about 9 minutes, once).
+simulated and serve real metrics. The demo ends by itself after about one minute. Exit code 0: the cluster is balanced;
+1: it is not. Missing programs are built or downloaded first (Kubernetes: about 9 minutes, once).
 
 scenarios:
 {scenarios}

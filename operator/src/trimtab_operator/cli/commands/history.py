@@ -34,7 +34,7 @@ trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check] [--compact]
        trimtab history import --dir DIR FILE.tar"""
 
 _DESCRIPTION = """\
-Show the history of load: its time span, its size and that of a day, by table, and its gaps (pauses of more than twice
+Show the history of load: its time span, its size in all and per day, by table, and its gaps (pauses of more than twice
 the usual interval). The command only reads, unless --compact is given; the operator may be running.
 
 The history is a dataset: Spark, DuckDB and pandas read each table by its folder, such as DIR/history/demand.

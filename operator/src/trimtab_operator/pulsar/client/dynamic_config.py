@@ -93,6 +93,10 @@ class FoundSettings:
         """Mark the switches that are off. overrides: the dynamic values after the write."""
         return replace(self, written=frozenset(switch for switch in self.overrides if overrides.get(switch) == OFF))
 
+    def leaving_on(self, switches: Iterable[str]) -> Self:
+        """Record that `switches` are left on, so that they do not count again when they are switched off later."""
+        return replace(self, written=self.written.difference(switches))
+
     def undone_again(self, now: float) -> Self:
         """Record that another client switched one on again `now`. Forget times older than an hour."""
         return replace(self, undone=(*self.undone_lately(now), now))

@@ -3,7 +3,8 @@
 It reads the runtime configuration of each broker: files may differ between brokers, and a dynamic value does not show
 whether a broker applied it. Where the policy allows it, switches that are on are switched off for the whole cluster.
 Their settings are stored first, and restored once no policy moves bundles. When another client switches them on again,
-they are switched off again. After the third time within an hour, Trimtab only shows plans until an hour has passed.
+they are switched off again. After the third time within an hour, Trimtab leaves them on and only shows plans, until
+fewer than three of these times are less than an hour ago.
 """
 
 from __future__ import annotations
@@ -224,9 +225,11 @@ class OwnBalancerController:
             return found, readings, _given_in(kept, now)
         if again := [switch for switch in todo if switch in kept.written]:
             kept = kept.undone_again(now)
+            if stops := len(kept.undone) >= ENOUGH:
+                kept = kept.leaving_on(again)
             await self._store.save(kept)
             await self._report_undone(again, len(kept.undone))
-            if len(kept.undone) >= ENOUGH:
+            if stops:
                 return kept, readings, _given_in(kept, now)
         if todo:
             kept = kept.noting(todo, overrides)
