@@ -9,7 +9,7 @@ import re
 
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import Where, run_operator
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_cluster_flags
 from trimtab_operator.kube.leader_election import (
     DEADLINE,
@@ -49,11 +49,7 @@ example:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "run",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "run", _DESCRIPTION, run)
     add_cluster_flags(parser, required=True)
     parser.add_argument(
         "--history",
@@ -99,7 +95,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_lease_options(parser)
     parser.add_argument("--verbose", action="store_true", help="also log what Kopf and the API client do")
-    parser.set_defaults(run=run)
 
 
 def _port(text: str) -> int:

@@ -51,16 +51,17 @@ class Checked:
         return Finding.of(self.document, self.subject, Found(level, rule, at, text))
 
 
-def together(objects: Sequence[Checked]) -> Iterator[Finding]:
+def object_findings(objects: Sequence[Checked]) -> Iterator[Finding]:
     """Findings that concern several objects, or objects other than policies."""
-    yield from _twice(objects)
-    yield from _overlapping([o for o in objects if o.kind == "BalancingPolicy"])
     spaces = [o for o in objects if o.kind == "TopicNamespace"]
+    policies = [o for o in objects if o.kind == "BalancingPolicy"]
+    yield from _twice(objects)
+    yield from _overlapping(policies)
     yield from _same_namespace(spaces)
     for space in spaces:
         yield from _patterns(space)
     yield from _overlapping_bundles([o for o in objects if o.kind == "Bundle"])
-    yield from _unused_weights(objects)
+    yield from _unused_weights([o for o in objects if o.kind == "Broker"], policies)
 
 
 def _place(checked: Checked) -> str:
@@ -77,7 +78,7 @@ def _twice(objects: Sequence[Checked]) -> Iterator[Finding]:
 
 
 def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
-    """A finding for each policy that shares brokers with one before it, for the first such one."""
+    """A finding for each policy that shares brokers with an earlier one. It names the first such policy."""
     for k, younger in enumerate(policies):
         for older in policies[:k]:
             if older.namespace != younger.namespace or older.subject == younger.subject:
@@ -108,10 +109,10 @@ def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def _same_namespace(spaces: Sequence[Checked]) -> Iterator[Finding]:
-    seen: dict[tuple[str, str, str], Checked] = {}
+    seen: dict[tuple[str, str], Checked] = {}
     for space in spaces:
         full = f"{space.spec['tenant']}/{space.spec['name']}"
-        first = seen.setdefault((space.namespace, *full.split("/", 1)), space)  # type: ignore[arg-type]
+        first = seen.setdefault((space.namespace, full), space)
         if first is not space and first.subject != space.subject:
             text = f"{full} is also described by {first.subject} in {_place(first)}; leave one out"
             yield space.found(Level.WARNING, "same-topic-namespace", ("spec", "name"), text)
@@ -135,12 +136,11 @@ def _overlapping_bundles(bundles: Sequence[Checked]) -> Iterator[Finding]:
                 yield other.found(Level.WARNING, "overlapping-bundles", ("spec", "range"), text)
 
 
-def _unused_weights(objects: Sequence[Checked]) -> Iterator[Finding]:
-    """Weights that no policy uses, if the policies are among the objects."""
-    policies = [o for o in objects if o.kind == "BalancingPolicy"]
-    for broker in (o for o in objects if o.kind == "Broker" and o.spec.get("weight") is not None):
-        near = [policy for policy in policies if policy.namespace == broker.namespace]
-        if near and all(policy.spec["shedder"]["type"] != "WeightedBalancer" for policy in near):
+def _unused_weights(brokers: Sequence[Checked], policies: Sequence[Checked]) -> Iterator[Finding]:
+    """Weights that no policy of their Kubernetes namespace uses. Silent where no such policy is checked."""
+    for broker in brokers:
+        shedders = {policy.spec["shedder"]["type"] for policy in policies if policy.namespace == broker.namespace}
+        if broker.spec.get("weight") is not None and shedders and "WeightedBalancer" not in shedders:
             text = "is used only by shedder WeightedBalancer, which no policy here has"
             yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
 
@@ -153,7 +153,7 @@ _HALF = 50
 """Percent: lower bound of minTrustedBrokers and upper bound of maxLostBrokers for a policy that acts."""
 
 _TIME_TO_APPROVE = 300.0
-"""Seconds that a person needs at least to see a proposal and to decide."""
+"""Minimum seconds that a person needs to see a proposal and to decide."""
 
 _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
 """URL of a server inside the cluster."""
@@ -323,12 +323,15 @@ def _splits(policy: Written) -> Iterator[Found]:
 
 
 def _defects(policy: Written) -> Iterator[Found]:
-    if not policy.acts:
-        return
-    parts = (("shedder", policy.spec.shedder, SHEDDERS), ("placement", policy.spec.placement, PLACEMENTS))
-    more = (("split", policy.spec.split, SPLITTERS),) if policy.spec.split is not None else ()
-    for part, union, table in (*parts, *more):
-        assert union is not None
+    spec = policy.spec
+    parts = (
+        ("shedder", spec.shedder, SHEDDERS),
+        ("placement", spec.placement, PLACEMENTS),
+        ("split", spec.split, SPLITTERS),
+    )
+    for part, union, table in parts:
+        if union is None or not policy.acts:
+            continue
         name, params = union.chosen()
         defects = table[name].defects
         if defects and getattr(params, "compatibility", None) is Compatibility.JAVA:
@@ -356,7 +359,7 @@ RULES: tuple[Rule, ...] = (
 """The rules for policies, in the order of their findings."""
 
 
-def advice(policy: Written) -> Iterator[Found]:
+def policy_findings(policy: Written) -> Iterator[Found]:
     """Findings of all rules on a policy."""
     for rule in RULES:
         yield from rule(policy)
