@@ -35,7 +35,6 @@ from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover
 from trimtab_operator.reconcile.hash_ring import RingStatus
@@ -130,13 +129,7 @@ async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None
     await nodes.run()
 
 
-async def run_operator(
-    api: Api,
-    where: Where,
-    sources: LoadSources,
-    metrics: Metrics,
-    elector: Elector,
-) -> None:
+async def run_operator(api: Api, where: Where, sources: LoadSources, metrics: Metrics, elector: Elector) -> None:
     """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished, no other is started.
 
     api: behind the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
@@ -165,19 +158,21 @@ async def run_operator(
 def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """Tasks beside Kopf that write, only in the process that leads. fence: writes to Pulsar pass it, too."""
     bridge = Bridge(cluster, fence, parts)
+    declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
+    splits = SplitController(cluster, ChosenSplitExecutor(cluster, lambda: bridge.admin, declarative))
     return {
         "bridge": bridge.run,
         "release": BalancerRelease(cluster, fence.check).run,
         "discovery": lambda: discover_brokers(cluster),
         "examination": lambda: examine_topic_namespaces(cluster),
-        "splits": splits_of(cluster, lambda: bridge.admin).run,
+        "splits": splits.run,
     }
 
 
 async def warm_up(cluster: ClusterState) -> None:
     """Start the engine while the stores fill, and try again until it is warm.
 
-    Cycles wait for the first attempt only, so that they can report what is wrong. Bundles are repaired meanwhile.
+    Cycles wait for the first attempt only, so that they can report why it failed. Bundles are repaired meanwhile.
     """
     begun = time.monotonic()
     while cluster.process.cold is not None:
@@ -190,7 +185,7 @@ async def warm_up(cluster: ClusterState) -> None:
 
 
 async def _attempt(cluster: ClusterState) -> str | None:
-    """Warm the engine up once; why that failed, or None."""
+    """Warm the engine up once. Returns why that failed, or None."""
     try:
         await asyncio.wrap_future(cluster.sources.warm_up())
     except SourceUnavailableError as error:
@@ -267,12 +262,6 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)
-
-
-def splits_of(cluster: ClusterState, admin: Callable[[], Admin | None] = lambda: None) -> SplitController:
-    """The controller of the BundleSplits of `cluster`. admin: the open client of the connected Pulsar cluster."""
-    declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
-    return SplitController(cluster, ChosenSplitExecutor(cluster, admin, declarative))
 
 
 def readiness(cluster: ClusterState, elector: Elector) -> tuple[bool, str]:

@@ -33,7 +33,7 @@ _BLIND = 3.0  # part of the window that may be without samples at its end, howev
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit: worth counting
 _EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "resets")
-"""Doubts that count before the number of resets is noted."""
+"""Doubts about a broker whose resets are not noted."""
 Row = Mapping[str, Any]
 
 
@@ -163,12 +163,8 @@ class _Kind:
 
 def doubt_of(row: Row, cycle: Cycle) -> Doubt:
     """The doubt about a broker, a row of `relations.BROKER_LOAD` with a code in ``doubt``."""
-    return Doubt(_KINDS[row["doubt"]].reason, doubt_text(row["doubt"], row, cycle))
-
-
-def doubt_text(code: str, row: Row, cycle: Cycle) -> str:
-    """The doubt `code` about a broker, a row of `relations.BROKER_LOAD`, as a text for users."""
-    return _KINDS[code].text(row, cycle)
+    kind = _KINDS[row["doubt"]]
+    return Doubt(kind.reason, kind.text(row, cycle))
 
 
 def dropped(loads: pa.Table) -> Counter[str]:
