@@ -62,7 +62,7 @@ EXAMINE_EVERY = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class OperatorOptions:
     """The Kubernetes namespace of the operator, and the address of the HTTP page (port 0: any free one).
 
     urls: the URLs that policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
@@ -129,14 +129,16 @@ async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None
     await nodes.run()
 
 
-async def run_operator(api: Api, where: Where, sources: LoadSources, metrics: Metrics, elector: Elector) -> None:
+async def run_operator(
+    api: Api, options: OperatorOptions, sources: LoadSources, metrics: Metrics, elector: Elector
+) -> None:
     """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished, no other is started.
 
     api: behind the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
     `LeaseLostError` once all tasks of the leader have ended.
     """
-    cluster = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
-    if where.nodes:
+    cluster = new_cluster(api, options.namespace, sources, metrics, elector.candidacy.identity, urls=options.urls)
+    if options.nodes:
         cluster.stores.nodes = Store(api, NODES, node_record, namespace="")
     stop = asyncio.Event()
     stop_on_signal(stop)
@@ -144,9 +146,9 @@ async def run_operator(api: Api, where: Where, sources: LoadSources, metrics: Me
     tasks.append(asyncio.create_task(_settle(cluster), name="settling"))
     tasks.append(kept_running("store gauges", lambda: _gauge_stores(cluster)))
     tasks.append(kept_running("watch of the event loop", lambda: measure_delay(metrics.loop_delay.observe)))
-    page = serve(where.http_host, where.http_port, metrics, lambda: readiness(cluster, elector))
+    page = serve(options.http_host, options.http_port, metrics, lambda: readiness(cluster, elector))
     async with following(cluster), page as port:
-        log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
+        log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
         try:
             if await elected(cluster, elector, stop):
                 await lead(cluster, elector, stop, _writers(cluster, elector.fence))

@@ -46,7 +46,7 @@ _MERGES = 3  # attempts to read a cycle that an operator has just moved to anoth
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class LoadOverTime:
     """Load over time; t cycles of n brokers.
 
     times:      (t,) epoch s. brokers: names.
@@ -238,7 +238,7 @@ class HistoryReader:
         """The last `count` decisions up to `at` (epoch s), oldest first, each in its latest version."""
         return decisions(self._history, at, count)
 
-    def course(self, begin: float, end: float, points: int) -> Course:
+    def course(self, begin: float, end: float, points: int) -> LoadOverTime:
         """Load from `begin` to `end` (epoch s), of at most `points` cycles at equal distances.
 
         One that can't be read is left out. Raises `NoHistoryError` when there is none left.
@@ -259,7 +259,7 @@ class HistoryReader:
         brokers = tuple(sorted({name for snapshot in snapshots for name in snapshot["broker"].to_pylist()}))
         cpu = np.stack([_cpu(snapshot, brokers) for snapshot in snapshots])
         flow = np.array([_throughput(snapshot) for snapshot in snapshots])
-        return Course(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
+        return LoadOverTime(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
         """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none.

@@ -1,8 +1,10 @@
 """Trust in samples: the closed list of why samples are not used, a verdict on each broker, and its text for users.
 
-A broker is trusted when its part of the source answered, its newest samples are recent and not from the future, each
-resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor leave
-too much of the window of a rate uncovered. Only the first problem is reported, as a code.
+A broker is trusted when all of this holds. Only the first problem is reported, as a code.
+- Its part of the source answered.
+- Its newest samples are recent, and not from the future.
+- Each resource that this cluster measures is known and possible, and has a limit.
+- Its samples have not stopped, and cover enough of the window of a rate.
 
 `judged` has the same rules as `sql/trust.sql`, in numpy. `doubt_of` has the text of each code.
 """
@@ -123,9 +125,9 @@ def _sharing(pods: pa.ChunkedArray) -> BoolArray:
 
 
 def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
-    """Brokers whose samples are from the future, are reset all the time, or are too few."""
+    """Brokers whose samples are from the future or too few, or whose counters are reset too often."""
     samples = floats(loads, "samples")
-    asked = not np.isnan(samples).all()  # without an answer no query was sent
+    asked = not np.isnan(samples).all()  # all unknown: the query of samples was not sent
     return {
         "ahead": floats(loads, "ahead") > 0,
         "resets": floats(loads, "resets") > cycle.max_resets,

@@ -24,7 +24,7 @@ from trimtab_operator.cli.lint.files import (
     manifest_files,
     spelt,
 )
-from trimtab_operator.cli.lint.rules import Checked, LintContext, Written, object_findings, policy_findings
+from trimtab_operator.cli.lint.rules import LintContext, LintedObject, LintedPolicy, object_findings, policy_findings
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds
@@ -58,7 +58,7 @@ class Checking:
 
     context: LintContext
     findings: list[Finding] = field(default_factory=list)
-    objects: list[Checked] = field(default_factory=list)
+    objects: list[LintedObject] = field(default_factory=list)
     count: int = 0
     others: int = 0
 
@@ -89,7 +89,7 @@ class Checking:
             *refusals(data),
         ]
         if not wrong:
-            self.objects.append(Checked(document, subject))
+            self.objects.append(LintedObject(document, subject))
             wrong += _advised(data, self.context)
         self.findings += [Finding.of(document, subject, found) for found in wrong]
 
@@ -138,7 +138,7 @@ def _advised(data: dict[str, Any], context: LintContext) -> Iterator[Found]:
         return
     raw = without_nulls(data["spec"])
     spec = BalancingPolicySpec.model_validate_json(json.dumps(raw))
-    yield from policy_findings(Written(spec, raw, data["metadata"].get("namespace") or "", context))
+    yield from policy_findings(LintedPolicy(spec, raw, data["metadata"].get("namespace") or "", context))
 
 
 def _subject(data: dict[str, Any]) -> str:
@@ -147,7 +147,7 @@ def _subject(data: dict[str, Any]) -> str:
     return f"{data.get('kind', '')}/{name}"
 
 
-def _ignored(checked: Checked) -> frozenset[str]:
+def _ignored(checked: LintedObject) -> frozenset[str]:
     text = (checked.document.data["metadata"].get("annotations") or {}).get(IGNORE, "")
     return frozenset(word.strip() for word in text.split(","))
 

@@ -271,19 +271,19 @@ class Transport:
 
     async def _belongs(self, url: str, headers: Mapping[str, str]) -> bool:
         """Whether `url` leads to the server of `base`, or to a broker that Pulsar lists."""
-        scheme, place = urlsplit(self.base).scheme, _place(url)
-        if place == _place(self.base) or place in self._places(scheme):
+        scheme, place = urlsplit(self.base).scheme, _address(url)
+        if place == _address(self.base) or place in self._addresses(scheme):
             return True
         self.list_brokers(api.names(await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)))
         if scheme == "https":  # brokers with both schemes are listed by their http port
             for broker in sorted(self._listed, key=self._secure.__contains__):  # unknown ones first
-                if place not in self._places(scheme) and _place(f"//{broker}")[0] == place[0]:
+                if place not in self._addresses(scheme) and _address(f"//{broker}")[0] == place[0]:
                     self.learn(broker, await self._plain(lookup_of(broker), headers))
-        return place in self._places(scheme)
+        return place in self._addresses(scheme)
 
-    def _places(self, scheme: str) -> set[tuple[str, int]]:
+    def _addresses(self, scheme: str) -> set[tuple[str, int]]:
         """Host and port of each listed broker."""
-        return {_place(f"{scheme}://{broker}") for broker in self._listed} | set(map(_place, self._secure.values()))
+        return {_address(f"{scheme}://{broker}") for broker in self._listed} | set(map(_address, self._secure.values()))
 
     def learn(self, broker: str, found: Any) -> str:
         """Remember and return the https base URL of `broker`. found: the answer to its `lookup_of`.
@@ -291,14 +291,14 @@ class Transport:
         Empty if the answer has none, or if it names another broker because this one has just stopped.
         """
         url = api.https_url(found)
-        own, others = _place(f"//{broker}")[0], {_place(f"//{other}")[0] for other in self._listed}
-        if not url or _place(url)[0] in others - {own}:
+        own, others = _address(f"//{broker}")[0], {_address(f"//{other}")[0] for other in self._listed}
+        if not url or _address(url)[0] in others - {own}:
             return ""
         self._secure[broker] = url
         return url
 
     async def _plain(self, request: Request, headers: Mapping[str, str]) -> Any:
-        """Send a request that is not redirected."""
+        """Send a request about the cluster. A redirect is an error."""
         status, text, _ = await self._once(request, headers, self._cluster_url().rstrip("/") + request.path)
         if status >= _ERROR:
             raise refusal(request.call, status, self.identity.hide(text), request.label)
@@ -320,7 +320,7 @@ def lookup_of(broker: str) -> Request:
     return Request("origin", "GET", f"/lookup/v2/topic/non-persistent/pulsar/{quote(broker, safe=':')}/health")
 
 
-def _place(url: str) -> tuple[str, int]:
+def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL; port 0 if it is invalid."""
     parts = urlsplit(url)
     try:
