@@ -26,14 +26,14 @@ from trimtab_strategies.splitting.limits import PulsarSplitParams, SplitLimits
 from trimtab_strategies.usage import MEBIBYTE
 
 
-def split_context(cluster: ClusterState, parent: Raw | None) -> SplitContext:
+def split_environment(cluster: ClusterState, parent: Raw | None) -> SplitEnvironment:
     """What a split of the bundle `parent` is validated against. parent: None if it does not exist."""
     stores = cluster.stores
     space = stores.topic_namespaces.items.get(parent["spec"]["topicNamespace"]) if parent is not None else None
     splitters = (settings.pair.splitter for settings in cluster.policies.settings.values())
     params = (getattr(splitter, "params", None) for splitter in splitters)
     rules = [rule for rule in params if isinstance(rule, SplitLimits)]
-    return SplitContext(
+    return SplitEnvironment(
         space=space,
         count=_bundle_count(cluster, space.name) if space is not None else 0,
         bundles=stores.bundles.items.keys(),
@@ -65,7 +65,7 @@ class SplitMustWaitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class SplitContext:
+class SplitEnvironment:
     """What a split is validated against.
 
     space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles, running splits counted as done.
@@ -83,26 +83,26 @@ class SplitContext:
     topics: Sequence[KnownTopics] = ()
 
 
-def split_order(split: SplitRecord, parent: Raw | None, context: SplitContext) -> SplitOrder:
+def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnvironment) -> SplitOrder:
     """The order of a split of `parent` (None: it does not exist).
 
     Raises `InvalidSplitError`; `SplitMustWaitError` while the bundle is moving.
     """
     if parent is None:
         raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
-    if (space := context.space) is None:
+    if (space := environment.space) is None:
         text = f"TopicNamespace {parent['spec']['topicNamespace']} of the bundle does not exist: create it first"
         raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, text)
-    _check_free(split, parent, context)
-    ranges = _ranges(split, parent, space, context)
-    _check_room(split, len(ranges), space, context)
-    destinations = _destinations(split, len(ranges), context)
+    _check_free(split, parent, environment)
+    ranges = _ranges(split, parent, space, environment)
+    _check_room(split, len(ranges), space, environment)
+    destinations = _destinations(split, len(ranges), environment)
     tenant, name = space.full_name.split("/")
     cut = tuple(
         Child(bundle_name(tenant, name, lower, upper), lower, upper, destination)
         for (lower, upper), destination in zip(ranges, destinations, strict=True)
     )
-    if taken := [child.bundle for child in cut if child.bundle in context.bundles]:
+    if taken := [child.bundle for child in cut if child.bundle in environment.bundles]:
         text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
         raise InvalidSplitError(Reason.CONFLICT, text)
     return SplitOrder(
@@ -114,12 +114,12 @@ def split_order(split: SplitRecord, parent: Raw | None, context: SplitContext) -
     )
 
 
-def _check_free(split: SplitRecord, parent: Raw, context: SplitContext) -> None:
+def _check_free(split: SplitRecord, parent: Raw, environment: SplitEnvironment) -> None:
     """Raise unless the bundle is confirmed by its owner, not pinned, and not in another split."""
     name, request, owner = split.spec.bundle, split.spec.request, owner_of(parent)
     if (other := split_of(parent)) not in {"", split.name}:
         raise InvalidSplitError(Reason.SPLITTING, f"{name} is being split by {other}: wait for its children")
-    if parent_of(parent) in context.bundles:
+    if parent_of(parent) in environment.bundles:
         raise InvalidSplitError(Reason.SPLITTING, f"{name} is still a part of {parent_of(parent)}: wait")
     if request is not None and parent["spec"].get("pinned"):
         raise InvalidSplitError(Reason.PINNED, f"{name} is pinned: only a person may split it")
@@ -132,7 +132,7 @@ def _check_free(split: SplitRecord, parent: Raw, context: SplitContext) -> None:
 
 
 def _ranges(
-    split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, context: SplitContext
+    split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, environment: SplitEnvironment
 ) -> list[tuple[str, str]]:
     texts = parent["spec"]["range"]["lower"], parent["spec"]["range"]["upper"]
     lower, upper = (int(text, 16) for text in texts)
@@ -141,8 +141,8 @@ def _ranges(
     tenant, name = space.full_name.split("/")
     full = pulsar_bundle(tenant, name, *texts)
     try:
-        inside = next((topics for known in context.topics if (topics := known.inside(full)) is not None), None)
-        found = _boundaries(split.spec, lower, upper, inside, context.limits)
+        inside = next((topics for known in environment.topics if (topics := known.inside(full)) is not None), None)
+        found = _boundaries(split.spec, lower, upper, inside, environment.limits)
         ranges = children(lower, upper, found)
     except InvalidBoundaryError as error:
         raise InvalidSplitError(Reason.INVALID_SPLIT, str(error)) from error
@@ -184,21 +184,22 @@ def _among_topics(
             )
 
 
-def _check_room(split: SplitRecord, count: int, space: TopicNamespaceRecord, context: SplitContext) -> None:
-    after = context.count - 1 + count
-    if context.most is not None and after > context.most:
-        text = f"{space.full_name} would have {after} bundles, and may have {context.most} (maxBundles of a split rule)"
+def _check_room(split: SplitRecord, count: int, space: TopicNamespaceRecord, environment: SplitEnvironment) -> None:
+    after = environment.count - 1 + count
+    if environment.most is not None and after > environment.most:
+        most = f"{environment.most} (maxBundles of a split rule)"
+        text = f"{space.full_name} would have {after} bundles, and may have {most}"
         raise InvalidSplitError(Reason.MAX_BUNDLES, f"{text}: {split.spec.bundle} stays whole")
 
 
-def _destinations(split: SplitRecord, count: int, context: SplitContext) -> list[str]:
+def _destinations(split: SplitRecord, count: int, environment: SplitEnvironment) -> list[str]:
     given = split.spec.destinations
     if given is None:
         return [""] * count
     if len(given) != count:
         text = f"{len(given)} destinations for {count} children: name one for each, or none at all"
         raise InvalidSplitError(Reason.INVALID_SPLIT, text)
-    if unknown := [name for name in given if name and name not in context.brokers]:
+    if unknown := [name for name in given if name and name not in environment.brokers]:
         text = f"destinations: no Broker object is called {unknown[0]}"
         raise InvalidSplitError(Reason.UNKNOWN_BROKER, text)
     return given
