@@ -82,8 +82,8 @@ class _Overview(argparse.RawDescriptionHelpFormatter):
         yield from ()
 
 
-def _verbs(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
-    """All verbs, with one line of help each."""
+def verb_help(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
+    """One line of help for each verb, with those of the entry points `plugins`, by name."""
     verbs = {name: verb.help for name, verb in VERBS.items()}
     for name, point in plugins.items():
         verbs.setdefault(name, _HELP.get(name, f"added by {point.module.partition('.')[0]}"))
@@ -96,7 +96,7 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
     Raises `CommandError` for an unknown verb.
     """
     found = {point.name: point for point in (entry_points(group=PLUGINS) if plugins is None else plugins)}
-    verbs = _verbs(found)
+    verbs = verb_help(found)
     parser = argparse.ArgumentParser(
         prog=program(),
         description=spoken(_DESCRIPTION),
