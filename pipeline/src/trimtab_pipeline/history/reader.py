@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.api import DecisionEntry
+from trimtab_pipeline.api import DecisionEntry, ForeignFileError
 from trimtab_pipeline.history.averages import HORIZON, averages_at
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FINDINGS, TABLES, HistoryDataset
 from trimtab_pipeline.history.decisions import decisions
 from trimtab_pipeline.history.files import (
     AT,
     HOUR,
-    ForeignFileError,
     HistoryFile,
     HistoryTable,
     cycle_times,

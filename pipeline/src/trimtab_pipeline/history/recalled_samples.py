@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND
-from trimtab_pipeline.history.files import ForeignFileError
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.snapshot_tables import brokers_of

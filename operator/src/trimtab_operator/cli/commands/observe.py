@@ -33,8 +33,7 @@ from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.api import LoadSources, SourceUnavailableError
-from trimtab_pipeline.history.files import ForeignFileError
+from trimtab_pipeline.api import ForeignFileError, LoadSources, SourceUnavailableError
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics
 from trimtab_strategies.model import ClusterLoad, counted

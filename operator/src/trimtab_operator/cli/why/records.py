@@ -29,7 +29,7 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_pipeline.history.files import ForeignFileError
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 
 Object = Mapping[str, Any]
