@@ -171,12 +171,7 @@ class CycleRunner:
             await self.approver.offer(proposal, result.load, settings)
 
     def _result(
-        self,
-        run: PolicyRun,
-        snapshot: Snapshot,
-        decision: Decision,
-        applied: Applied,
-        watch: Stopwatch,
+        self, run: PolicyRun, snapshot: Snapshot, decision: Decision, applied: Applied, watch: Stopwatch
     ) -> tuple[CycleResult, Proposal]:
         load, plan, settings = snapshot.load, decision.plan, run.settings
         names = {bundle: snapshot.records[bundle].name for bundle in plan.named}

@@ -106,11 +106,7 @@ def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnviro
         text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
         raise InvalidSplitError(Reason.CONFLICT, text)
     return SplitOrder(
-        split=split.name,
-        bundle=split.spec.bundle,
-        topic_namespace=space.name,
-        source=owner_of(parent),
-        children=cut,
+        split=split.name, bundle=split.spec.bundle, topic_namespace=space.name, source=owner_of(parent), children=cut
     )
 
 

@@ -84,10 +84,7 @@ NO_DEPARTURES = Departures()
 
 
 def departures(
-    brokers: Mapping[str, BrokerRecord],
-    pods: Mapping[str, PodRecord],
-    nodes: Mapping[str, NodeRecord],
-    now: float,
+    brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord], nodes: Mapping[str, NodeRecord], now: float
 ) -> Departures:
     """The brokers that leave. now: epoch seconds. nodes: empty where they are not watched."""
     there = {name: pods[broker.pod] for name, broker in brokers.items() if broker.pod in pods}

@@ -275,9 +275,7 @@ _KINDS = {
     "shared_pod": _Kind(Reason.UNTRUSTED, _says("another broker names its pod {row[pod]}, too"), Drop.DUPLICATE),
     "never": _Kind(Reason.NO_LOAD_DATA, _says("never measured")),
     "gone": _Kind(
-        Reason.OUT_DATED_DATA,
-        _says("not measured any more; newest sample {row[age]:.0f} s old"),
-        Drop.DISAPPEARED,
+        Reason.OUT_DATED_DATA, _says("not measured any more; newest sample {row[age]:.0f} s old"), Drop.DISAPPEARED
     ),
     "time_unknown": _Kind(Reason.NO_LOAD_DATA, _says("the time of its samples, or of its traffic, is unknown")),
     "old": _Kind(
