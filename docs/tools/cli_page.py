@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 
 from page_text import filled, table
 
-from trimtab_operator.cli.parser import PLUGINS, VERBS
+from trimtab_operator.cli.parser import PLUGINS, VERBS, verb_help
 
 WIDTH = 110
 """Characters of a line of usage."""
@@ -30,7 +30,7 @@ _ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
 
 def page() -> str:
     """docs/reference/cli.md."""
-    known = _verbs()
+    known = verb_help({point.name: point for point in entry_points(group=PLUGINS)})
     groups = {**GROUPS, "For machines": [verb for verb in known if not any(verb in of for of in GROUPS.values())]}
     overview = [
         (title if n == 0 else "", f"[`{verb}`](#trimtab-{verb})", known[verb])
@@ -41,25 +41,18 @@ def page() -> str:
     return filled("cli.md", OVERVIEW=table("| verb | what it does", overview), VERBS="\n".join(parts).rstrip())
 
 
-def _verbs() -> dict[str, str]:
-    """The help line of each verb."""
-    added = {point.name: _parser(point.name)[1] for point in entry_points(group=PLUGINS)}
-    return {**{name: verb.help for name, verb in VERBS.items()}, **added}
-
-
-def _parser(verb: str) -> tuple[argparse.ArgumentParser, str]:
-    """The verb's parser, and its line of help."""
+def _parser(verb: str) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="trimtab")
     subparsers = top.add_subparsers()
     plugin = next((point for point in entry_points(group=PLUGINS) if point.name == verb), None)
     register = plugin.load() if plugin else VERBS[verb].register()
     register(subparsers)
-    told = [action.help or "" for action in subparsers._choices_actions if action.dest == verb]  # noqa: SLF001 - argparse has no other way
-    return subparsers.choices[verb], next(iter(told), "")
+    parser: argparse.ArgumentParser = subparsers.choices[verb]
+    return parser
 
 
 def _section(verb: str) -> str:
-    parser, _ = _parser(verb)
+    parser = _parser(verb)
     parts = [f"### trimtab {verb}\n", *_described(parser.description or ""), _usage(parser), *_tables(parser)]
     if parser.epilog:
         parts += list(_described(parser.epilog))

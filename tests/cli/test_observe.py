@@ -24,7 +24,7 @@ from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.history.reader import Course, HistoryReader
+from trimtab_pipeline.history.reader import HistoryReader, LoadOverTime
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Topics
 from trimtab_strategies.testing import cluster
@@ -164,7 +164,7 @@ def test_a_cycle_that_cant_be_read_is_left_out_of_the_plot_and_named(
 
 def test_of_many_brokers_percentiles_are_drawn_without_a_line_across_a_pause() -> None:
     times = np.array([*range(0, 600, 60), *range(1800, 2400, 60)], float)
-    course = Course(
+    course = LoadOverTime(
         times, tuple(f"<{k}>" for k in range(20)), np.tile(np.arange(20.0) * 8, (20, 1)), np.full(20, np.nan)
     )
     svg = ET.fromstring(draw("a & b", course))
@@ -179,7 +179,7 @@ def test_of_many_brokers_percentiles_are_drawn_without_a_line_across_a_pause() -
 def test_nothing_known_is_drawn_too() -> None:
     for count in (1, 20):
         nothing = np.full((1, count), np.nan)
-        course = Course(np.array([AT]), tuple(map(str, range(count))), nothing, nothing[:, 0])
+        course = LoadOverTime(np.array([AT]), tuple(map(str, range(count))), nothing, nothing[:, 0])
         assert not ET.fromstring(draw("x", course)).findall(".//{*}polyline")
 
 

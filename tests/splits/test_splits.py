@@ -17,7 +17,7 @@ from trimtab_operator.kube.records import SplitRecord
 from trimtab_operator.splits import controller
 from trimtab_operator.splits.controller import SPLIT_WITHIN, WAIT_FOR
 from trimtab_operator.splits.steps import SplitOrder
-from trimtab_operator.splits.validation import order_of
+from trimtab_operator.splits.validation import split_order
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -213,12 +213,12 @@ def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(
     def judged(split: SplitRecord, *rest: Any) -> SplitOrder:
         if split.name == "broken":
             raise KeyError(split.name)
-        return order_of(split, *rest)
+        return split_order(split, *rest)
 
     async def scenario(env: PolicyEnvironment) -> None:
         halve(env, 0, "broken")
         whole = halve(env, 1)
-        monkeypatch.setattr(controller, "order_of", judged)
+        monkeypatch.setattr(controller, "split_order", judged)
 
         await SplitOperator(env).finish("halve")
 

@@ -35,7 +35,6 @@ from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover
 from trimtab_operator.reconcile.hash_ring import RingStatus
@@ -63,7 +62,7 @@ EXAMINE_EVERY = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class OperatorOptions:
     """The Kubernetes namespace of the operator, and the address of the HTTP page (port 0: any free one).
 
     urls: the URLs that policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
@@ -131,19 +130,15 @@ async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None
 
 
 async def run_operator(
-    api: Api,
-    where: Where,
-    sources: LoadSources,
-    metrics: Metrics,
-    elector: Elector,
+    api: Api, options: OperatorOptions, sources: LoadSources, metrics: Metrics, elector: Elector
 ) -> None:
     """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished, no other is started.
 
     api: behind the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
     `LeaseLostError` once all tasks of the leader have ended.
     """
-    cluster = new_cluster(api, where.namespace, sources, metrics, elector.candidacy.identity, urls=where.urls)
-    if where.nodes:
+    cluster = new_cluster(api, options.namespace, sources, metrics, elector.candidacy.identity, urls=options.urls)
+    if options.nodes:
         cluster.stores.nodes = Store(api, NODES, node_record, namespace="")
     stop = asyncio.Event()
     stop_on_signal(stop)
@@ -151,9 +146,9 @@ async def run_operator(
     tasks.append(asyncio.create_task(_settle(cluster), name="settling"))
     tasks.append(kept_running("store gauges", lambda: _gauge_stores(cluster)))
     tasks.append(kept_running("watch of the event loop", lambda: measure_delay(metrics.loop_delay.observe)))
-    page = serve(where.http_host, where.http_port, metrics, lambda: readiness(cluster, elector))
+    page = serve(options.http_host, options.http_port, metrics, lambda: readiness(cluster, elector))
     async with following(cluster), page as port:
-        log.info("serving /metrics, /healthz and /readyz on %s:%d", where.http_host, port)
+        log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
         try:
             if await elected(cluster, elector, stop):
                 await lead(cluster, elector, stop, _writers(cluster, elector.fence))
@@ -165,19 +160,21 @@ async def run_operator(
 def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """Tasks beside Kopf that write, only in the process that leads. fence: writes to Pulsar pass it, too."""
     bridge = Bridge(cluster, fence, parts)
+    declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
+    splits = SplitController(cluster, ChosenSplitExecutor(cluster, lambda: bridge.admin, declarative))
     return {
         "bridge": bridge.run,
         "release": BalancerRelease(cluster, fence.check).run,
         "discovery": lambda: discover_brokers(cluster),
         "examination": lambda: examine_topic_namespaces(cluster),
-        "splits": splits_of(cluster, lambda: bridge.admin).run,
+        "splits": splits.run,
     }
 
 
 async def warm_up(cluster: ClusterState) -> None:
     """Start the engine while the stores fill, and try again until it is warm.
 
-    Cycles wait for the first attempt only, so that they can report what is wrong. Bundles are repaired meanwhile.
+    Cycles wait for the first attempt only, so that they can report why it failed. Bundles are repaired meanwhile.
     """
     begun = time.monotonic()
     while cluster.process.cold is not None:
@@ -190,7 +187,7 @@ async def warm_up(cluster: ClusterState) -> None:
 
 
 async def _attempt(cluster: ClusterState) -> str | None:
-    """Warm the engine up once; why that failed, or None."""
+    """Warm the engine up once. Returns why that failed, or None."""
     try:
         await asyncio.wrap_future(cluster.sources.warm_up())
     except SourceUnavailableError as error:
@@ -267,12 +264,6 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)
-
-
-def splits_of(cluster: ClusterState, admin: Callable[[], Admin | None] = lambda: None) -> SplitController:
-    """The controller of the BundleSplits of `cluster`. admin: the open client of the connected Pulsar cluster."""
-    declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
-    return SplitController(cluster, ChosenSplitExecutor(cluster, admin, declarative))
 
 
 def readiness(cluster: ClusterState, elector: Elector) -> tuple[bool, str]:

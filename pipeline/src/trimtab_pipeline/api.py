@@ -50,6 +50,10 @@ class SourceUnavailableError(RuntimeError):
     """Nothing could be measured: the source gave no usable answer. The message names the URL and the cause."""
 
 
+class ForeignFileError(ValueError):
+    """A file that is unreadable or not part of its history. The message says what was expected and found."""
+
+
 class SourceMisconfiguredError(SourceUnavailableError):
     """Nothing can be measured until the source's settings change. The message names the setting and the finding."""
 

@@ -1,4 +1,4 @@
-"""Credentials for a source of load: they identify us to it, and it to us. They are never shown."""
+"""Credentials for a source of load: they identify us to the source, and the source to us. They are never shown."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Credentials:
     username, password: HTTP Basic.
     certificate, key:  our identity in TLS; `ca`: the only trusted authorities, instead of the usual ones. Each is PEM
                        text, or the path of a PEM file (read again for every shard).
-    headers:           further ones with each query, such as a tenant's ``X-Scope-OrgID``.
-    Raises `CredentialsError` for parts that exclude each other, or that are invalid in an HTTP header.
+    headers:           more headers for each query, such as a tenant's ``X-Scope-OrgID``.
+    Raises `CredentialsError` for parts that exclude each other, and for text that is invalid in an HTTP header.
     """
 
     bearer_token: str = ""

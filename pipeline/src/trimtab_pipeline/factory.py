@@ -27,11 +27,11 @@ def spark_sources(
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
 
 
-def direct_sources(history_dir: Place, *, deadline: float = 60.0) -> LoadSources:
+def direct_sources(history_dir: Place) -> LoadSources:
     """Sources without Java: threads of this process run the tasks, with the same figures as on Spark.
 
-    For occasional measurements; see `spark_sources` for the arguments.
+    For occasional measurements. history_dir: as in `spark_sources`.
     """
     from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
 
-    return DirectLoadSources(history_dir, deadline=deadline)
+    return DirectLoadSources(history_dir, deadline=60.0)

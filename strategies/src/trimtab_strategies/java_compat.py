@@ -88,7 +88,11 @@ def concurrent_order(hashes: IntArray) -> IntArray:
 
 
 def _doubled(slots: list[list[int]], placed: list[int]) -> list[list[int]]:
-    """The table at twice its size. A chain's last run with one new slot stays; earlier entries go in front of it."""
+    """The table at twice its size.
+
+    The last entries of a chain that share a new slot keep their order. The entries before them are put in front, one by
+    one.
+    """
     lower: list[list[int]] = []
     upper: list[list[int]] = []
     for chain in slots:

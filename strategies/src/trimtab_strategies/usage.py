@@ -99,6 +99,13 @@ def broker_usage(cluster: ClusterLoad, weights: Weights, columns: Sequence[int] 
     return weighted_maximum(percent(cluster.brokers.usage, cluster.brokers.limit), weights, columns)
 
 
+def overloaded(cluster: ClusterLoad, rows: IntArray, weights: Weights, threshold: float) -> BoolArray:
+    """Which of the brokers `rows` have a weighted usage above `threshold` (percent)."""
+    percents = percent(cluster.brokers.usage[rows], cluster.brokers.limit[rows])
+    above: BoolArray = weighted_maximum(percents, weights, MODULAR_COLUMNS) > threshold / 100
+    return above
+
+
 def smooth(before: FloatArray, usage: FloatArray, history: float) -> FloatArray:
     """One step of Pulsar's moving average: `history` (ratio 0-1) of `before`, the rest `usage`.
 

@@ -17,9 +17,9 @@ LINE_EVERY = 4.0
 class ProgressLine:
     """A context manager that shows one long task on stderr. `update` may be called from any thread."""
 
-    def __init__(self, task: str, *, console: Console | None = None, every: float = LINE_EVERY) -> None:
-        self._task, self._detail, self._every = task, "", every
-        self._console = console or Console(stderr=True)
+    def __init__(self, task: str) -> None:
+        self._task, self._detail = task, ""
+        self._console = Console(stderr=True)
         self._status = self._console.status(task) if self._console.is_terminal else None
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
@@ -57,7 +57,7 @@ class ProgressLine:
             self._line(f"{self._task}: {self._outcome} in {self.seconds:.0f} s")
 
     def _tick(self) -> None:
-        every = 0.2 if self._status is not None else self._every
+        every = 0.2 if self._status is not None else LINE_EVERY
         while not self._done.wait(every):
             text = f"{self._task}: {self.seconds:.0f} s" + (f", {self._detail}" if self._detail else "")
             if self._status is not None:

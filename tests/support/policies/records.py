@@ -54,7 +54,6 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
         "resource_version": "7",
         "ready": True,
         "bundles": 0,
-        "last_seen": NAN,
         "load": {},
     }
     return BrokerRecord(**{**fields, **changes})

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from trimtab_lab.conformance import InvalidRecordingError, replay_files
-from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.common import CommandError, add_verb
 
 _DESCRIPTION = """\
 Replay recordings of the original strategies (JSON lines, plain or gzip) and compare decision by decision.
@@ -28,14 +28,8 @@ _GZIP = b"\x1f\x8b"
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
-    parser = subparsers.add_parser(
-        "conformance",
-        help="replay recordings of the reference implementations",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "conformance", _DESCRIPTION, run)
     parser.add_argument("files", metavar="FILE", nargs="+", help="a recording; - is standard input")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

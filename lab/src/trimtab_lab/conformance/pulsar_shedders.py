@@ -17,25 +17,23 @@ from trimtab_strategies.protocols import Shedder, Shedding, forget_others
 from trimtab_strategies.shedding import avg, overload, threshold, uniform
 
 State = Callable[[ClusterLoad, Mapping[str, Any]], Answer]
-"""The part of a shedder's memory that a recording shows after a round."""
+"""Takes the cluster and the shedder's memory. Returns what a recording shows of the memory after a round."""
 
 
 def threshold_shedder(given: Input) -> Answer:
     """``modular.ThresholdShedder``: unloads and smoothed usage after each round."""
     shedder = threshold.ThresholdShedder(params(threshold.ThresholdShedderParams, given["conf"]))
-    return _rounds(given, shedder, lambda _, memory: {"state": {"ema": memory["brokers"]["ema"]}}, pruned=True)
+    return _rounds(given, shedder, lambda _, memory: {"ema": memory["brokers"]["ema"]}, pruned=True)
 
 
 def overload_shedder(given: Input) -> Answer:
     """``modular.OverloadShedder``: unloads of each round."""
-    shedder = overload.OverloadShedder(params(overload.OverloadShedderParams, given["conf"]))
-    return _rounds(given, shedder, _nothing)
+    return _rounds(given, overload.OverloadShedder(params(overload.OverloadShedderParams, given["conf"])))
 
 
 def uniform_load_shedder(given: Input) -> Answer:
     """``modular.UniformLoadShedder``: unloads of each round."""
-    shedder = uniform.UniformLoadShedder(params(uniform.UniformLoadShedderParams, given["conf"]))
-    return _rounds(given, shedder, _nothing)
+    return _rounds(given, uniform.UniformLoadShedder(params(uniform.UniformLoadShedderParams, given["conf"])))
 
 
 def avg_shedder(given: Input) -> Answer:
@@ -46,12 +44,10 @@ def avg_shedder(given: Input) -> Answer:
         score = avg.scores(cluster, tuned.weights).tolist()
         counted = memory["brokers"]
         return {
-            "state": {
-                "scores": dict(zip(cluster.brokers.names, score, strict=True)),
-                "hit_high": counted["hitHigh"],
-                "hit_low": counted["hitLow"],
-                "plan": _plan(cluster, memory),
-            }
+            "scores": dict(zip(cluster.brokers.names, score, strict=True)),
+            "hit_high": counted["hitHigh"],
+            "hit_low": counted["hitLow"],
+            "plan": _plan(cluster, memory),
         }
 
     return _rounds(given, avg.AvgShedder(tuned), state)
@@ -90,24 +86,22 @@ def _selected(
 
 
 def _plan(cluster: ClusterLoad, memory: Mapping[str, Any]) -> dict[str, str]:
-    """Planned broker by averaged bundle, as a look-up finds it now."""
+    """For each bundle with averages the planned broker, as a look-up finds it now."""
     rows = np.flatnonzero(np.isfinite(cluster.bundles.short).all(axis=1)).tolist()
     found = {row: avg.look_up(memory.get("planByStatistics", ()), cluster, row) for row in rows}
     return {cluster.bundles.names[row]: name for row, name in found.items() if name is not None}
 
 
-def _nothing(_cluster: ClusterLoad, _memory: Mapping[str, Any]) -> Answer:
-    return {}
-
-
-def _rounds(given: Input, shedder: Shedder, state: State, *, pruned: bool = False) -> Answer:
-    rounds = []
+def _rounds(given: Input, shedder: Shedder, state: State | None = None, *, pruned: bool = False) -> Answer:
+    rounds: list[Answer] = []
     for cluster, shedding in _played(given, shedder, pruned=pruned):
         unloads = {
             cluster.brokers.names[unload.broker]: [cluster.bundles.names[row] for row in unload.bundles]
             for unload in shedding.unloads
         }
-        rounds.append({"unloads": unloads, **state(cluster, shedding.memory)})
+        rounds.append({"unloads": unloads})
+        if state is not None:
+            rounds[-1]["state"] = state(cluster, shedding.memory)
     return {"rounds": rounds}
 
 
@@ -125,13 +119,13 @@ def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator
         unloaded = step.get("recently_unloaded", unloaded)
         if step.get("notify_active") and pruned:
             memory = forget_others(memory, list(brokers))
-        cluster = pulsar_clusters.cluster(brokers, _in_java_s_order(bundles))
+        cluster = pulsar_clusters.cluster(brokers, _in_java_order(bundles))
         shedding = shedder.shed(cluster, _sheddable(cluster, unloaded), memory)
         memory = shedding.memory
         yield cluster, shedding
 
 
-def _in_java_s_order(bundles: Mapping[str, pulsar_clusters.Fields]) -> dict[str, pulsar_clusters.Fields]:
+def _in_java_order(bundles: Mapping[str, pulsar_clusters.Fields]) -> dict[str, pulsar_clusters.Fields]:
     """The bundles in the order of the original: a hash map that is filled from a concurrent one."""
     sheddable = [name for name in bundles if not is_monitoring(name.rpartition("/")[0])]
     walked = hash_map_order(concurrent_map_order(sheddable))

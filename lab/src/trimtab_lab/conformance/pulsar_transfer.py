@@ -129,8 +129,9 @@ class _Scene:
                 self._slots *= 2
             entry = self.brokers.setdefault(name, {})
             entry.update(fields)
-            if "msg_throughput_ema" not in fields and {"msg_throughput_in", "msg_throughput_out"} & fields.keys():
-                entry["msg_throughput_ema"] = sum(map(float, _throughputs(entry)))
+            both = ("msg_throughput_in", "msg_throughput_out")
+            if "msg_throughput_ema" not in fields and any(name in fields for name in both):
+                entry["msg_throughput_ema"] = sum(float(entry.get(name, 0.0)) for name in both)
 
     def step(self, changes: Fields) -> None:
         """Apply what a round sets before the call."""
@@ -142,10 +143,6 @@ class _Scene:
         self.top_bundles = {name: reported for name, reported in self.top_bundles.items() if reported is not None}
         self.bundles_unloaded = frozenset(changes.get("recently_unloaded_bundles", self.bundles_unloaded))
         self.brokers_unloaded = dict(changes.get("recently_unloaded_brokers", self.brokers_unloaded))
-
-
-def _throughputs(entry: Fields) -> tuple[float, float]:
-    return entry.get("msg_throughput_in", 0.0), entry.get("msg_throughput_out", 0.0)
 
 
 def _round(scene: _Scene, tuned: TransferShedderParams, changes: Fields) -> Answer:

@@ -15,7 +15,7 @@ from trimtab_lab.conformance.recording import InvalidRecordingError, RecordedSce
 from trimtab_lab.conformance.report import Report, Tally, first_difference, is_alternative
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    **shared_rules.GROUND_ALGORITHMS,
+    **shared_rules.BASE_ALGORITHMS,
     **pulsar_shedders.ALGORITHMS,
     **pulsar_placements.ALGORITHMS,
     **pulsar_transfer.ALGORITHMS,

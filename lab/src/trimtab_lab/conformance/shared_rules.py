@@ -114,7 +114,7 @@ def float_sum_order(given: Input) -> Answer:
     return {"order": names, "avg": spread.mean, "std": spread.deviation}
 
 
-GROUND_ALGORITHMS: Mapping[str, Algorithm] = {
+BASE_ALGORITHMS: Mapping[str, Algorithm] = {
     "base.NamespaceBundleStats_compare": reported_order,
     "base.TimeAverageMessageData_compare": averaged_order,
     "base.float_sum_order": float_sum_order,

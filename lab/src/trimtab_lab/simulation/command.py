@@ -16,7 +16,7 @@ from typing import Any
 from trimtab_lab.simulation.compare import COLUMNS, Outcome, intervals, outcomes
 from trimtab_lab.simulation.contenders import Player, UnknownContenderError, contender, shown
 from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, load
-from trimtab_operator.cli.common import CommandError, add_output_option
+from trimtab_operator.cli.common import CommandError, add_output_option, add_verb
 
 _DESCRIPTION = """\
 Play strategies in a simulated cluster. No cluster, Java or Prometheus is needed.
@@ -47,12 +47,7 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
-    parser = subparsers.add_parser(
-        "simulate",
-        help="play strategies in a simulated cluster",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "simulate", _DESCRIPTION, run)
     parser.add_argument(
         "scenarios", metavar="SCENARIO", nargs="*", help="a name of the catalogue, or a YAML file; `all`: the catalogue"
     )
@@ -84,7 +79,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--picture", metavar="FILE.svg", type=_svg, help="draw the load of each broker over time, of the first seed"
     )
     add_output_option(parser, shapes=("table", "json"))
-    parser.set_defaults(run=run)
 
 
 def _positive(text: str) -> int:

@@ -82,9 +82,9 @@ class Crowd(ScenarioPart):
     size: Ratio
     """Ratio of the machine that the bundle takes before."""
     factor: Positive
-    """How many times as much it carries."""
+    """Multiple of its traffic that it carries."""
     round: Round
-    """The first round of it."""
+    """The first round with that traffic."""
     until: Round
     """The round in which it is over."""
 
@@ -98,7 +98,7 @@ class HotBundle(ScenarioPart):
     usage: Load
     """Ratio of the machine that it wants from then on."""
     round: Round
-    """The first round of it."""
+    """The first round with that traffic."""
 
 
 class Failover(ScenarioPart):
@@ -106,7 +106,7 @@ class Failover(ScenarioPart):
 
     event: Literal["failover"]
     round: Round
-    """The round before whose decision it happens."""
+    """The round; the failover comes before its decision."""
 
 
 Happening = Annotated[
@@ -126,7 +126,5 @@ def last_round(happening: Happening, brokers: int) -> int:
             return happening.until
         case Joins() | HotBundle():
             return happening.round
-        case Failover():
-            return 0
-        case Neighbour():
+        case Failover() | Neighbour():
             return 0

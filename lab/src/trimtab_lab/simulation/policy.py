@@ -11,8 +11,8 @@ import numpy as np
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_lab.simulation.world import MINUTE, World
 from trimtab_operator.cli.common import CommandError
-from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files, spelt
-from trimtab_operator.cli.lint.schema import refusals, without_nulls
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
+from trimtab_operator.cli.lint.schema import valid_manifest
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.model import ClusterLoad, some
 
@@ -99,10 +99,7 @@ def _name(document: Document) -> str:
 
 
 def _player(document: Document, others: Sequence[str]) -> PolicyPlayer:
-    if wrong := list(refusals(document.data)):
-        errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
-        raise CommandError(some(errors, 3, "; "))
-    manifest = without_nulls(document.data)
+    manifest = valid_manifest(document)
     manifest["metadata"].setdefault("namespace", "default")
     name = manifest["metadata"]["name"]
     return PolicyPlayer(name, manifest, f"policy {name}: {'; '.join(_notes(manifest, others))}")

@@ -205,7 +205,7 @@ class _Loop:
         state, net = self.state, np.zeros(len(self.world.cores))
         for move in self.landing:
             row = state.index[move.bundle]
-            source, load = int(state.serving[row]), self._real(step, row)
+            source, load = int(state.serving[row]), float(self.world.real[step, state.origin[row]] * state.share[row])
             if move.due > step + 1 or source == move.broker:
                 continue
             if source >= 0:
@@ -215,9 +215,6 @@ class _Loop:
             state.serving[row], state.since[row] = move.broker, 0
         self.landing = [move for move in self.landing if move.due > step + 1]
         self._score(step, net)
-
-    def _real(self, step: int, row: int) -> float:
-        return float(self.world.real[step, self.state.origin[row]] * self.state.share[row])
 
     def _gap(self) -> float:
         reconnect = self.world.realism.reconnect

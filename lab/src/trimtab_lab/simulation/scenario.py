@@ -1,6 +1,6 @@
 """A scenario as a person writes it, in YAML: machines, tenants, events, and what the metrics show of them.
 
-All amounts are relative to one machine or one bundle. Ratios are 0-1, times are rounds of one minute. `world.build`
+All amounts are relative to one machine or one bundle. Ratios are 0-1, times are rounds of one minute. `build.build`
 draws the arrays of a run from it.
 """
 

@@ -24,14 +24,14 @@ class RunScore:
     """The score of one run.
 
     balanced:  rounds after the last event until the imbalance stays below `LEVEL`; None for never.
-    waited:    the same; the number of rounds that were left for never.
+    waited:    as `balanced`; for never, the number of rounds after the last event.
     quiet:     rounds after the last event until the last move; None if bundles still moved in the last round.
     moves:     bundles moved for balance. splits: bundles split.
     cut:       percent of the cluster's clients that lost their connection; of a bundle moved twice they count twice.
     repeated:  moves of bundles that had moved before in the run.
     backward:  moves to a broker with more usage than the source, see `Record`.
     area:      imbalance in percent points, mean over all rounds. left: mean of the last three rounds.
-    overshoot: percent points by which a broker that has just received more than it gave was above its target, at worst.
+    overshoot: the most percent points by which a broker was above its target after it had received more than it gave.
     overload:  broker-minutes above `OVERLOADED`.
     unserved:  percent of the wanted traffic that was not served.
     latency:   milliseconds of a publish (99th percentile), the 95th percentile of all brokers and rounds.
@@ -93,8 +93,8 @@ def score(record: Record, event: int = 0, goal: Goal = Goal.LEVEL) -> RunScore:
 def total_cost(*, area: float, left: float, overshoot: float, overload: float, unserved: float) -> float:
     """What imbalance costs, in points: area + left / 2 + overshoot / 2 + overload / 5 + 20 x unserved.
 
-    The cost of a run adds the percentage of clients that were cut. Where nothing should move, it is that percentage and
-    the number of moves alone.
+    The cost of a run is this plus the percentage of clients that were cut. Where nothing should move, it is the number
+    of moves plus that percentage.
     """
     return area + 0.5 * left + 0.5 * overshoot + 0.2 * overload + 20 * unserved
 

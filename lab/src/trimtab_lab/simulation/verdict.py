@@ -1,4 +1,4 @@
-"""What a comparison comes to: scores over many seeds, ties between them, the best baseline, and who dominates whom."""
+"""The result of a comparison: scores over many seeds, ties, the best baseline, and which strategy dominates which."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def is_less(score: str, one: float, other: float) -> bool:
 class ScenarioVerdict:
     """A strategy against the best baseline of one scenario, by medians.
 
-    best:         the baseline that costs least; of equal ones that with the least area.
+    best:         the baseline that costs least; of equal ones the one with the least area.
     better, tied, worse: scores in which the strategy is below the best baseline, equal to it, and above it.
     cost:         cost of the strategy divided by that of the best baseline; 1 if both are 0.
-    dominated_by: baselines that are worse in no score and better in at least one.
-    dominates:    baselines of which the strategy is worse in no score and better in at least one.
+    dominated_by: baselines that `dominates` says are better than the strategy.
+    dominates:    baselines that the strategy dominates.
     """
 
     best: str

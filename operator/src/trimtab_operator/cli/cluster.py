@@ -9,7 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trimtab_operator.cli.common import CommandError, ago
+from trimtab_operator.cli.common import CommandError, Run, add_verb, ago
 from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
 from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
 from trimtab_operator.kube.conditions import epoch
@@ -28,14 +28,11 @@ _ALIKE, _NAMED = 3, 5
 """Names that an error lists: similar ones, and others if there is no similar one."""
 
 
-def add_verb(subparsers: Any, verb: str, description: str, *, everywhere: bool = False) -> argparse.ArgumentParser:
-    """A parser for `verb` with the flags of the connection.
-
-    everywhere: whether the verb works on all namespaces.
-    """
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        verb, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_cluster_verb(
+    subparsers: Any, verb: str, description: str, run: Run, *, everywhere: bool = False
+) -> argparse.ArgumentParser:
+    """A parser for `verb` with the flags of the connection. everywhere: whether it works on all namespaces."""
+    parser = add_verb(subparsers, verb, description, run)
     add_cluster_flags(parser, everywhere=everywhere)
     return parser
 

@@ -110,6 +110,19 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+Run = Callable[[argparse.Namespace], int]
+"""Runs a verb and returns the exit code. Raises `CommandError`."""
+
+
+def add_verb(subparsers: Any, verb: str, description: str, run: Run, epilog: str = "") -> argparse.ArgumentParser:
+    """A parser for `verb`, which does `run`."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        verb, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 TABLE = "table"
 
 COLORS = ("auto", "always", "never")

@@ -18,7 +18,7 @@ from argcomplete.completers import FilesCompleter
 from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
-from trimtab_operator.cli.common import FINE, CommandError
+from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.kube.connection import contexts, default_namespace
 from trimtab_operator.kube.errors import ApiError, ConnectionSettingsError
 from trimtab_operator.kube.wire import ResourceRef
@@ -142,13 +142,8 @@ SHELLS = ("bash", "zsh", "fish", "kubectl")
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "completion",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "completion", _DESCRIPTION, run)
     parser.add_argument("shell", choices=SHELLS, help="shell whose script to print")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

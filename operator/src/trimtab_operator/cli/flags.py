@@ -212,36 +212,18 @@ def add_pulsar_options(parser: argparse.ArgumentParser, *, required: bool) -> No
     url = "base URL of any broker's admin API, such as http://127.0.0.1:8080"
     parser.add_argument("--admin-url", metavar="URL", required=required, help=url)
     for name, help_text in _FILES:
-        parser.add_argument(name, metavar="FILE", type=Path, help=help_text)
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="timeout of one request, in seconds (%(default)g)",
-    )
+        parser.add_argument(name, metavar="FILE", help=help_text)
+    timeout = "timeout of one request, in seconds (%(default)g)"
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help=timeout)
 
 
 def identity(arguments: argparse.Namespace) -> Bearer:
     """Credentials for ``--admin-url``. Raises `CommandError` that names the wrong option."""
-    token, ca, certificate, key = (_file_text(arguments, name) for name, _ in _FILES)
+    token, ca, certificate, key = (_text(arguments, name).strip() for name, _ in _FILES)
     try:
         return Bearer(Credentials(token, certificate=certificate, key=key, ca=ca))
     except CredentialsError as error:
         raise CommandError(f"credentials of --admin-url: {error}") from error
-
-
-def _file_text(arguments: argparse.Namespace, option: str) -> str:
-    path: Path | None = vars(arguments)[option.strip("-").replace("-", "_")]
-    if path is None:
-        return ""
-    try:
-        text = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{option} {path} can't be read: {error}") from error
-    if not text:
-        raise CommandError(f"{option} {path} is empty")
-    return text
 
 
 async def asked_pulsar(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:

@@ -76,28 +76,27 @@ Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
 
 
 class _Overview(argparse.RawDescriptionHelpFormatter):
-    """Leaves the list of verbs to the epilog, where it is one aligned table."""
+    """Leaves the list of verbs out: the epilog has it as an aligned table."""
 
     def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action]:  # noqa: ARG002
         yield from ()
 
 
-def verbs_of(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
-    """All verbs, with one line of help each."""
-    added = {name: _HELP.get(name, f"added by {point.module.partition('.')[0]}") for name, point in plugins.items()}
-    return {
-        **{name: verb.help for name, verb in VERBS.items()},
-        **{n: text for n, text in added.items() if n not in VERBS},
-    }
+def verb_help(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
+    """One line of help for each verb, with those of the entry points `plugins`, by name."""
+    verbs = {name: verb.help for name, verb in VERBS.items()}
+    for name, point in plugins.items():
+        verbs.setdefault(name, _HELP.get(name, f"added by {point.module.partition('.')[0]}"))
+    return verbs
 
 
 def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None) -> argparse.ArgumentParser:
-    """A parser that knows all verbs by name, and the arguments of the one that `words` names.
+    """A parser that knows the names of all verbs, and the arguments of the verb in `words`.
 
     Raises `CommandError` for an unknown verb.
     """
     found = {point.name: point for point in (entry_points(group=PLUGINS) if plugins is None else plugins)}
-    verbs = verbs_of(found)
+    verbs = verb_help(found)
     parser = argparse.ArgumentParser(
         prog=program(),
         description=spoken(_DESCRIPTION),
@@ -138,9 +137,7 @@ def _register(verb: str, plugin: EntryPoint | None) -> Register:
 
 
 def _missing(verb: str, error: ImportError) -> str:
-    where = (
-        ""
-        if verb in VERBS
-        else f"; install it with: pip install 'WHEEL[{verb}]', with the path of your wheel of trimtab"
-    )
-    return f"{verb} needs {error.name or error}, which is not installed{where}"
+    text = f"{verb} needs {error.name or error}, which is not installed"
+    if verb in VERBS:
+        return text
+    return f"{text}; install it with: pip install 'WHEEL[{verb}]', with the path of your wheel of trimtab"

@@ -21,7 +21,6 @@ class BrokerRecord:
     capacity:     declared limits only: cpu (cores), memory (bytes), networkIn and networkOut (bytes/s).
     failure_domain, version, load_manager: from its spec; empty if not set there.
     load:         percent of its limits as last written to its status, by resource.
-    last_seen:    epoch seconds at which it was last ready, NaN while it is ready or when it never was.
     weight:       how much it should carry relative to the others, from its spec; None if not set there.
     target_weight, score: as last written to its status; None if they never were.
     policy:       the policy that selects it, as last written to its status; empty when none ever did.
@@ -43,7 +42,6 @@ class BrokerRecord:
     resource_version: str
     ready: bool
     bundles: int
-    last_seen: float = field(compare=False)
     load: Mapping[str, float]
     weight: float | None = None
     target_weight: float | None = None
@@ -102,7 +100,6 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         resource_version=meta["resourceVersion"],
         ready=bool(status.get("ready")),
         bundles=status.get("bundles") or 0,
-        last_seen=epoch(status.get("lastSeen")),
         load=_known(status.get("load")),
         weight=spec.get("weight"),
         target_weight=status.get("targetWeight"),

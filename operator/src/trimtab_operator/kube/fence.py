@@ -29,7 +29,7 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLOSED = float("-inf")
 
 
-def awake_or_not() -> float:
+def boot_clock() -> float:
     """Monotonic seconds, which also count while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -38,7 +38,7 @@ def awake_or_not() -> float:
 class Fence:
     """A deadline for writes, closed at first. clock: seconds."""
 
-    clock: Callable[[], float] = awake_or_not
+    clock: Callable[[], float] = boot_clock
     _until: float = field(default=_CLOSED)
 
     @property

@@ -269,11 +269,7 @@ class Elector:
 
 @asynccontextmanager
 async def candidate(
-    kubeconfig: str | None,
-    context: str | None,
-    namespace: str,
-    candidacy: Candidacy,
-    observe: Observer | None = None,
+    kubeconfig: str | None, context: str | None, namespace: str, candidacy: Candidacy, observe: Observer | None = None
 ) -> AsyncIterator[tuple[Api, Elector]]:
     """A client whose writes pass the fence, and the elector that opens it. Raises `ConnectionSettingsError`.
 

@@ -64,7 +64,6 @@ class Store(Generic[T]):
         namespace: str,
         label_selector: str = "",
         watch_seconds: float = 60.0,
-        silence: float = 90.0,
     ) -> None:
         self.ref = ref
         self.synced = asyncio.Event()
@@ -74,7 +73,6 @@ class Store(Generic[T]):
         self._namespace = namespace
         self._label_selector = label_selector
         self._watch_seconds = watch_seconds
-        self._silence = silence
         self._items: dict[str, T] = {}
         self._view = MappingProxyType(self._items)
         self._subscribers: list[Subscriber[T]] = []
@@ -161,7 +159,6 @@ class Store(Generic[T]):
             self._version,
             label_selector=self._label_selector,
             seconds=self._watch_seconds,
-            silence=self._silence,
             opened=self._is_current,
         )
         async with aclosing(stream):

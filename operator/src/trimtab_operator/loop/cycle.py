@@ -85,9 +85,9 @@ class CycleRunner:
     still_asks: Callable[[Settings], bool]
 
     async def cycle(self, run: PolicyRun, *, early: bool = False) -> bool:
-        """One cycle; False when the policy changed meanwhile, so that its plan is not what it asks for any more.
+        """Run one cycle. False: the policy changed meanwhile, so the plan was dropped.
 
-        early: the interval is not over, so counters of cycles don't count this one unless it changes something.
+        early: the interval is not over. Then counters of cycles count this one only if it plans something.
         """
         now, watch, self.memory.aside = self.cluster.now(), Stopwatch(), 0
         try:
@@ -171,12 +171,7 @@ class CycleRunner:
             await self.approver.offer(proposal, result.load, settings)
 
     def _result(
-        self,
-        run: PolicyRun,
-        snapshot: Snapshot,
-        decision: Decision,
-        applied: Applied,
-        watch: Stopwatch,
+        self, run: PolicyRun, snapshot: Snapshot, decision: Decision, applied: Applied, watch: Stopwatch
     ) -> tuple[CycleResult, Proposal]:
         load, plan, settings = snapshot.load, decision.plan, run.settings
         names = {bundle: snapshot.records[bundle].name for bundle in plan.named}

@@ -47,16 +47,12 @@ class Standing:
 
 def proposal_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Standing]:
     """The store of one policy's `Standing`. uid: of the policy; a new policy of its name starts empty."""
-    return ConfigMapStore(api, namespace, proposal_name(policy), proposal_format(uid), PolicyOwner(policy, uid))
-
-
-def proposal_format(uid: str) -> StoredFormat[Standing]:
-    """How the `Standing` of the policy with this uid is stored."""
-    return StoredFormat(
+    stored_format = StoredFormat(
         encode=lambda standing, stored: _encoded(standing, stored, uid),
         decode=lambda texts: _decoded(texts, uid),
         remedy="the next proposal replaces it",
     )
+    return ConfigMapStore(api, namespace, proposal_name(policy), stored_format, PolicyOwner(policy, uid))
 
 
 def _encoded(standing: Standing, stored: Standing | None, uid: str) -> dict[str, Text]:

@@ -36,9 +36,7 @@ _STANDS_FOR = "one of pod or address must be set"
 class BrokerSpec(Resource):
     """Desired state of a broker."""
 
-    model_config = ConfigDict(
-        json_schema_extra=cel(("has(self.pod) || has(self.address)", _STANDS_FOR)),
-    )
+    model_config = ConfigDict(json_schema_extra=cel(("has(self.pod) || has(self.address)", _STANDS_FOR)))
 
     pod: Name | None = None
     """Name of the broker's pod. Its metrics carry this name as a label. Discovery sets it."""

@@ -61,11 +61,8 @@ class BundleSplitSpec(Resource):
         json_schema_extra=cel(
             ("self == oldSelf", "a BundleSplit is immutable: create another one"),
             (f"has(self.algorithm) ? has(self.boundaries) == ({_POSITIONS}) : has(self.boundaries)", _WHERE),
-            (
-                f"!has(self.destinations) || {_OPEN} || size(self.destinations) == size(self.boundaries) + 1",
-                _OWNERS,
-            ),
-        ),
+            (f"!has(self.destinations) || {_OPEN} || size(self.destinations) == size(self.boundaries) + 1", _OWNERS),
+        )
     )
 
     bundle: Name
@@ -76,10 +73,7 @@ class BundleSplitSpec(Resource):
             Field(
                 min_length=1,
                 max_length=MOST_BOUNDARIES,
-                json_schema_extra={
-                    "x-kubernetes-list-type": "set",
-                    **cel(("self.isSorted()", _ASCENDING)),
-                },
+                json_schema_extra={"x-kubernetes-list-type": "set", **cel(("self.isSorted()", _ASCENDING))},
             ),
         ]
         | None

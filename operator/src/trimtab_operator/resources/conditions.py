@@ -130,12 +130,7 @@ _P = PolicyCondition
 
 CONDITIONS: tuple[ConditionMeaning, ...] = (
     _policy(_P.READY, "the last cycle ran", "the last cycle was refused; reason and message say why", _R.CYCLED),
-    _policy(
-        _P.VALID,
-        "the spec is valid",
-        "part of the spec is invalid; the policy makes no decisions",
-        _R.VALID,
-    ),
+    _policy(_P.VALID, "the spec is valid", "part of the spec is invalid; the policy makes no decisions", _R.VALID),
     _policy(
         _P.DATA_TRUSTED,
         "the metrics of all brokers are trusted",

@@ -67,7 +67,7 @@ class IsolationSpec(Resource):
         json_schema_extra=cel(
             ("self.primary.size() + self.secondary.size() > 0", _NO_BROKER),
             (f"{_IN_BOTH}.size() == 0", _BOTH, f"'pattern ' + {_IN_BOTH}[0] + '{_BOTH.removeprefix('a pattern')}'"),
-        ),
+        )
     )
 
     primary: Annotated[tuple[BrokerPattern, ...], Field(max_length=64)] = ()
@@ -96,7 +96,7 @@ class TopicNamespaceSpec(Resource):
         json_schema_extra=cel(
             ("self.tenant == oldSelf.tenant && self.name == oldSelf.name", "tenant and name are immutable"),
             ("self.bundles == oldSelf.bundles", "bundles is immutable: split bundles instead"),
-        ),
+        )
     )
 
     tenant: PulsarName

@@ -25,14 +25,19 @@ from trimtab_operator.kube.client import (
 )
 from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.kube.naming import owned_by
-from trimtab_operator.kube.records import BundleRecord, SplitRecord, split_record
+from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord, split_record
 from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.conditions import ConditionReason, SplitCondition
 from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress
-from trimtab_operator.splits.validation import Around, InvalidSplitError, NotYetError, order_of, surroundings_of
+from trimtab_operator.splits.validation import (
+    InvalidSplitError,
+    SplitMustWaitError,
+    split_environment,
+    split_order,
+)
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
 from trimtab_strategies.model import Decision, Memory, Reason, Split
@@ -182,16 +187,16 @@ class SplitController:
     async def _accept(self, record: SplitRecord) -> SplitRecord | None:
         """The record once the split is accepted; None while it waits, or when it is refused."""
         parent = await self._bundle(record.spec.bundle)
-        surroundings = surroundings_of(self.cluster, parent)
+        environment = split_environment(self.cluster, parent)
         try:
-            order = order_of(record, parent, surroundings)
+            order = split_order(record, parent, environment)
         except InvalidSplitError as error:
             await self._refuse(record, error.reason, str(error))
             return None
-        except NotYetError as error:
+        except SplitMustWaitError as error:
             await self._wait(record, str(error))
             return None
-        return await self._begin(await self._owned(record, surroundings), order)
+        return await self._begin(await self._owned(record, environment.space), order)
 
     async def _wait(self, record: SplitRecord, why: str) -> None:
         age = self.cluster.now() - record.created
@@ -206,9 +211,8 @@ class SplitController:
         conditions = self._conditions(record, SplitCondition.ACCEPTED, "False", reason, text)
         await self._finish(replace(record, conditions=tuple(conditions)), Phase.FAILED, reason, text)
 
-    async def _owned(self, record: SplitRecord, surroundings: Around) -> SplitRecord:
+    async def _owned(self, record: SplitRecord, space: TopicNamespaceRecord | None) -> SplitRecord:
         """The record with its TopicNamespace as owner, not its bundle: the bundle is deleted before the split is."""
-        space = surroundings.space
         if record.owned or space is None or not space.uid:
             return record
         owner = owned_by(space.name, space.uid)

@@ -17,7 +17,16 @@ from enum import StrEnum
 from itertools import pairwise
 
 from trimtab_operator.kube.records import SEEN
-from trimtab_operator.splits.steps import Child, Raw, SplitOrder, owner_of, owner_pending, parent_of, split_of
+from trimtab_operator.splits.steps import (
+    Child,
+    Raw,
+    SplitOrder,
+    owner_of,
+    owner_pending,
+    parent_of,
+    parent_overtaken,
+    split_of,
+)
 from trimtab_strategies.model import Reason, some
 
 FEW = 2
@@ -100,28 +109,14 @@ def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tup
         if seen.children and not give_up:  # the broker that answered does not know of the split yet
             return PulsarSplitStep.WAIT, f"Pulsar's boundaries of {order.bundle} are older than its children"
         return PulsarSplitStep.UNDONE, f"{order.bundle} was deleted before Pulsar split it"
-    if why := _overtaken(order, seen.parent) or give_up:
+    if why := parent_overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
         # also with a pending desired owner that is the bundle's own broker: only this split can complete it
         return PulsarSplitStep.CUT, ""
-    return (
-        (PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner")
-        if owner_pending(seen.parent)
-        else (PulsarSplitStep.LOCK, "")
-    )
-
-
-def _overtaken(order: SplitOrder, parent: Raw) -> str:
-    """Why the bundle no longer belongs to this split, while Pulsar has not cut it."""
-    owner = owner_of(parent)
-    if (other := split_of(parent)) not in {"", order.split}:
-        return f"{order.bundle} is being split by {other}"
-    if owner != order.source:
-        return f"{order.bundle} went from {order.source} to {owner or 'no broker'}"
-    if owner_pending(parent) and (desired := parent["spec"].get("owner") or "") != order.source:
-        return f"{order.bundle} is to move to {desired or 'no broker'}"
-    return ""
+    if owner_pending(seen.parent):
+        return PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner"
+    return PulsarSplitStep.LOCK, ""
 
 
 def _backwards(order: SplitOrder, seen: PulsarSplitObservation) -> PulsarSplitStep:

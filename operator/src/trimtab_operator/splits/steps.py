@@ -144,15 +144,22 @@ def _backwards(order: SplitOrder, parent: Raw, seen: SplitObservation) -> SplitS
     return SplitStep.UNLOCK if split_of(parent) == order.split else SplitStep.UNDONE
 
 
-def overtaken(order: SplitOrder, parent: Raw, seen: SplitObservation) -> str:
-    """Why the parent, or a child's name, no longer belongs to this split; empty if it does."""
-    desired, owner = parent["spec"].get("owner") or "", owner_of(parent)
+def parent_overtaken(order: SplitOrder, parent: Raw) -> str:
+    """Why the parent no longer belongs to this split; empty if it does."""
+    owner = owner_of(parent)
     if (other := split_of(parent)) not in {"", order.split}:
         return f"{order.bundle} is being split by {other}"
     if owner != order.source:
         return f"{order.bundle} went from {order.source} to {owner or 'no broker'}"
-    if owner_pending(parent) and desired != order.source:
-        return f"{order.bundle} is to move to {desired}"
+    if owner_pending(parent) and (desired := parent["spec"].get("owner") or "") != order.source:
+        return f"{order.bundle} is to move to {desired or 'no broker'}"
+    return ""
+
+
+def overtaken(order: SplitOrder, parent: Raw, seen: SplitObservation) -> str:
+    """Why the parent, or a child's name, no longer belongs to this split; empty if it does."""
+    if why := parent_overtaken(order, parent):
+        return why
     for child in (raw for raw in seen.children if raw is not None):
         name, elsewhere = child["metadata"]["name"], child["spec"].get("owner") or order.source
         if parent_of(child) != order.bundle:

@@ -26,14 +26,16 @@ from trimtab_strategies.splitting.limits import PulsarSplitParams, SplitLimits
 from trimtab_strategies.usage import MEBIBYTE
 
 
-def surroundings_of(cluster: ClusterState, parent: Raw | None) -> Around:
+def split_environment(cluster: ClusterState, parent: Raw | None) -> SplitEnvironment:
     """What a split of the bundle `parent` is validated against. parent: None if it does not exist."""
     stores = cluster.stores
     space = stores.topic_namespaces.items.get(parent["spec"]["topicNamespace"]) if parent is not None else None
-    rules = split_rules(cluster)
-    return Around(
+    splitters = (settings.pair.splitter for settings in cluster.policies.settings.values())
+    params = (getattr(splitter, "params", None) for splitter in splitters)
+    rules = [rule for rule in params if isinstance(rule, SplitLimits)]
+    return SplitEnvironment(
         space=space,
-        count=bundles_of(cluster, space.name) if space is not None else 0,
+        count=_bundle_count(cluster, space.name) if space is not None else 0,
         bundles=stores.bundles.items.keys(),
         brokers=stores.brokers.items.keys(),
         most=min((rule.max_bundles for rule in rules), default=None),
@@ -42,14 +44,7 @@ def surroundings_of(cluster: ClusterState, parent: Raw | None) -> Around:
     )
 
 
-def split_rules(cluster: ClusterState) -> list[SplitLimits]:
-    """The parameters of the split rules of the policies that run."""
-    rules = (settings.pair.splitter for settings in cluster.policies.settings.values())
-    found = (getattr(rule, "params", None) for rule in rules if rule is not None)
-    return [params for params in found if isinstance(params, SplitLimits)]
-
-
-def bundles_of(cluster: ClusterState, space: str) -> int:
+def _bundle_count(cluster: ClusterState, space: str) -> int:
     """Number of bundles of a TopicNamespace object once all running splits are done."""
     bundles = cluster.rings.members(space)
     now = sum(not unborn(b, bundles) for b in bundles.values())
@@ -58,19 +53,19 @@ def bundles_of(cluster: ClusterState, space: str) -> int:
 
 
 class InvalidSplitError(ValueError):
-    """A split that can't be done. reason: for status and metrics. The text says what to do instead."""
+    """A split that is not possible. reason: for status and metrics. The text says what to do instead."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
 
 
-class NotYetError(ValueError):
-    """A split that has to wait. The text says for what."""
+class SplitMustWaitError(ValueError):
+    """A split that is not possible yet. The text says what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class SplitEnvironment:
     """What a split is validated against.
 
     space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles, running splits counted as done.
@@ -88,43 +83,39 @@ class Around:
     topics: Sequence[KnownTopics] = ()
 
 
-def order_of(split: SplitRecord, parent: Raw | None, around: Around) -> SplitOrder:
+def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnvironment) -> SplitOrder:
     """The order of a split of `parent` (None: it does not exist).
 
-    Raises `InvalidSplitError`; `NotYetError` while the bundle is moving.
+    Raises `InvalidSplitError`; `SplitMustWaitError` while the bundle is moving.
     """
     if parent is None:
         raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
-    if (space := around.space) is None:
+    if (space := environment.space) is None:
         text = f"TopicNamespace {parent['spec']['topicNamespace']} of the bundle does not exist: create it first"
         raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, text)
-    _check_free(split, parent, around)
-    ranges = _ranges(split, parent, space, around)
-    _check_room(split, len(ranges), space, around)
-    destinations = _destinations(split, len(ranges), around)
+    _check_free(split, parent, environment)
+    ranges = _ranges(split, parent, space, environment)
+    _check_room(split, len(ranges), space, environment)
+    destinations = _destinations(split, len(ranges), environment)
     tenant, name = space.full_name.split("/")
     cut = tuple(
         Child(bundle_name(tenant, name, lower, upper), lower, upper, destination)
         for (lower, upper), destination in zip(ranges, destinations, strict=True)
     )
-    if taken := [child.bundle for child in cut if child.bundle in around.bundles]:
+    if taken := [child.bundle for child in cut if child.bundle in environment.bundles]:
         text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
         raise InvalidSplitError(Reason.CONFLICT, text)
     return SplitOrder(
-        split=split.name,
-        bundle=split.spec.bundle,
-        topic_namespace=space.name,
-        source=owner_of(parent),
-        children=cut,
+        split=split.name, bundle=split.spec.bundle, topic_namespace=space.name, source=owner_of(parent), children=cut
     )
 
 
-def _check_free(split: SplitRecord, parent: Raw, around: Around) -> None:
+def _check_free(split: SplitRecord, parent: Raw, environment: SplitEnvironment) -> None:
     """Raise unless the bundle is confirmed by its owner, not pinned, and not in another split."""
     name, request, owner = split.spec.bundle, split.spec.request, owner_of(parent)
     if (other := split_of(parent)) not in {"", split.name}:
         raise InvalidSplitError(Reason.SPLITTING, f"{name} is being split by {other}: wait for its children")
-    if parent_of(parent) in around.bundles:
+    if parent_of(parent) in environment.bundles:
         raise InvalidSplitError(Reason.SPLITTING, f"{name} is still a part of {parent_of(parent)}: wait")
     if request is not None and parent["spec"].get("pinned"):
         raise InvalidSplitError(Reason.PINNED, f"{name} is pinned: only a person may split it")
@@ -133,10 +124,12 @@ def _check_free(split: SplitRecord, parent: Raw, around: Around) -> None:
         raise InvalidSplitError(Reason.SUPERSEDED, text)
     if not owner or owner_pending(parent):
         text = f"{name} has {'a pending owner' if owner else 'no owner'}"
-        raise NotYetError(f"{text}: it can be split once a broker has confirmed it")
+        raise SplitMustWaitError(f"{text}: it can be split once a broker has confirmed it")
 
 
-def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around: Around) -> list[tuple[str, str]]:
+def _ranges(
+    split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, environment: SplitEnvironment
+) -> list[tuple[str, str]]:
     texts = parent["spec"]["range"]["lower"], parent["spec"]["range"]["upper"]
     lower, upper = (int(text, 16) for text in texts)
     if not can_split(lower, upper):
@@ -144,8 +137,8 @@ def _ranges(split: SplitRecord, parent: Raw, space: TopicNamespaceRecord, around
     tenant, name = space.full_name.split("/")
     full = pulsar_bundle(tenant, name, *texts)
     try:
-        inside = next((topics for known in around.topics if (topics := known.inside(full)) is not None), None)
-        found = _boundaries(split.spec, lower, upper, inside, around.limits)
+        inside = next((topics for known in environment.topics if (topics := known.inside(full)) is not None), None)
+        found = _boundaries(split.spec, lower, upper, inside, environment.limits)
         ranges = children(lower, upper, found)
     except InvalidBoundaryError as error:
         raise InvalidSplitError(Reason.INVALID_SPLIT, str(error)) from error
@@ -161,11 +154,8 @@ def _boundaries(
     if spec.algorithm is Algorithm.RANGE:
         return [int(boundary) for boundary in range_equally_divide(lower, upper)]
     if inside is None:
-        text = (
-            f"{spec.algorithm} needs the bundle's topics, and no policy has measured those: name boundaries, or use"
-            f" {Algorithm.RANGE}"
-        )
-        raise InvalidSplitError(Reason.NO_LOAD_DATA, text)
+        text = f"{spec.algorithm} needs the bundle's topics, and no policy has measured those"
+        raise InvalidSplitError(Reason.NO_LOAD_DATA, f"{text}: name boundaries, or use {Algorithm.RANGE}")
     found = _among_topics(spec.algorithm, given, (lower, upper), inside, limits)
     if found is None or not len(found):
         text = f"{spec.algorithm} finds no boundary among its {len(inside.places)} topics"
@@ -190,21 +180,22 @@ def _among_topics(
             )
 
 
-def _check_room(split: SplitRecord, count: int, space: TopicNamespaceRecord, around: Around) -> None:
-    after = around.count - 1 + count
-    if around.most is not None and after > around.most:
-        text = f"{space.full_name} would have {after} bundles, and may have {around.most} (maxBundles of a split rule)"
+def _check_room(split: SplitRecord, count: int, space: TopicNamespaceRecord, environment: SplitEnvironment) -> None:
+    after = environment.count - 1 + count
+    if environment.most is not None and after > environment.most:
+        most = f"{environment.most} (maxBundles of a split rule)"
+        text = f"{space.full_name} would have {after} bundles, and may have {most}"
         raise InvalidSplitError(Reason.MAX_BUNDLES, f"{text}: {split.spec.bundle} stays whole")
 
 
-def _destinations(split: SplitRecord, count: int, around: Around) -> list[str]:
+def _destinations(split: SplitRecord, count: int, environment: SplitEnvironment) -> list[str]:
     given = split.spec.destinations
     if given is None:
         return [""] * count
     if len(given) != count:
         text = f"{len(given)} destinations for {count} children: name one for each, or none at all"
         raise InvalidSplitError(Reason.INVALID_SPLIT, text)
-    if unknown := [name for name in given if name and name not in around.brokers]:
+    if unknown := [name for name in given if name and name not in environment.brokers]:
         text = f"destinations: no Broker object is called {unknown[0]}"
         raise InvalidSplitError(Reason.UNKNOWN_BROKER, text)
     return given

@@ -84,10 +84,7 @@ NO_DEPARTURES = Departures()
 
 
 def departures(
-    brokers: Mapping[str, BrokerRecord],
-    pods: Mapping[str, PodRecord],
-    nodes: Mapping[str, NodeRecord],
-    now: float,
+    brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord], nodes: Mapping[str, NodeRecord], now: float
 ) -> Departures:
     """The brokers that leave. now: epoch seconds. nodes: empty where they are not watched."""
     there = {name: pods[broker.pod] for name, broker in brokers.items() if broker.pod in pods}
@@ -119,7 +116,7 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
     old = [m for m in members if m.pod.labels.get(REVISION) != newest]
     young = frozenset(m.broker for m in members if m.pod.ready and now - m.pod.since < SETTLES)
     under_way = old or [m for m in members if m.pod.deleted or _starts(m.pod, now)]
-    if not under_way or now - _last_progress(members) > STALLS:
+    if not under_way or now - max(_known(m.pod.since) for m in members) > STALLS:
         return RollingRestart(young=young)
     updated = [m for m in members if m.pod.labels.get(REVISION) == newest]
     restarted = frozenset(m.broker for m in updated if m.pod.ready) if old else frozenset[str]()
@@ -136,10 +133,6 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
 def _starts(pod: PodRecord, now: float) -> bool:
     """Whether a pod is not ready because it is new, rather than because it failed."""
     return not pod.ready and now - pod.created < STALLS
-
-
-def _last_progress(members: Iterable[Member]) -> float:
-    return max(_known(m.pod.since) for m in members)
 
 
 def _known(time: float) -> float:

@@ -2,7 +2,7 @@
 
 Bundles overlap when a person creates one beside the existing ones. Only one of two keeps its place: the one that has an
 owner, then the one that its TopicNamespace created, then the older one. The other gets no owner, or the same hashes
-would have two. A child of a split does not count while its parent exists.
+would have two owners. A child of a split does not count while its parent exists.
 """
 
 from __future__ import annotations

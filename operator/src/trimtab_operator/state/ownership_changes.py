@@ -17,7 +17,7 @@ from trimtab_operator.state.pending_moves import Mine
 from trimtab_strategies.model import SPLIT_REASONS, Reason
 
 EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
-"""Reasons of drains: a broker must be empty, or restarts. That is not balancing, so windows don't apply."""
+"""Reasons of moves away from a broker that is drained or restarts. They do not balance, so windows don't apply."""
 
 
 HOUR = 3600.0
@@ -25,13 +25,11 @@ HOUR = 3600.0
 KEPT_FOR = 24 * HOUR
 """Seconds for which a bundle's changes are kept: no sensible cool-down is longer."""
 
-
 PRUNE_EVERY = 60.0
 """Seconds between two removals of old changes."""
 
-
 BATCH = 120.0
-"""Seconds after the first overwritten desired owner in which further ones belong to one batch."""
+"""Seconds from the first overwritten desired owner of a batch in which further ones belong to it."""
 
 
 MOST_CHANGES = 8
@@ -43,7 +41,7 @@ MOST_NEWS = 10_000
 
 
 BALANCING = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, *SPLIT_REASONS})
-"""Reasons of moves that balance. Its other moves (new owners of unassigned bundles, drains) follow what happens to
+"""Reasons of moves that balance load. Other moves (drains, new owners of unassigned bundles) follow what happens to
 brokers, and may go back and forth with them."""
 
 
@@ -51,18 +49,19 @@ class ChangeKind(Enum):
     """What a change was."""
 
     MOVED = "Moved"
-    """To the desired owner that the policy chose, to balance; without a desired owner, by the brokers themselves."""
+    """The bundle moved to the desired owner that the policy chose to balance load. Or it had no desired owner, and the
+    brokers moved it themselves."""
     DESIRED = "Desired"
-    """To the desired owner that a person chose."""
+    """The bundle moved to the desired owner that a person chose."""
     EXTERNAL = "External"
-    """To another broker than the desired owner, while the broker it left was alive."""
+    """The bundle moved to another broker than its desired owner, although the broker it left was alive."""
     REVERTED = "Reverted"
-    """The same, back to the broker from which the policy moved it within the hour."""
+    """As `EXTERNAL`, and back to the broker from which the policy had moved it less than an hour before."""
     OVERRULED = "Overruled"
-    """Of the desired owner: another client overwrote one that the policy had written within the hour. A person who
-    moves bundles does so, in one batch."""
+    """Another client overwrote a desired owner that the policy had written less than an hour before. A person who moves
+    bundles does that, in one batch."""
     OVERWRITTEN = "Overwritten"
-    """The same, of the same bundle again within a day; or the first of a further batch within the hour."""
+    """As `OVERRULED`, but for the second time within a day for this bundle, or in a second batch within an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class OwnershipChanges:
         # other brokers take the bundles of a lost one: that is neither flapping nor competition
         if left in {"", new.status_owner} or not self.alive(left):
             return
-        if _housed(new):
+        if _moved_without_balancing(new):
             self._ours.pop(new.name, None)
             return
         change = OwnershipChange(new.name, left, new.status_owner, now, self._kind(new, now))
@@ -173,8 +172,8 @@ class OwnershipChanges:
         self._overruled = {bundle: at for bundle, at in self._overruled.items() if now - at <= KEPT_FOR}
 
 
-def _housed(bundle: BundleRecord) -> bool:
-    """Whether a bundle went to the operator's desired owner for another reason than to balance."""
+def _moved_without_balancing(bundle: BundleRecord) -> bool:
+    """Whether a bundle moved to the operator's desired owner for another reason than balance."""
     landed = bundle.owner and bundle.owner == bundle.status_owner == bundle.assigned_owner
     return bool(landed) and bundle.reason not in BALANCING
 

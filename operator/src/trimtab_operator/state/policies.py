@@ -74,11 +74,10 @@ class Shares:
     _allowed: dict[Isolation, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
-        """The policy of a bundle; empty when none runs.
+        """The policy of a bundle; empty when none runs. asked: the rules of its namespace.
 
-        It is the policy of its broker. If the bundle has no broker, or the policy is idle, it is the policy that chose
-        its last owner; else the oldest one with a broker that the isolation of its namespace (`asked`) allows; else the
-        oldest one.
+        The first of these that runs counts: the policy of its broker, the one that chose its last owner, the oldest one
+        with a broker that the isolation allows, the oldest one.
         """
         for broker in (bundle.status_owner, bundle.owner):
             if broker and (policy := self.policy_of.get(broker)) in self.standing:

@@ -47,10 +47,10 @@ _PROCESS = (
 
 
 class Metrics:
-    """The metrics, registered in `registry` (a new one if left out). described: all of them, in order."""
+    """The metrics, in a registry of their own. described: all of them, in order."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = CollectorRegistry() if registry is None else registry
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
         self.described: list[DescribedMetric] = []
         self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
         self._of_brokers()

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from trimtab_pipeline.api import DecisionEntry, Fact
+from trimtab_pipeline.api import DecisionEntry, Fact, ForeignFileError
 from trimtab_pipeline.history.dataset import DECISIONS, FACTS, POLICIES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.facts import FactLog, json_text
-from trimtab_pipeline.history.files import ForeignFileError, hour_of, put, read_all, stamped
+from trimtab_pipeline.history.files import hour_of, put, read_all, stamped
 from trimtab_pipeline.history.location import Place
 
 _OPERATOR = "operator"

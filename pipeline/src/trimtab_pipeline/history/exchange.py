@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import DECISIONS, DEMAND, POLICIES, TABLES, HistoryDataset, PolicyDataset
 from trimtab_pipeline.history.files import (
     HOUR,
-    ForeignFileError,
     HistoryFile,
     HistoryTable,
     cycle_times,

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.location import Location
 from trimtab_pipeline.prometheus.bodies import json_of
 
@@ -41,10 +42,6 @@ _DICTIONARY_PAGE = 2**22  # bytes, so that a column of many pods or topics keeps
 
 State: TypeAlias = str | pa.Table
 """The bundles that a cycle continues from: the path or URI of a file that Spark can read, or the rows themselves."""
-
-
-class ForeignFileError(ValueError):
-    """A file that is unreadable or not part of this history. The message says what was expected and found."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 Place = str | Path
-"""What users name a folder by: a path or a URI."""
+"""How users name a folder: a path or a URI."""
 _HADOOP = {"s3a": "s3", "s3n": "s3"}
 """Schemes of Hadoop that Arrow knows under another name."""
 
@@ -31,7 +31,7 @@ class Location:
 
     @classmethod
     def of(cls, place: Place) -> Location:
-        """The location that `place` names. An S3 server of one's own is named by ``AWS_ENDPOINT_URL``.
+        """The location that `place` names. ``AWS_ENDPOINT_URL`` names an S3 server other than Amazon's.
 
         Raises `ValueError` for a URI that Arrow can't open, or that has options, which Spark would not understand.
         """
@@ -87,10 +87,8 @@ class Location:
 
     def folders(self) -> list[Location]:
         """The folders in this one, in the order of their names; none in a missing one."""
-        return [
-            Location(self.filesystem, info.path, self.prefix)
-            for info in self._listed(fs.FileType.Directory, recursive=False)
-        ]
+        found = self._listed(fs.FileType.Directory, recursive=False)
+        return [Location(self.filesystem, info.path, self.prefix) for info in found]
 
     def make(self) -> None:
         """Create the folder. Raises `OSError`."""

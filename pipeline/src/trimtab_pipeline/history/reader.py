@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.api import DecisionEntry
+from trimtab_pipeline.api import DecisionEntry, ForeignFileError
 from trimtab_pipeline.history.averages import HORIZON, averages_at
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FINDINGS, TABLES, HistoryDataset
 from trimtab_pipeline.history.decisions import decisions
 from trimtab_pipeline.history.files import (
     AT,
     HOUR,
-    ForeignFileError,
     HistoryFile,
     HistoryTable,
     cycle_times,
@@ -40,15 +39,13 @@ from trimtab_pipeline.history.state import BUNDLES
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
-DamagedError = ForeignFileError
-"""A file of the history that can't be read; the message says why."""
 DAY = 86_400.0
-_USUAL = 2.0  # times the usual interval: longer is a gap
-_MERGES = 3  # attempts to find a cycle that an operator has just moved to another file
+_USUAL = 2.0  # usual intervals; a longer distance is a gap
+_MERGES = 3  # attempts to read a cycle that an operator has just moved to another file
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class LoadOverTime:
     """Load over time; t cycles of n brokers.
 
     times:      (t,) epoch s. brokers: names.
@@ -135,7 +132,7 @@ class HistoryReader:
 
     @cached_property
     def _found(self) -> tuple[dict[float, HistoryFile], list[tuple[HistoryFile, str]]]:
-        """The file of the demand of each cycle, oldest first; and the unreadable files, each with the cause."""
+        """The file with the demand of each cycle, oldest first; and the unreadable files, each with the cause."""
         held: dict[float, HistoryFile] = {}
         damaged: list[tuple[HistoryFile, str]] = []
         for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):  # a cycle's own is newer
@@ -174,7 +171,7 @@ class HistoryReader:
         )
 
     def cycle(self, table: str, at: float) -> pa.Table:
-        """Rows of `table` (one of `TABLES`) in the cycle at `at`; none where that table has no such cycle.
+        """Rows of `table` (a name in `TABLES`) in the cycle at `at`; none if the table has no such cycle.
 
         Raises `ForeignFileError` when they can't be read.
         """
@@ -195,7 +192,7 @@ class HistoryReader:
             try:
                 if table.by_cycle and at not in cycle_times(file, table):
                     continue
-                rows = read_cycle(file, at, table) if table.by_cycle else _of_cycle(read_all(file, table), at)
+                rows = read_cycle(file, at, table) if table.by_cycle else _between(read_all(file, table), at, at)
             except ForeignFileError as error:
                 raise ForeignFileError(f"{file.place}: {error}") from error
             if table.by_cycle or len(rows):
@@ -232,12 +229,7 @@ class HistoryReader:
                 if attempt == _MERGES - 1:
                     raise
                 continue
-            first, last = (
-                pa.scalar(round(max(time, 0) * 1000), AT.type) if math.isfinite(time) else None for time in (begin, end)
-            )
-            held = pa.concat_tables(parts).sort_by("at")
-            held = held if first is None else held.filter(pc.greater_equal(held["at"], first))
-            held = held if last is None else held.filter(pc.less_equal(held["at"], last))
+            held = _between(pa.concat_tables(parts).sort_by("at"), begin, end)
             return [held] if len(held) else []
         return []
 
@@ -245,7 +237,7 @@ class HistoryReader:
         """The last `count` decisions up to `at` (epoch s), oldest first, each in its latest version."""
         return decisions(self._history, at, count)
 
-    def course(self, begin: float, end: float, points: int) -> Course:
+    def course(self, begin: float, end: float, points: int) -> LoadOverTime:
         """Load from `begin` to `end` (epoch s), of at most `points` cycles at equal distances.
 
         One that can't be read is left out. Raises `NoHistoryError` when there is none left.
@@ -266,7 +258,7 @@ class HistoryReader:
         brokers = tuple(sorted({name for snapshot in snapshots for name in snapshot["broker"].to_pylist()}))
         cpu = np.stack([_cpu(snapshot, brokers) for snapshot in snapshots])
         flow = np.array([_throughput(snapshot) for snapshot in snapshots])
-        return Course(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
+        return LoadOverTime(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
         """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none.
@@ -308,8 +300,13 @@ class HistoryReader:
         return averages_at((time, self.cycle(DEMAND.name, time), self.cycle(BROKERS.name, time)) for time in before)
 
 
-def _of_cycle(rows: pa.Table, at: float) -> pa.Table:
-    return rows.filter(pc.equal(rows["at"], pa.scalar(round(at * 1000), AT.type)))
+def _between(rows: pa.Table, begin: float, end: float) -> pa.Table:
+    """The rows of the cycles from `begin` to `end` (epoch s, may be infinite)."""
+    if math.isfinite(begin):
+        rows = rows.filter(pc.greater_equal(rows["at"], pa.scalar(round(max(begin, 0) * 1000), AT.type)))
+    if math.isfinite(end):
+        rows = rows.filter(pc.less_equal(rows["at"], pa.scalar(round(max(end, 0) * 1000), AT.type)))
+    return rows
 
 
 def _cpu(snapshot: pa.Table, brokers: tuple[str, ...]) -> FloatArray:

@@ -1,7 +1,7 @@
-"""Samples of the last cycles, read back from the history: what a ring of recent samples is rebuilt from.
+"""Samples of the last cycles, read back from the history. A restarted operator rebuilds its ring of samples from them.
 
-The table ``demand`` has the rates of the bundles that a cycle measured, ``brokers`` the brokers as the strategies got
-them. The demand is rounded to 0.05 %.
+The table ``demand`` has the rates of the bundles that a cycle measured, rounded to 0.05 %. The table ``brokers`` has
+the brokers as the strategies got them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND
-from trimtab_pipeline.history.files import ForeignFileError
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.snapshot_tables import brokers_of
@@ -41,15 +41,11 @@ def recalled_samples(root: Place, policy: str, begin: float, end: float) -> Iter
         except (ForeignFileError, FileNotFoundError) as error:
             damaged.append(str(error))
         else:
-            yield _samples(time, demand, brokers.filter(pc.equal(brokers["kind"], "cycle")))
+            cycle, names = brokers.filter(pc.equal(brokers["kind"], "cycle")), tuple(demand["bundle"].to_pylist())
+            yield CycleSamples.of(time, brokers_of(cycle), names, _newest(time, demand, cycle))
     if damaged:
         more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         _LOGGER.warning("policy %s: recent samples are left out, they can't be read: %s%s", policy, damaged[0], more)
-
-
-def _samples(at: float, demand: pa.Table, brokers: pa.Table) -> CycleSamples:
-    names = tuple(demand["bundle"].to_pylist())
-    return CycleSamples.of(at, brokers_of(brokers), names, _newest(at, demand, brokers))
 
 
 def _newest(at: float, demand: pa.Table, brokers: pa.Table) -> FloatArray:

@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.history.files import (
-    ForeignFileError,
     HistoryFile,
     HistoryTable,
     State,

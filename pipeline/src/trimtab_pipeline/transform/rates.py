@@ -184,7 +184,8 @@ def _rated(series: Columns, cycle: Cycle) -> FloatArray:
 def _counted_parts(series: Columns, keys: _Keys) -> Columns:
     """Of each part the series with the newest sample, the highest value on a tie, and the number of ``copies``."""
     part = keys.upto("part", series["code"])
-    order = np.lexsort((series["code"], np.nan_to_num(series["value"], nan=-1.0), _or_never(series["time"]), part))
+    value, time = np.nan_to_num(series["value"], nan=-1.0), np.nan_to_num(series["time"], nan=-np.inf)
+    order = np.lexsort((series["code"], value, time, part))
     ordered, each = _taken(series, order), _Groups(part[order])
     one = _taken(ordered, each.end)
     copies = each.sum(ordered["time"] > one["begin"][each.group])  # a series that ended before is no copy
@@ -220,7 +221,3 @@ def _signals(parts: Columns, keys: _Keys, policy: str) -> pa.Table:
 
 def _taken(columns: Columns, rows: IntArray) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
-
-
-def _or_never(time: FloatArray) -> FloatArray:
-    return np.nan_to_num(time, nan=-np.inf)

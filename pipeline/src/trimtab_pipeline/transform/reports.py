@@ -30,7 +30,7 @@ class ShardReports:
 
     @classmethod
     def read(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
-        """The same, whatever they tell."""
+        """The same, without the check."""
         told = [json.loads(text) for table in tables for text in table["report"].drop_null().to_pylist()]
         told.sort(key=lambda report: int(report["shard"]))
         return cls(tuple(told), tuple(tuple(pods) for pods in shards))
@@ -40,7 +40,7 @@ class ShardReports:
         return replace(self, reports=(*self.reports, *later.reports)).checked()
 
     def with_topics(self, later: ShardReports) -> Self:
-        """These reports, and those of a read of hot bundles' topics: a cycle can do without, so errors are notes."""
+        """These reports, and those of a read of hot bundles' topics. Its errors are notes: a cycle needs no topics."""
         told = [
             {
                 **report,
@@ -53,7 +53,7 @@ class ShardReports:
         return replace(self, reports=(*self.reports, *told))
 
     def checked(self) -> Self:
-        """The reports, if they tell of a measurement.
+        """These reports, if something was measured.
 
         Raises `SourceMisconfiguredError` when a query of a user can't be used, and `SourceUnavailableError` when no
         shard answered all of its reads.

@@ -20,7 +20,6 @@ from trimtab_pipeline.transform.trust import Drop, doubt_of, dropped, measured_r
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Topics
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
-_SHOWN = ("throttled",)
 NO_BUNDLES = BUNDLE_LOAD.empty_table()
 """The bundles of a read of brokers alone."""
 NO_REPORTS = ShardReports()
@@ -54,13 +53,11 @@ def targets(
 
 
 def pod_times(brokers: pa.Table, settings: PrometheusSettings, at: float) -> pa.Table:
-    """`relations.POD_TIMES` of the pods in `relations.BROKER_LOAD`.
+    """`relations.POD_TIMES` of the pods in `relations.BROKER_LOAD`. A pod that reports no traffic now has no time.
 
-    Only times of pods that report their traffic now count. Topics that brokers report themselves are as of `at` (epoch
-    s), not of the last scrape.
+    The brokers' own statistics on topics are as of `at` (epoch s), not of the last scrape.
     """
-    rows = brokers.filter(pc.and_(brokers["broker"].is_valid(), pc.not_equal(brokers["pod"], "")))
-    rows = rows.take(pa.array(np.unique(positions(rows["pod"], rows["pod"]))))  # brokers may share a pod
+    rows = _row_per_pod(brokers)
     reports = ~np.isnan(block(rows, TRAFFIC)).all(axis=1)
     time = np.where(reports, floats(rows, "traffic_time"), np.nan)
     columns = {
@@ -107,15 +104,19 @@ def snapshot(
 
 def shown(brokers: pa.Table, topology: Topology) -> dict[str, FloatArray]:
     """Signals of the brokers (`relations.BROKER_LOAD`) outside the snapshot: see `Observation.shown`."""
-    rows = _in_order(brokers, topology)
-    return {name: floats(rows, name) for name in _SHOWN}
+    return {"throttled": floats(_in_order(brokers, topology), "throttled")}
 
 
 def broker_state(brokers: pa.Table) -> pa.Table:
     """`columns.BROKER_STATE` of `relations.BROKER_LOAD`: a row per pod of which anything is known."""
-    rows = brokers.filter(pc.and_(brokers["broker"].is_valid(), pc.not_equal(brokers["pod"], "")))
-    rows = rows.take(pa.array(np.unique(positions(rows["pod"], rows["pod"])))).select(BROKER_STATE.names)
+    rows = _row_per_pod(brokers).select(BROKER_STATE.names)
     return rows.filter(pa.array(~np.isnan(block(rows, BROKER_STATE.names[1:])).all(axis=1)))
+
+
+def _row_per_pod(brokers: pa.Table) -> pa.Table:
+    """The rows of brokers with a pod; the first one of those that share a pod."""
+    rows = brokers.filter(pc.and_(brokers["broker"].is_valid(), pc.not_equal(brokers["pod"], "")))
+    return rows.take(pa.array(np.unique(positions(rows["pod"], rows["pod"]))))
 
 
 def one_row_each(bundles: pa.Table, topology: Topology) -> tuple[pa.Table, int]:

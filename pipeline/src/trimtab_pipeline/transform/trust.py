@@ -1,8 +1,10 @@
 """Trust in samples: the closed list of why samples are not used, a verdict on each broker, and its text for users.
 
-A broker is trusted when its part of the source answered, its newest samples are recent and not from the future, each
-resource that this cluster measures is known, with its limit, and possible, and its samples neither stopped nor leave
-too much of the window of a rate uncovered. Only the first problem is reported, as a code.
+A broker is trusted when all of this holds. Only the first problem is reported, as a code.
+- Its part of the source answered.
+- Its newest samples are recent, and not from the future.
+- Each resource that this cluster measures is known and possible, and has a limit.
+- Its samples have not stopped, and cover enough of the window of a rate.
 
 `judged` has the same rules as `sql/trust.sql`, in numpy. `doubt_of` has the text of each code.
 """
@@ -33,7 +35,7 @@ _BLIND = 3.0  # part of the window that may be without samples at its end, howev
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit: worth counting
 _EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "resets")
-"""Doubts that count before the number of resets is noted."""
+"""Doubts about a broker whose resets are not noted."""
 Row = Mapping[str, Any]
 
 
@@ -123,9 +125,9 @@ def _sharing(pods: pa.ChunkedArray) -> BoolArray:
 
 
 def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
-    """Brokers whose samples are from the future, are reset all the time, or are too few."""
+    """Brokers whose samples are from the future or too few, or whose counters are reset too often."""
     samples = floats(loads, "samples")
-    asked = not np.isnan(samples).all()  # without an answer no query was sent
+    asked = not np.isnan(samples).all()  # all unknown: the query of samples was not sent
     return {
         "ahead": floats(loads, "ahead") > 0,
         "resets": floats(loads, "resets") > cycle.max_resets,
@@ -163,12 +165,8 @@ class _Kind:
 
 def doubt_of(row: Row, cycle: Cycle) -> Doubt:
     """The doubt about a broker, a row of `relations.BROKER_LOAD` with a code in ``doubt``."""
-    return Doubt(_KINDS[row["doubt"]].reason, doubt_text(row["doubt"], row, cycle))
-
-
-def doubt_text(code: str, row: Row, cycle: Cycle) -> str:
-    """The doubt `code` about a broker, a row of `relations.BROKER_LOAD`, as a text for users."""
-    return _KINDS[code].text(row, cycle)
+    kind = _KINDS[row["doubt"]]
+    return Doubt(kind.reason, kind.text(row, cycle))
 
 
 def dropped(loads: pa.Table) -> Counter[str]:
@@ -277,9 +275,7 @@ _KINDS = {
     "shared_pod": _Kind(Reason.UNTRUSTED, _says("another broker names its pod {row[pod]}, too"), Drop.DUPLICATE),
     "never": _Kind(Reason.NO_LOAD_DATA, _says("never measured")),
     "gone": _Kind(
-        Reason.OUT_DATED_DATA,
-        _says("not measured any more; newest sample {row[age]:.0f} s old"),
-        Drop.DISAPPEARED,
+        Reason.OUT_DATED_DATA, _says("not measured any more; newest sample {row[age]:.0f} s old"), Drop.DISAPPEARED
     ),
     "time_unknown": _Kind(Reason.NO_LOAD_DATA, _says("the time of its samples, or of its traffic, is unknown")),
     "old": _Kind(

@@ -33,7 +33,7 @@ from trimtab_strategies.guard import Verdict
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.protocols import NOTHING, Choice, Placement
-from trimtab_strategies.usage import MODULAR_COLUMNS, percent, weighted_maximum
+from trimtab_strategies.usage import overloaded
 
 SYSTEM_NAMESPACE = "pulsar/system"
 """Namespace of Pulsar's own topics; the modular manager always spreads its bundles evenly."""
@@ -227,7 +227,8 @@ class _Modular(ActiveSelection):
         if not len(rows):
             return Choice(NOTHING, memory)
         choice = placement.best(cluster, bundle, rows, memory)
-        fine = choice.brokers[~self._overloaded(cluster, choice.brokers)]
+        limit = self.params.overload_threshold
+        fine = choice.brokers[~overloaded(cluster, choice.brokers, self.params.weights, limit)]
         if len(fine) or not len(choice.brokers):
             return Choice(fine, choice.memory)
         again = placement.best(cluster, bundle, within(brokers, allowed, barred), choice.memory)
@@ -268,13 +269,6 @@ class _Modular(ActiveSelection):
             return least
 
         return even
-
-    def _overloaded(self, cluster: ClusterLoad, rows: IntArray) -> BoolArray:
-        """Brokers whose weighted usage is above the threshold now."""
-        percents = percent(cluster.brokers.usage[rows], cluster.brokers.limit[rows])
-        usage = weighted_maximum(percents, self.params.weights, MODULAR_COLUMNS)
-        above: BoolArray = usage > self.params.overload_threshold / 100
-        return above
 
 
 class _Extensible(ActiveSelection):

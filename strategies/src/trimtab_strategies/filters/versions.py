@@ -14,7 +14,7 @@ _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
 _VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIERS}))?(?:\+{_IDENTIFIERS})?")
 
 Precedence = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
-"""Compares as its version does: the numbers, then releases after pre-releases, then the pre-release's parts."""
+"""A sort key: the three numbers, whether it is a release (after its pre-releases), the parts of the pre-release."""
 
 
 class UnknownVersionError(ValueError):

@@ -145,10 +145,8 @@ class Bundles:
         _check_shape("bundles.short", self.short, (m, len(TRAFFIC)))
         _check_shape("bundles.long", self.long, (m, len(TRAFFIC)))
         _check_shape("bundles.newest", self.newest, (m, len(TRAFFIC)))
-        one_column = (
-            "namespace owner topics sessions last_unload pinned in_flight moving_from moving_share"  # all but the above
-        )
-        for name in one_column.split():
+        one_column = ("namespace", "owner", "topics", "sessions", "last_unload", "pinned", "in_flight")
+        for name in (*one_column, "moving_from", "moving_share"):
             _check_shape(f"bundles.{name}", getattr(self, name), (m,))
         _freeze(self)
 
@@ -273,7 +271,7 @@ class BrokerTraits:
     failure_domain: name of the domain (zone, rack) it fails with; empty none.
     load_manager:   class name of its load manager; empty unknown.
     persistent, non_persistent: whether it serves such topics.
-    weight:         fixed by a user: how many times the load of an average broker without one it should carry;
+    weight:         set by a user: the load it should carry, as a multiple of the average of brokers without a weight;
                     NaN none.
     """
 
@@ -355,12 +353,12 @@ class DataQuality:
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """The whole snapshot at `now` (epoch seconds, the evaluation time of the samples, not the clock of the reader).
+    """The whole snapshot. now: epoch seconds at which the samples were evaluated.
 
-    traits are by name of broker, policies by namespace. They may leave out names that have none.
+    traits: by name of broker; policies: by namespace. Names without one may be absent.
     publish_gaps: by namespace, median seconds for which a move interrupts publishers; only where that was measured.
     withheld: by name, bundles that balancing must leave where they are, and why.
-    recent:   the last minutes, in the rows of `brokers` and `bundles`; None: no one keeps them.
+    recent:   the last minutes, in the rows of `brokers` and `bundles`; None: they are not kept.
     """
 
     brokers: Brokers

@@ -105,7 +105,7 @@ class Plan:
     carried: the weight that each of those brokers carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
     considered: the alternatives, for people who ask why.
     cause: why the shedder's moves are made, with figures; empty if their reasons say it all.
-    verdict: why the shedder moves nothing; None if it moves something or was not asked. A splitter has no say in it.
+    verdict: why the shedder moves nothing; None if it moves something or was not asked.
     """
 
     moves: tuple[Move, ...]
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def named(self) -> list[str]:
-        """The `touched` bundles, and those recorded as staying."""
+        """The `bundles`, and those recorded as staying."""
         return [*self.bundles, *(stays.bundle for stays in self.considered.staying)]
 
     @property

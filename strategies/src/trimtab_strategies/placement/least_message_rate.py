@@ -25,10 +25,10 @@ import numpy as np
 from pydantic import Field
 
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.params import WeightedParams
 from trimtab_strategies.protocols import Choice, recall, remember
-from trimtab_strategies.usage import MODULAR_COLUMNS, percent, weighted_maximum
+from trimtab_strategies.usage import overloaded
 
 UNKNOWN_RATE = 50.0
 """Messages/s in, and out, of a bundle that was never averaged."""
@@ -60,7 +60,8 @@ class LeastLongTermMessageRate:
         memory = self.seen(cluster, memory)
         names = [cluster.brokers.names[row] for row in candidates.tolist()]
         rate = np.nan_to_num(recall(memory, "preallocated", names)) + recall(memory, "longTerm", names)
-        score = np.where(self._overloaded(cluster, candidates), np.inf, rate)
+        busy = overloaded(cluster, candidates, self.params.weights, self.params.overload_threshold)
+        score = np.where(busy, np.inf, rate)
         least = candidates[score == np.fmin.reduce(score, initial=np.inf)]
         return Choice(least if len(least) else candidates, memory)
 
@@ -78,13 +79,6 @@ class LeastLongTermMessageRate:
         carried = _carried(cluster.bundles.long, cluster.bundles.owner, len(cluster.brokers))
         begun = {**memory, "now": cluster.now, "brokers": {}}  # a selection keeps its memory in the same mapping
         return remember(begun, "longTerm", cluster.brokers.names, carried)
-
-    def _overloaded(self, cluster: ClusterLoad, rows: IntArray) -> BoolArray:
-        """Which of the brokers `rows` are above the limit."""
-        percents = percent(cluster.brokers.usage[rows], cluster.brokers.limit[rows])
-        usage = weighted_maximum(percents, self.params.weights, MODULAR_COLUMNS)
-        over: BoolArray = usage > self.params.overload_threshold / 100
-        return over
 
 
 def _carried(long: FloatArray, owner: IntArray, brokers: int) -> FloatArray:

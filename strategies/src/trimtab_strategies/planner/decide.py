@@ -83,17 +83,9 @@ def decide(
     caps = MoveCaps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
     division = Division((), NOTHING, (), memory)
     if pair.splitter is not None and drains.pause is None:
-        most = limits.max_splits_per_cycle
+        most, sheddable = limits.max_splits_per_cycle, allowed.sheddable
         division = divide(
-            landed,
-            pair.splitter,
-            choosing,
-            predicted,
-            memory,
-            sheddable=allowed.sheddable,
-            rng=rng,
-            caps=caps,
-            max_splits=most,
+            landed, pair.splitter, choosing, predicted, memory, sheddable=sheddable, rng=rng, caps=caps, max_splits=most
         )
     allowed = without(allowed, division)
     draining = DrainMoves(landed, choosing, allowed, limits, caps, predicted, rng, division.memory.placement)
@@ -152,16 +144,18 @@ def _shed_and_place(
     on the same memory. Otherwise a broker with one huge bundle would offer it in every cycle and keep its small ones.
     """
     destinations = placing.choosing.destinations(cluster) if isinstance(shedder, ChoosesDestinations) else None
-    first = shed(cluster, shedder, allowed, placing.unplaced, memory, destinations=destinations)
+
+    def again() -> Shedding:
+        return shed(cluster, shedder, allowed, placing.unplaced, memory, destinations=destinations)
+
+    first = again()
     moves = list(placing.moves(first.unloads))
     known = 0
     for _ in range(MAX_ROUNDS - 1):
         if placing.unplaced.sum() == known:
             break
         known = int(placing.unplaced.sum())
-        moves += placing.moves(
-            shed(cluster, shedder, allowed, placing.unplaced, memory, destinations=destinations).unloads
-        )
+        moves += placing.moves(again().unloads)
     return first, moves
 
 

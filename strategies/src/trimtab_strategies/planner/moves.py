@@ -80,7 +80,7 @@ class MovePlanner:
         self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
 
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
-        """The first offers of all brokers, the most used one first, then the second offers: caps affect all equally."""
+        """The first offer of each broker, busiest broker first, then the second offers: so caps affect all equally."""
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage = self.predicted.pressure(sources)
         busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]
@@ -88,7 +88,7 @@ class MovePlanner:
             yield from (offer for offer in offers if offer is not None)
 
     def offers(self, unload: Unload) -> Iterator[Unload]:
-        """An unload as single moves, of bundles that may be moved; a swap stays whole, or is dropped as a whole."""
+        """The single moves of an unload, of bundles that may be moved. A swap stays whole, or is dropped."""
         leaving = self.movable(unload.bundles, unload.broker)
         if not len(unload.returned):
             yield from (replace(unload, bundles=leaving[k : k + 1]) for k in range(len(leaving)))
@@ -234,5 +234,5 @@ class MovePlanner:
 
 
 def _line(offer: Unload) -> float:
-    """Weighted usage (ratio) up to which both ends of this unload may go in any case."""
+    """Weighted usage (ratio) that both brokers of this unload may always reach."""
     return OVERLOAD_LINE if offer.fixed else 0.0

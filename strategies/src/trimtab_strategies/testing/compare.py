@@ -33,12 +33,10 @@ def movable(cluster: ClusterLoad) -> BoolArray:
     return movable_bundles(cluster, MoveLimits()).allowed
 
 
-def sheddings(
-    shedder: Shedder, cluster: ClusterLoad, sheddable: BoolArray, count: int = ROUNDS
-) -> Iterator[tuple[ClusterLoad, Shedding]]:
-    """`count` answers in a row, a minute apart on the same load, each with the cluster that it got."""
+def sheddings(shedder: Shedder, cluster: ClusterLoad, sheddable: BoolArray) -> Iterator[tuple[ClusterLoad, Shedding]]:
+    """`ROUNDS` answers in a row, a minute apart on the same load, each with the cluster that it got."""
     memory: Mapping[str, Any] = {}
-    for step in range(count):
+    for step in range(ROUNDS):
         shown = replace(cluster, now=cluster.now + MINUTE * step)
         shedding = shedder.shed(shown, sheddable, memory)
         yield shown, shedding

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import manifests
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.servers.processes import HOST, Server, free_ports
+from trimtab_testbed.servers.processes import HOST, Server, Startable, free_ports
 from trimtab_testbed.servers.prometheus import PrometheusServer
 from trimtab_testbed.simulated.cluster import POD_LABELS, SimulatedCluster
 from trimtab_testbed.simulated.scenarios import ClusterScenario
@@ -26,8 +25,8 @@ WINDOW = 8
 _READY = 90.0  # seconds that the operator may take to start, Spark included
 
 
-class DemoCluster:
-    """A context manager that starts what the demo needs, with all files in `work_dir`, and stops it at the end.
+class DemoCluster(Startable):
+    """All servers of the demo, with their files in `work_dir`.
 
     say: called with one line of text before each step. Raises `MissingToolError` or `ServerFailedError`.
     """
@@ -36,13 +35,30 @@ class DemoCluster:
         self.scenario, self.work_dir, self._say = scenario, work_dir, say
         self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with self._stack as opening:
-            self._open(opening)
-            self._stack = opening.pop_all()
+    def start(self) -> Self:
+        """Start everything except the operator, and wait until all bundles are owned."""
+        programs, prometheus = find.ensure_kube(), find.ensure_prometheus()
+        self._say("starting etcd and kube-apiserver")
+        self.control_plane = self._stack.enter_context(ControlPlane(programs, self.work_dir / "kubernetes"))
+        token = {"token": self.control_plane.token}
+        self.kubeconfig = self.control_plane.write_kubeconfig(NAMESPACE, token, namespace=NAMESPACE)
+        rest = self.control_plane.rest
+        rest.apply_crds(manifests().values())
+        rest.create_namespace(NAMESPACE)
+        self._say(f"starting {len(self.scenario.brokers)} brokers: {self.scenario.summary}")
+        self.world = self._stack.enter_context(
+            SimulatedCluster(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
+        )
+        self.world.seed_bundles()
+        self.world.wait_until_owned()
+        self._say("starting Prometheus")
+        self.prometheus = self._stack.enter_context(
+            PrometheusServer(prometheus, self.work_dir / "prometheus", self.world.targets)
+        )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def stop(self) -> None:
+        """Stop all servers, with the operator."""
         self._stack.close()
 
     def start_operator(self) -> None:
@@ -68,11 +84,8 @@ class DemoCluster:
     def create_policy(self) -> None:
         """Create the scenario's BalancingPolicy. From here on the operator may move bundles."""
         prometheus = {"url": self.prometheus.url, "window": f"{WINDOW}s", "maxAge": "20s"}
-        spec = {
-            **self.scenario.policy,
-            "source": {"prometheus": prometheus},
-            "brokers": {"podLabels": POD_LABELS},
-        }
+        brokers = {"podLabels": POD_LABELS}
+        spec = {**self.scenario.policy, "source": {"prometheus": prometheus}, "brokers": brokers}
         policy = {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "metadata": {"name": POLICY}, "spec": spec}
         self.control_plane.rest.create(self.path("balancingpolicies"), policy)
 
@@ -84,23 +97,3 @@ class DemoCluster:
     def path(plural: str) -> str:
         """API path of the demo's objects of one kind."""
         return f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{plural}"
-
-    def _open(self, opening: ExitStack) -> None:
-        programs, prometheus = find.ensure_kube(), find.ensure_prometheus()
-        self._say("starting etcd and kube-apiserver")
-        self.control_plane = opening.enter_context(ControlPlane(programs, self.work_dir / "kubernetes"))
-        token = {"token": self.control_plane.token}
-        self.kubeconfig = self.control_plane.write_kubeconfig(NAMESPACE, token, namespace=NAMESPACE)
-        rest = self.control_plane.rest
-        rest.apply_crds(manifests().values())
-        rest.create_namespace(NAMESPACE)
-        self._say(f"starting {len(self.scenario.brokers)} brokers: {self.scenario.summary}")
-        self.world = opening.enter_context(
-            SimulatedCluster(self.scenario, rest=rest, kubeconfig=self.kubeconfig, namespace=NAMESPACE)
-        )
-        self.world.seed_bundles()
-        self.world.wait_until_owned()
-        self._say("starting Prometheus")
-        self.prometheus = opening.enter_context(
-            PrometheusServer(prometheus, self.work_dir / "prometheus", self.world.targets)
-        )

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
 from trimtab_testbed.demo.run import run as run_demo
 from trimtab_testbed.demo.summary import as_json
 from trimtab_testbed.programs.build import MissingToolError
@@ -36,12 +36,7 @@ examples:
 def register(subparsers: Any) -> None:
     """Add the command to the parser."""
     listed = "\n".join(f"  {name:<12} {known.summary}" for name, known in SCENARIOS.items())
-    parser = subparsers.add_parser(
-        "demo",
-        help="watch the operator balance a cluster on this machine",
-        description=_DESCRIPTION.format(scenarios=listed),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "demo", _DESCRIPTION.format(scenarios=listed), run)
     parser.add_argument("--scenario", default="skewed-96", metavar="NAME", help="which one (%(default)s)")
     parser.add_argument(
         "--mixed",
@@ -55,7 +50,6 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--timeout", type=_seconds, default=180.0, metavar="SECONDS", help="give up after this long (%(default)g)"
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

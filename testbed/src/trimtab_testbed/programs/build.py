@@ -116,20 +116,9 @@ def build(module: Path, package: str, target: Path, *, kubernetes: str | None = 
     """
     go = require_go(f"build {target.name}", module)
     partial = target.with_name(f".{target.name}.partial")
-    command = [
-        go,
-        "build",
-        "-v",
-        "-p",
-        str(os.cpu_count() or 1),
-        "-ldflags",
-        _linker_flags(kubernetes),
-        "-o",
-        str(partial),
-        package,
-    ]
+    flags = ["-v", "-p", str(os.cpu_count() or 1), "-ldflags", _linker_flags(kubernetes), "-o", str(partial)]
     with ProgressLine(f"building {target.name} ({kubernetes or package})") as progress:
-        _run_go(command, module, progress)
+        _run_go([go, "build", *flags, package], module, progress)
     partial.replace(target)
 
 

@@ -19,9 +19,7 @@ from trimtab_testbed.progress import ProgressLine
 
 SERVER, TOOL = "prometheus", "promtool"
 
-
 _MODULE = "prometheus"
-
 _PROMETHEUS_PACKAGES = "github.com/prometheus/prometheus/cmd"
 
 
@@ -46,11 +44,8 @@ def ensure_prometheus(name: str = SERVER) -> Path:
 
 
 def _find(name: str) -> Path | None:
-    on_path = shutil.which(name)
-    if on_path:
-        return Path(on_path)
-    cached = _prometheus_cache() / name
-    return cached if os.access(cached, os.X_OK) else None
+    found = shutil.which(name) or shutil.which(name, path=_prometheus_cache())
+    return Path(found) if found else None
 
 
 def _prometheus_cache() -> Path:
@@ -91,14 +86,10 @@ def _apt(arguments: list[str], folder: Path) -> bool:
 
 
 CORE = ("etcd", "kube-apiserver", "kubectl")
-
 CONTROLLER_MANAGER = "kube-controller-manager"
-
 ASSETS = "KUBEBUILDER_ASSETS"
 
-
 _KUBE_PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3"}  # etcd's main package is the root of that module
-
 _SETUP_ENVTEST = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1"
 
 

@@ -29,7 +29,6 @@ VERSIONS = {4: "v4.3.1", 3: "v3.22.0"}
 
 DEFAULT = 4
 
-
 _GO = (1, 26)
 
 _STAMPS = {
@@ -122,28 +121,9 @@ def _build(major: int) -> None:
     partial.rmdir()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that names what is missing."""
-    parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.programs.helm", description=__doc__)
-    parser.add_argument("major", nargs="?", type=int, choices=sorted(VERSIONS), default=DEFAULT)
-    try:
-        print(ensure_helm(parser.parse_args(arguments).major).path)
-    except MissingToolError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _MODULE = "monitoring"
-
 _SOURCE = "github.com/prometheus-operator/prometheus-operator"
-
 _FOLDER = "example/prometheus-operator-crd"
-
 _FILES = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_servicemonitors.yaml")
 
 
@@ -187,3 +167,19 @@ def _download() -> Path:
     if done.returncode:
         raise MissingToolError(f"`go mod download {wanted}` failed:\n{(done.stdout + done.stderr).strip()[-500:]}")
     return Path(json.loads(done.stdout)["Dir"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that names what is missing."""
+    parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.programs.helm", description=__doc__)
+    parser.add_argument("major", nargs="?", type=int, choices=sorted(VERSIONS), default=DEFAULT)
+    try:
+        print(ensure_helm(parser.parse_args(arguments).major).path)
+    except MissingToolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -50,12 +50,10 @@ class MessageCounts:
     received: int
 
 
-def topics_of(bundle: str, number: int, *, persistent: bool = True, prefix: str = "t") -> list[str]:
-    """`number` topic names that Pulsar puts into `bundle` (``tenant/name/0x.._0x..``), by the hash of the whole
-    name.
-    """
+def topics_of(bundle: str, number: int, *, persistent: bool = True) -> list[str]:
+    """`number` topic names that Pulsar puts into `bundle` (``tenant/name/0x.._0x..``), by the hash of the name."""
     namespace, low, high = _range(bundle)
-    names = (f"{'persistent' if persistent else 'non-persistent'}://{namespace}/{prefix}-{n}" for n in count())
+    names = (f"{'persistent' if persistent else 'non-persistent'}://{namespace}/t-{n}" for n in count())
     fitting = (name for name in names if low <= zlib.crc32(name.encode()) < high)
     return [next(fitting) for _ in range(number)]
 

@@ -1,8 +1,8 @@
 """Metrics of the kubelet (cAdvisor) and of kube-state-metrics for brokers that are plain processes.
 
 CPU and memory come from the kernel (``/proc``). Bytes received and sent are the payload that brokers count, because all
-brokers share one network interface. As with a kubelet, there is a row for the pod beside the one of its container, and
-counters fall only when a broker restarts.
+brokers share one network interface. As a kubelet does, the page has a row for each pod and one for its container, and
+its counters fall only when a broker restarts.
 """
 
 from __future__ import annotations

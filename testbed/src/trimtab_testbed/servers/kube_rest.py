@@ -24,6 +24,7 @@ APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FIELD_MANAGER = "trimtab-testbed"
 _PATIENCE = 10.0
+_SERVED_WITHIN = 30.0
 """Seconds a request is repeated while the server is too busy or sets up its storage (429)."""
 
 
@@ -99,17 +100,17 @@ class KubeRest:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         self.create("/api/v1/namespaces", body)
 
-    def apply_crds(self, crds: Iterable[Mapping[str, Any]], *, timeout: float = 30.0) -> None:
+    def apply_crds(self, crds: Iterable[Mapping[str, Any]]) -> None:
         """Create or update CustomResourceDefinitions and wait until each is Established and answers lists."""
         applied = list(crds)
         for crd in applied:
             path = f"{_CRDS}/{crd['metadata']['name']}?fieldManager={_FIELD_MANAGER}&force=true"
             self._send("PATCH", path, crd, APPLY_PATCH)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _SERVED_WITHIN
         for crd in applied:
             while not self._serves(crd):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"{crd['metadata']['name']} was not served within {timeout:g} s")
+                    raise TimeoutError(f"{crd['metadata']['name']} was not served within {_SERVED_WITHIN:g} s")
                 time.sleep(0.05)
 
     def _serves(self, crd: Mapping[str, Any]) -> bool:

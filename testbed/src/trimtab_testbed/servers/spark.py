@@ -28,25 +28,24 @@ MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
+_WORKERS = 2
+_EXECUTOR_HEAP = "1g"  # what an executor asks for by default
 _READY_WITHIN = 180.0  # seconds; a busy machine takes a minute for a JVM
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class SparkCluster(Startable):
-    """A standalone cluster: a master, and workers that each start one executor per application.
+    """A standalone cluster: a master, and two workers with one core, which each start one executor per application.
 
-    cores:  of each worker. memory: heap that a worker has for executors; an executor asks for 1g by default.
     hidden: folders that workers and their executors see empty, if this machine `can_hide` any. `folder` must not be in
             one of them.
     Raises `ServerFailedError` when a process does not become ready.
     """
 
-    def __init__(
-        self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g", hidden: Sequence[Path] = ()
-    ) -> None:
-        self.root, self._cores, self._memory = folder.resolve(), cores, memory
+    def __init__(self, folder: Path, *, hidden: Sequence[Path] = ()) -> None:
+        self.root = folder.resolve()
         self._hidden = tuple(hidden) if can_hide() else ()
-        self._port, self._page, *pages = free_ports(2 + workers)
+        self._port, self._page, *pages = free_ports(2 + _WORKERS)
         self._master = self._server(
             "master", [_MASTER, "--host", HOST, "--port", self._port, "--webui-port", self._page]
         )
@@ -92,7 +91,7 @@ class SparkCluster(Startable):
 
     def _worker(self, number: int, page: int) -> Server:
         folder = self.folder(number)
-        options = ["--host", HOST, "--webui-port", page, "--cores", self._cores, "--memory", self._memory]
+        options = ["--host", HOST, "--webui-port", page, "--cores", 1, "--memory", _EXECUTOR_HEAP]
         command = [_WORKER, *options, "--work-dir", folder / "work", self.url]
         return self._server(folder.name, command, {"SPARK_LOCAL_DIRS": str(folder / "local")}, self._hidden)
 
@@ -190,9 +189,9 @@ def _hiding(folders: Sequence[Path]) -> list[str]:
     """Words before a command that let it see `folders` empty."""
     if not folders:
         return []
-    unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    namespace = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]
     mounts = "".join(f"mount -t tmpfs tmpfs {shlex.quote(str(folder))} && " for folder in folders)
-    return [str(shutil.which("unshare")), *unshare[1:], "sh", "-c", f'{mounts}exec "$@"', "sh"]
+    return [str(shutil.which("unshare")), *namespace, "sh", "-c", f'{mounts}exec "$@"', "sh"]
 
 
 def _program(name: str) -> Path:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kubernetes.aio import client, config
@@ -23,6 +22,7 @@ from trimtab_operator.reconcile.namespaces import first_bundles
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
 from trimtab_testbed.servers.kube_rest import KubeRest
+from trimtab_testbed.servers.processes import Startable
 from trimtab_testbed.servers.prometheus import Target
 from trimtab_testbed.simulated.broker import ServingListener, SimulatedBroker
 from trimtab_testbed.simulated.load import BrokerShape, Catalogue
@@ -37,8 +37,8 @@ _RANGE = re.compile(r"-(0x[0-9a-f]{8})-(0x[0-9a-f]{8})$")
 _T = TypeVar("_T")
 
 
-class SimulatedCluster:
-    """Brokers and bundles of `scenario` in the existing Kubernetes namespace `namespace`; a context manager.
+class SimulatedCluster(Startable):
+    """Brokers and bundles of `scenario` in the existing Kubernetes namespace `namespace`.
 
     rest:       creates pods, topic namespaces and bundles.
     kubeconfig: used by the brokers.
@@ -66,19 +66,13 @@ class SimulatedCluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> Self:
+        """Start the brokers, and create their pods."""
         self._thread.start()
-        try:
-            self._call(self._start())
-            for broker in self.scenario.brokers if self._makes_pods else ():
-                self._create_pod(broker.shape)
-        except BaseException:
-            self.stop()
-            raise
+        self._call(self._start())
+        for broker in self.scenario.brokers if self._makes_pods else ():
+            self._create_pod(broker.shape)
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """Stop all brokers. Pods and bundles stay as they are. Idempotent."""

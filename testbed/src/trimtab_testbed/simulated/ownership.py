@@ -184,9 +184,8 @@ class Ownership:
 
     async def _attend(self, names: Iterable[str]) -> None:
         """Handle simultaneous changes concurrently: a broker does not make fifty bundles wait for one another."""
-        these = [
-            self._settle(*self._children(name), name) for name in dict.fromkeys(names)
-        ]  # the children take over, the parent is released
+        # the children take over before the parent is released
+        these = [self._settle(*self._children(name), name) for name in dict.fromkeys(names)]
         for failure in await asyncio.gather(*these, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure

@@ -1,7 +1,8 @@
 """A fake Pulsar cluster in memory, which answers the calls of `Admin` without HTTP.
 
-Status codes and texts are those of brokers 4.0.8 as measured, for both load managers. Faults can be set that real
-brokers (`trimtab_testbed.pulsar`) do not show on demand. `pulsar_admin.FakePulsar` serves the same over REST.
+It answers with the status codes and texts that were measured with brokers 4.0.8, for both load managers. A test can set
+faults that real brokers (`trimtab_testbed.pulsar`) do not show on demand. `pulsar_admin.FakePulsar` serves the same
+cluster over REST.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _CLASSES = {
 class InMemoryPulsar:
     """Brokers, namespaces, bundles and owners, with the methods of `Admin` that the operator calls most.
 
-    The cluster. ids: of the brokers. extensible: which load manager. spaces: ``tenant/name`` -> edges of its bundles.
-    owners: bundle in Pulsar's spelling -> id of its broker. topics: by namespace, position by topic. files: what the
-    file of each broker says. dynamic: dynamic configuration. groups: anti-affinity group by namespace.
+    The cluster. ids: of the brokers. extensible: whether it runs the extensible load manager. spaces: ``tenant/name``
+    -> edges of its bundles. owners: bundle in Pulsar's spelling -> id of its broker. topics: namespace -> hash of each
+    topic. files: broker -> its broker.conf. dynamic: dynamic configuration. groups: namespace -> anti-affinity group.
 
     Faults. inactive: ids that are not listed. deaf: ids that do not answer. away: namespaces cannot be read. astray:
     calls that get a 404 which is not Pulsar's. forbidden: namespaces whose policies are refused. stale: number of
@@ -220,9 +221,8 @@ class InMemoryPulsar:
         self.written.append(f"group {namespace} {group}")
         self.groups[namespace] = group
 
-    async def split(self, bundle: str, positions: Sequence[int], *, unload: bool = False) -> None:
+    async def split(self, bundle: str, positions: Sequence[int]) -> None:
         """See `Admin`. The extensible load manager takes exactly one position."""
-        assert not unload, "Pulsar would choose the owners of the halves"
         namespace, lower, upper = self.located(bundle)
         self.written.append(f"split {bundle} at {[hex(position) for position in positions]}")
         inside = [position for position in positions if lower < position < upper]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_verb, asked, fetch
+from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say, spoken
 from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
@@ -28,10 +28,9 @@ example:
 
 def register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "pause", _PAUSE_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "pause", _PAUSE_DESCRIPTION, run_pause)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_output_option(parser)
-    parser.set_defaults(run=run_pause)
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
@@ -62,10 +61,9 @@ example:
 
 def register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "resume", _RESUME_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "resume", _RESUME_DESCRIPTION, run_resume)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_output_option(parser)
-    parser.set_defaults(run=run_resume)
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
@@ -91,11 +89,10 @@ examples:
 
 def register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "drain", _DRAIN_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "drain", _DRAIN_DESCRIPTION, run_drain)
     parser.add_argument("broker", help="name of the Broker object")
     parser.add_argument("--undo", action="store_true", help="make the broker schedulable again")
     add_output_option(parser)
-    parser.set_defaults(run=run_drain)
 
 
 def run_drain(arguments: argparse.Namespace) -> int:
@@ -135,7 +132,7 @@ examples:
 
 def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "move", _MOVE_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "move", _MOVE_DESCRIPTION, run_move)
     parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
     parser.add_argument("broker", help="name of the Broker object")
     parser.add_argument("--force", action="store_true", help="move even if the broker is not ready or not schedulable")
@@ -144,7 +141,6 @@ def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait, in seconds (%(default)g)"
     )
     add_output_option(parser)
-    parser.set_defaults(run=run_move)
 
 
 def run_move(arguments: argparse.Namespace) -> int:
@@ -231,14 +227,13 @@ examples:
 
 def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "split", _SPLIT_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "split", _SPLIT_DESCRIPTION, run_split)
     parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
     names = [str(algorithm) for algorithm in Algorithm if algorithm is not Algorithm.POSITIONS]
     how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="what finds the positions (%(default)s)")
     add_output_option(parser)
-    parser.set_defaults(run=run_split)
 
 
 def run_split(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import difflib
 from pathlib import Path
 
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
 from trimtab_operator.resources.crd import rendered_crds
 from trimtab_operator.resources.rbac import FILE, LEASE, NAMESPACE, rendered_rbac
 
@@ -23,15 +23,10 @@ examples:
 
 def register_crds(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "crds",
-        description=_CRDS_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "crds", _CRDS_DESCRIPTION, run_crds)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", metavar="DIR", type=Path, help="write one file per kind to DIR")
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the files in DIR")
-    parser.set_defaults(run=run_crds)
 
 
 def run_crds(arguments: argparse.Namespace) -> int:
@@ -89,11 +84,7 @@ examples:
 
 def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "rbac",
-        description=_RBAC_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "rbac", _RBAC_DESCRIPTION, run_rbac)
     parser.add_argument("--namespace", "-n", default=NAMESPACE, help="Kubernetes namespace (%(default)s)")
     parser.add_argument("--watch-nodes", action="store_true", help="also the right to list and watch nodes")
     parser.add_argument(
@@ -102,7 +93,6 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", metavar="DIR", type=Path, help=f"write {FILE} to DIR")
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the file in DIR")
-    parser.set_defaults(run=run_rbac)
 
 
 def run_rbac(arguments: argparse.Namespace) -> int:

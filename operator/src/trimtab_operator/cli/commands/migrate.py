@@ -17,7 +17,7 @@ import yaml
 
 from trimtab_operator.aio import at_most
 from trimtab_operator.cli.commands.migration import Migration, differing, migrate
-from trimtab_operator.cli.common import FINE, CommandError
+from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
 from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.pulsar.client.api import Admin
@@ -46,18 +46,13 @@ examples:
 
 def register(subparsers: Any) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "migrate",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "migrate", _DESCRIPTION, run)
     add_pulsar_options(parser, required=True)
     parser.add_argument("--name", default="main", help="name of the BalancingPolicy (%(default)s)")
     parser.add_argument(
         "--prometheus-url", metavar="URL", help=f"URL of the Prometheus that scrapes the brokers ({_PROMETHEUS})"
     )
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (%(default)s)")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -194,12 +194,10 @@ def _check_spec(spec: Mapping[str, Any]) -> None:
 
 
 def _off(runtime: Mapping[str, str]) -> list[str]:
-    notes = []
-    if not is_true(runtime.get(ENABLED, "true")):
-        notes.append(f"{ENABLED} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
-    elif not is_true(runtime.get(SHEDDING, "true")):
-        notes.append(f"{SHEDDING} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does")
-    return notes
+    off = [key for key in (ENABLED, SHEDDING) if not is_true(runtime.get(key, "true"))]
+    return (
+        [f"{off[0]} is false: Pulsar sheds nothing now, so this policy would do more than Pulsar does"] if off else []
+    )
 
 
 def _minima(shedder: Mapping[str, Any]) -> list[str]:

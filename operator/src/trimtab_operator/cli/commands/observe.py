@@ -19,7 +19,7 @@ from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.commands.plan import check_policy
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
-from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, moment, written
+from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, add_verb, moment, written
 from trimtab_operator.cli.flags import (
     add_cluster_flags,
     add_prometheus_options,
@@ -33,8 +33,8 @@ from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.api import LoadSources, SourceUnavailableError
-from trimtab_pipeline.history.reader import DamagedError, HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.api import ForeignFileError, LoadSources, SourceUnavailableError
+from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics
 from trimtab_strategies.model import ClusterLoad, counted
 
@@ -74,12 +74,7 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "observe",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "observe", _DESCRIPTION, run, _EPILOG)
     parser.add_argument(
         "--policy", help="name of the BalancingPolicy; with --history, the policy whose history to read"
     )
@@ -99,7 +94,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
     past.add_argument("--plot", type=Path, metavar="FILE.svg", help="file to draw load over time to, up to --at")
     past.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"start of the plot: {HELP}")
-    parser.set_defaults(run=run)
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ApiError as error:
         raise CommandError(said(error)) from error
     except (
-        DamagedError,
+        ForeignFileError,
         UnreadableContentError,
         InvalidPolicyError,
         NoHistoryError,
@@ -192,7 +186,7 @@ async def _again_and_again(read: Callable[[], Awaitable[Shown]], pause: float | 
     while True:
         try:
             shown = await read()
-        except (ApiError, DamagedError, NoHistoryError, SourceUnavailableError) as error:
+        except (ApiError, ForeignFileError, NoHistoryError, SourceUnavailableError) as error:
             if not seen or not pause:
                 raise
             print(f"trimtab: {error}; trying again", file=sys.stderr)

@@ -10,7 +10,7 @@ from html import escape
 
 import numpy as np
 
-from trimtab_pipeline.history.reader import Course
+from trimtab_pipeline.history.reader import LoadOverTime
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _WIDTH, _HEIGHT = 960, 520
@@ -26,7 +26,7 @@ _GAP = 4.0
 """No line is drawn across a pause of more than so many usual intervals."""
 
 
-def draw(title: str, course: Course) -> str:
+def draw(title: str, course: LoadOverTime) -> str:
     """The text of an SVG file. A line has a gap where its broker's data was not trusted."""
     begin, end = float(course.times[0]), float(course.times[-1])
     throughput = course.throughput / 1e6
@@ -84,7 +84,7 @@ class _Panel:
             yield f'<polyline points="{points}" {style}/>'
 
 
-def _series(course: Course) -> Mapping[str, FloatArray]:
+def _series(course: LoadOverTime) -> Mapping[str, FloatArray]:
     """Percent of CPU over time: of each broker, or percentiles of many brokers."""
     if len(course.brokers) <= len(_COLORS):
         return dict(zip(course.brokers, course.cpu.T, strict=True))

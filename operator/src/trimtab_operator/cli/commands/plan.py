@@ -17,10 +17,10 @@ from trimtab_operator.app import following, new_cluster
 from trimtab_operator.cli.cluster import PATIENCE, fetch, names_of, said
 from trimtab_operator.cli.commands.plan_table import Stand, show
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, add_verb
 from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
-from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files, spelt
-from trimtab_operator.cli.lint.schema import refusals, without_nulls
+from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
+from trimtab_operator.cli.lint.schema import valid_manifest
 from trimtab_operator.kube.client import POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import Preview, preview
@@ -76,19 +76,11 @@ def policy_from(file: str, name: str | None) -> dict[str, Any]:
         raise CommandError(
             f"{file} must hold one BalancingPolicy{f' {name}' if name else ', or name one of them'}; it holds: {names}"
         )
-    return _checked(chosen[0])
+    return valid_manifest(chosen[0])
 
 
 def _name(document: Document) -> str:
     return str((document.data.get("metadata") or {}).get("name", "(without a name)"))
-
-
-def _checked(document: Document) -> dict[str, Any]:
-    if wrong := list(refusals(document.data)):
-        errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
-        raise CommandError(some(errors, 3, "; "))
-    checked: dict[str, Any] = without_nulls(document.data)
-    return checked
 
 
 async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Stand:
@@ -142,11 +134,7 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "plan",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "plan", _DESCRIPTION, run)
     parser.add_argument(
         "policy",
         nargs="?",
@@ -166,7 +154,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_url_option(parser, "URLs that may receive a policy's credentials")
     add_output_option(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

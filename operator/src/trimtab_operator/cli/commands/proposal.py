@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_verb, asked, fetch
+from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
@@ -33,9 +34,13 @@ class CommandOutcome:
         return {"policy": policy, "taken": self.taken, "message": self.text, **parts}
 
 
-def add_command(subparsers: Any, verb: str, description: str) -> argparse.ArgumentParser:
-    """A parser for a verb that sends a policy a command."""
-    parser = add_verb(subparsers, verb, description)
+Work = Callable[[Api, argparse.Namespace], Awaitable[CommandOutcome]]
+"""Sends a policy a command. Raises `CommandError`, `ApiError`."""
+
+
+def _add_command(subparsers: Any, verb: str, description: str, work: Work) -> argparse.ArgumentParser:
+    """A parser for a verb that does `work`."""
+    parser = add_cluster_verb(subparsers, verb, description, partial(_run, work=work))
     parser.add_argument("policy", help="name of the BalancingPolicy")
     parser.add_argument(
         "--timeout",
@@ -48,15 +53,15 @@ def add_command(subparsers: Any, verb: str, description: str) -> argparse.Argume
     return parser
 
 
-def carry_out(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[CommandOutcome]]) -> int:
-    """Run `work` and print the outcome; the exit code."""
-    answer = asked(arguments, work)
-    text = f"{arguments.policy}: {answer.text}"
-    say(arguments.output, text, answer.as_data(arguments.policy), well=answer.taken)
-    return FINE if answer.taken else FINDING
+def _run(arguments: argparse.Namespace, work: Work) -> int:
+    """Do `work` and print the outcome; the exit code. Raises `CommandError`."""
+    outcome = asked(arguments, lambda api: work(api, arguments))
+    text = f"{arguments.policy}: {outcome.text}"
+    say(arguments.output, text, outcome.as_data(arguments.policy), well=outcome.taken)
+    return FINE if outcome.taken else FINDING
 
 
-async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> CommandOutcome:
+async def _send(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> CommandOutcome:
     """Annotate the policy with the command `word` and wait for the answer. Raises `CommandError`, `ApiError`."""
     namespace, policy = arguments.namespace, arguments.policy
     await fetch(api, POLICIES, namespace, policy)
@@ -67,8 +72,7 @@ async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str
         found = await fetch(api, POLICIES, namespace, policy)
         status = found.get("status") or {}
         if (found["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) != word:
-            taken, text = answered(status)
-            return CommandOutcome(taken, text, status)
+            return _outcome(status)
         if time.monotonic() > deadline:
             late = (
                 f"no answer within {arguments.timeout:g} s: is the operator running? The annotation stays until it is"
@@ -77,10 +81,12 @@ async def give(api: Api, arguments: argparse.Namespace, word: str, proposal: str
         await asyncio.sleep(POLL)
 
 
-def answered(status: Mapping[str, Any]) -> tuple[bool, str]:
+def _outcome(status: Mapping[str, Any]) -> CommandOutcome:
     """Whether the operator accepted the last command, and its message."""
     found = next((c for c in status.get("conditions") or () if c["type"] == "CommandTaken"), None)
-    return (found["status"] == "True", found["message"]) if found else (False, "the operator gave no answer")
+    if found is None:
+        return CommandOutcome(taken=False, text="the operator gave no answer", status=status)
+    return CommandOutcome(found["status"] == "True", found["message"], status)
 
 
 _APPROVE_DESCRIPTION = """\
@@ -99,31 +105,21 @@ examples:
 
 def register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_command(subparsers, "approve", _APPROVE_DESCRIPTION)
+    parser = _add_command(subparsers, "approve", _APPROVE_DESCRIPTION, _approve)
     parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the current one)")
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
-    parser.set_defaults(run=run_approve)
-
-
-def run_approve(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
-    return carry_out(arguments, lambda api: _approve(api, arguments))
 
 
 async def _approve(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
-    proposal = arguments.proposal or await _waiting(api, arguments)
-    answer = await give(api, arguments, "approve", proposal)
-    if not answer.taken or not arguments.wait:
-        return answer
-    print(f"{arguments.policy}: {answer.text}", file=sys.stderr)
-    return await _until_ended(api, arguments, proposal or _progress(answer.status).get("proposal", ""))
-
-
-async def _waiting(api: Api, arguments: argparse.Namespace) -> str | None:
-    """Id of the current proposal."""
-    policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
-    found: str | None = ((policy.get("status") or {}).get("proposal") or {}).get("id")
-    return found
+    proposal = arguments.proposal
+    if not proposal:
+        policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
+        proposal = ((policy.get("status") or {}).get("proposal") or {}).get("id")
+    outcome = await _send(api, arguments, "approve", proposal)
+    if not outcome.taken or not arguments.wait:
+        return outcome
+    print(f"{arguments.policy}: {outcome.text}", file=sys.stderr)
+    return await _until_ended(api, arguments, proposal or _progress(outcome.status).get("proposal", ""))
 
 
 async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
@@ -134,12 +130,12 @@ async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -
         progress = _progress(status)
         if progress.get("proposal") != proposal:
             return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
-        if (line := in_words(progress)) != shown:
+        if (line := progress_text(progress)) != shown:
             shown = line
             print(line, file=sys.stderr, flush=True)
         if progress.get("finishedAt"):
             done = progress["landed"] == progress["total"]
-            return CommandOutcome(done, line if done else f"{line}; {why(progress)}", status)
+            return CommandOutcome(done, line if done else f"{line}; {_why_not_all(progress)}", status)
         await asyncio.sleep(POLL)
 
 
@@ -148,7 +144,7 @@ def _progress(status: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def in_words(progress: Mapping[str, Any]) -> str:
+def progress_text(progress: Mapping[str, Any]) -> str:
     """The progress in one line."""
     left = f", about {progress['timeLeft']} left" if progress.get("timeLeft") else ""
     failed = f", {progress['failed']} failed" if progress.get("failed") else ""
@@ -156,7 +152,7 @@ def in_words(progress: Mapping[str, Any]) -> str:
     return f"{progress['percent']} %: {count}{failed}, {progress['inFlight']} in flight{left}"
 
 
-def why(progress: Mapping[str, Any]) -> str:
+def _why_not_all(progress: Mapping[str, Any]) -> str:
     """Why not all moves landed."""
     failures = progress.get("failures") or []
     if not failures:
@@ -176,13 +172,7 @@ example:
 
 def register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_command(subparsers, "refresh", _REFRESH_DESCRIPTION)
-    parser.set_defaults(run=run_refresh)
-
-
-def run_refresh(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
-    return carry_out(arguments, lambda api: give(api, arguments, "refresh"))
+    _add_command(subparsers, "refresh", _REFRESH_DESCRIPTION, partial(_send, word="refresh"))
 
 
 _STOP_DESCRIPTION = """\
@@ -197,10 +187,4 @@ example:
 
 def register_stop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_command(subparsers, "stop", _STOP_DESCRIPTION)
-    parser.set_defaults(run=run_stop)
-
-
-def run_stop(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
-    return carry_out(arguments, lambda api: give(api, arguments, "stop"))
+    _add_command(subparsers, "stop", _STOP_DESCRIPTION, partial(_send, word="stop"))

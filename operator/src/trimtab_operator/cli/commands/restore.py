@@ -10,10 +10,10 @@ import argparse
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_verb, asked
+from trimtab_operator.cli.cluster import add_cluster_verb, asked
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
@@ -42,26 +42,13 @@ from trimtab_operator.resources.urls import AllowedUrls
 
 DEPLOYMENTS = ResourceRef("apps", "v1", "deployments", "Deployment")
 
-
 _READ_EVERY = 0.5
 
 _TERMS = 4
 """Time limit for an operator to end, in Lease durations: one minute in all. A pod gets half a minute to end."""
 
 
-def add_stop_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `stop_operator`."""
-    parser.add_argument(
-        "--stop-deployment",
-        metavar="NAME",
-        help="Deployment of the operator, to scale to zero before finalizers are removed",
-    )
-    parser.add_argument(
-        "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
-    )
-
-
-async def stop_operator(api: Api, namespace: str, deployment: str, lease: str, say: Callable[[str], None]) -> bool:
+async def _stop_operator(api: Api, namespace: str, deployment: str, lease: str) -> bool:
     """Scale `deployment` to zero and wait until no operator leads; False: one continues. Raises `ApiError`.
 
     A leader that ends normally releases its Lease. Any other loses it when the Lease expires.
@@ -69,18 +56,18 @@ async def stop_operator(api: Api, namespace: str, deployment: str, lease: str, s
     try:
         await api.patch(DEPLOYMENTS, namespace, deployment, {"spec": {"replicas": 0}}, subresource="scale")
     except NotFoundError:
-        say(f"Deployment {deployment}: not found")
+        print(f"Deployment {deployment}: not found")
     else:
-        say(f"Deployment {deployment}: scaled to zero")
+        print(f"Deployment {deployment}: scaled to zero")
     if leader := await _remaining_holder(api, namespace, lease):
-        say(f"{leader} still holds Lease {lease}: has the Deployment another name, or was it scaled up again?")
+        print(f"{leader} still holds Lease {lease}: has the Deployment another name, or was it scaled up again?")
         return False
-    say("no operator leads now")
+    print("no operator leads now")
     return True
 
 
 async def _remaining_holder(api: Api, namespace: str, name: str) -> str:
-    """Wait until no one holds the Lease. Returns the holder that still renews it after the time limit, else empty."""
+    """Wait until no process holds the Lease. Returns the holder that renews it past the time limit, else empty."""
     seen, runs_out, patience = "", 0.0, math.inf
     while True:
         try:
@@ -128,12 +115,18 @@ examples:
 
 def register(subparsers: Any) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "restore", _DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "restore", _DESCRIPTION, run)
     add_pulsar_options(parser, required=False)
     add_url_option(parser, "URLs that may be used without --admin-url, as for trimtab run")
-    add_stop_options(parser)
+    parser.add_argument(
+        "--stop-deployment",
+        metavar="NAME",
+        help="Deployment of the operator, to scale to zero before finalizers are removed",
+    )
+    parser.add_argument(
+        "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="change nothing")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -156,16 +149,16 @@ async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) ->
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
-    """Stop the operator, unless Pulsar's balancer is not `restored`: then nothing would balance the cluster.
+    """Stop the operator if Pulsar's own balancer is `restored`: otherwise nothing would balance the cluster.
 
-    Whether finalizers may be removed: an operator that continues adds them again.
+    Returns whether finalizers may be removed: an operator that continues adds them again.
     """
     name, namespace = arguments.stop_deployment, arguments.namespace
     if not restored:
         print(f"Deployment {name}: not stopped, as Pulsar's own balancer is not restored; finalizers stay, too")
     elif arguments.dry_run:
         _say(arguments, f"Deployment {name}: scaled to zero")
-    elif not await stop_operator(api, namespace, name, arguments.lease_name, print):
+    elif not await _stop_operator(api, namespace, name, arguments.lease_name):
         print("finalizers stay, as a running operator adds them again")
         return False
     return restored
@@ -176,7 +169,7 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
 
 
 async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -> list[Mapping[str, Any]]:
-    """All objects of a kind, or the one with that `name`: by a list, as the uninstall hook may not get objects."""
+    """All objects of a kind, or the one with that `name`. It lists, as the uninstall hook has no right to get."""
     selector = f"metadata.name={name}" if name else ""
     try:
         return [item async for page in api.list(ref, namespace, field_selector=selector) for item in page.items]
@@ -186,11 +179,8 @@ async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -
 
 async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
     """Set policies that switched off Pulsar's balancer to DryRun; whether all were. Raises `ApiError`."""
-    done = True
-    for policy in await _objects(api, POLICIES, arguments.namespace):
-        if has_it_off(policy):
-            done &= await _set_dry_run(api, arguments, policy)
-    return done
+    policies = await _objects(api, POLICIES, arguments.namespace)
+    return all([await _set_dry_run(api, arguments, policy) for policy in policies if has_it_off(policy)])
 
 
 async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any]) -> bool:
@@ -262,11 +252,8 @@ async def _print_switches(arguments: argparse.Namespace) -> None:
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:
     """Remove Trimtab's finalizer from the objects of a kind; whether all are done. Raises `ApiError`."""
-    done = True
-    for item in await _objects(api, ref, arguments.namespace):
-        if _FINALIZER in _finalizers(item):
-            done &= await _release_one(api, ref, arguments, item)
-    return done
+    items = await _objects(api, ref, arguments.namespace)
+    return all([await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)])
 
 
 async def _release_one(api: Api, ref: ResourceRef, arguments: argparse.Namespace, item: Mapping[str, Any]) -> bool:

@@ -8,8 +8,8 @@ import logging
 import re
 
 from trimtab_operator.aio import collect_seldom
-from trimtab_operator.app import Where, run_operator
-from trimtab_operator.cli.common import FINDING, FINE, CommandError
+from trimtab_operator.app import OperatorOptions, run_operator
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_cluster_flags
 from trimtab_operator.kube.leader_election import (
     DEADLINE,
@@ -49,11 +49,7 @@ example:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "run",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "run", _DESCRIPTION, run)
     add_cluster_flags(parser, required=True)
     parser.add_argument(
         "--history",
@@ -99,7 +95,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_lease_options(parser)
     parser.add_argument("--verbose", action="store_true", help="also log what Kopf and the API client do")
-    parser.set_defaults(run=run)
 
 
 def _port(text: str) -> int:
@@ -181,14 +176,14 @@ def _bytes(text: str) -> int:
 
 async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     page = (arguments.http_host, arguments.http_port)
-    where = Where(arguments.namespace, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)
+    options = OperatorOptions(arguments.namespace, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)
     metrics = Metrics()
     collect_seldom()
     reach = (arguments.kubeconfig, arguments.context, arguments.namespace)
     async with candidate(*reach, _candidacy(arguments), metrics.observe_request) as (api, elector):
         sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)
         try:
-            await run_operator(api, where, sources, metrics, elector)
+            await run_operator(api, options, sources, metrics, elector)
         finally:
             await asyncio.to_thread(sources.close)
 

@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trimtab_operator.cli.cluster import add_verb, asked, fetch, leases, left_alone, near, unknown_kind
-from trimtab_operator.cli.commands.proposal import in_words
+from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch, leases, left_alone, near, unknown_kind
+from trimtab_operator.cli.commands.proposal import progress_text
 from trimtab_operator.cli.commands.status_table import (
     Data,
     as_data,
@@ -144,7 +144,7 @@ class InPlace:
     def _bar(policy: Data) -> Table:
         progress, row = policy["progress"], Table.grid(padding=(0, 1))
         bar = ProgressBar(total=100, completed=progress["percent"], width=30)
-        row.add_row(Text(policy["policy"]), bar, Text(in_words(progress)))
+        row.add_row(Text(policy["policy"]), bar, Text(progress_text(progress)))
         return row
 
 
@@ -203,7 +203,7 @@ def _line(policy: Data) -> str:
     if proposal.get("state"):
         parts.append(f"{proposal['state']} {proposal.get('id') or ''}".rstrip())
     if _running(policy):
-        parts.append(in_words({**policy["progress"], "timeLeft": None}))
+        parts.append(progress_text({**policy["progress"], "timeLeft": None}))
     if status == "False":
         parts.append(f"{reason}: {message}")
     return "  ".join(parts)
@@ -258,11 +258,10 @@ examples:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "status", _DESCRIPTION, everywhere=True)
+    parser = add_cluster_verb(subparsers, "status", _DESCRIPTION, run, everywhere=True)
     parser.add_argument("policy", nargs="?", help="name of the BalancingPolicy (default: all in the namespace)")
     parser.add_argument("-w", "--watch", action="store_true", help="update until Ctrl-C")
     add_output_option(parser, wide=True)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

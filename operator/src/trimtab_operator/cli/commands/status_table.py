@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.commands.proposal import in_words
+from trimtab_operator.cli.commands.proposal import progress_text
 from trimtab_operator.cli.common import spoken
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
@@ -137,7 +137,7 @@ def print_one(data: Data, color: str = "auto") -> None:
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
-        screen.print(Text(f"\nProposal {progress['proposal']} is at {in_words(progress)}"))
+        screen.print(Text(f"\nProposal {progress['proposal']} is at {progress_text(progress)}"))
         if failures := progress.get("failures"):
             rows = [
                 tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures

@@ -13,7 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_color_option, print_data
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, add_verb, print_data
 from trimtab_operator.cli.lint.files import (
     Document,
     Finding,
@@ -24,7 +24,7 @@ from trimtab_operator.cli.lint.files import (
     manifest_files,
     spelt,
 )
-from trimtab_operator.cli.lint.rules import Checked, LintContext, Written, advice, together
+from trimtab_operator.cli.lint.rules import LintContext, LintedObject, LintedPolicy, object_findings, policy_findings
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds
@@ -58,7 +58,7 @@ class Checking:
 
     context: LintContext
     findings: list[Finding] = field(default_factory=list)
-    objects: list[Checked] = field(default_factory=list)
+    objects: list[LintedObject] = field(default_factory=list)
     count: int = 0
     others: int = 0
 
@@ -73,7 +73,7 @@ class Checking:
     def end(self) -> list[Finding]:
         """All findings by file and line, without those that an object silences."""
         ignored = {checked.subject: _ignored(checked) for checked in self.objects}
-        found = [*self.findings, *together(self.objects)]
+        found = [*self.findings, *object_findings(self.objects)]
         kept = (f for f in found if f.level is Level.ERROR or f.rule not in ignored.get(f.subject, ()))
         return sorted(kept, key=lambda f: (f.file, f.line, f.rule))
 
@@ -89,44 +89,23 @@ class Checking:
             *refusals(data),
         ]
         if not wrong:
-            self.objects.append(Checked(document, subject))
+            self.objects.append(LintedObject(document, subject))
             wrong += _advised(data, self.context)
         self.findings += [Finding.of(document, subject, found) for found in wrong]
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = subparsers.add_parser(
-        "lint",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_verb(subparsers, "lint", _DESCRIPTION, run)
     parser.add_argument("files", nargs="+", metavar="FILE", help="files or folders to check; - for standard input")
-    choices = ("table", "json", "yaml", "github")
+    add_output_option(parser, shapes=("table", "json", "yaml", "github"))
     parser.add_argument(
-        "-o",
-        "--output",
-        choices=choices,
-        metavar="|".join(choices),
-        default="table",
-        help="output format (%(default)s)",
-    )
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
-    add_color_option(parser)
-    parser.add_argument(
-        "--fail-on",
-        choices=("warning", "error"),
-        default="error",
-        help="lowest level with exit code 1 (%(default)s)",
+        "--fail-on", choices=("warning", "error"), default="error", help="lowest level with exit code 1 (%(default)s)"
     )
     parser.add_argument(
-        "--scrape-interval",
-        default="15s",
-        metavar="TIME",
-        help="scrape interval of the brokers' metrics (%(default)s)",
+        "--scrape-interval", default="15s", metavar="TIME", help="scrape interval of the brokers' metrics (%(default)s)"
     )
     add_url_option(parser, "URLs that the operator allows policies to use")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -159,7 +138,7 @@ def _advised(data: dict[str, Any], context: LintContext) -> Iterator[Found]:
         return
     raw = without_nulls(data["spec"])
     spec = BalancingPolicySpec.model_validate_json(json.dumps(raw))
-    yield from advice(Written(spec, raw, data["metadata"].get("namespace") or "", context))
+    yield from policy_findings(LintedPolicy(spec, raw, data["metadata"].get("namespace") or "", context))
 
 
 def _subject(data: dict[str, Any]) -> str:
@@ -168,7 +147,7 @@ def _subject(data: dict[str, Any]) -> str:
     return f"{data.get('kind', '')}/{name}"
 
 
-def _ignored(checked: Checked) -> frozenset[str]:
+def _ignored(checked: LintedObject) -> frozenset[str]:
     text = (checked.document.data["metadata"].get("annotations") or {}).get(IGNORE, "")
     return frozenset(word.strip() for word in text.split(","))
 
@@ -182,7 +161,7 @@ _STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTICE: "dim"}
 
 
 def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
-    """In the format of compilers, which editors know; without folding, for grep."""
+    """Print a line for each finding, in the format of compilers, which editors know. Lines are not folded, for grep."""
     screen = console(arguments.color)
     for f in found:
         head = Text.assemble(f"{f.file}:{f.line}: ", (str(f.level), _STYLES[f.level]), f": {f.subject}: ")

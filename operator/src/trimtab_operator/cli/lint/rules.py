@@ -24,7 +24,7 @@ from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class LintedObject:
     """An object that the API server would accept. subject: ``Kind/name``."""
 
     document: Document
@@ -51,24 +51,25 @@ class Checked:
         return Finding.of(self.document, self.subject, Found(level, rule, at, text))
 
 
-def together(objects: Sequence[Checked]) -> Iterator[Finding]:
+def object_findings(objects: Sequence[LintedObject]) -> Iterator[Finding]:
     """Findings that concern several objects, or objects other than policies."""
-    yield from _twice(objects)
-    yield from _overlapping([o for o in objects if o.kind == "BalancingPolicy"])
     spaces = [o for o in objects if o.kind == "TopicNamespace"]
+    policies = [o for o in objects if o.kind == "BalancingPolicy"]
+    yield from _twice(objects)
+    yield from _overlapping(policies)
     yield from _same_namespace(spaces)
     for space in spaces:
         yield from _patterns(space)
     yield from _overlapping_bundles([o for o in objects if o.kind == "Bundle"])
-    yield from _unused_weights(objects)
+    yield from _unused_weights([o for o in objects if o.kind == "Broker"], policies)
 
 
-def _place(checked: Checked) -> str:
+def _place(checked: LintedObject) -> str:
     return f"{checked.document.file}:{checked.document.line(())}"
 
 
-def _twice(objects: Sequence[Checked]) -> Iterator[Finding]:
-    seen: dict[tuple[str, str], Checked] = {}
+def _twice(objects: Sequence[LintedObject]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], LintedObject] = {}
     for one in objects:
         first = seen.setdefault((one.namespace, one.subject), one)
         if first is not one:
@@ -76,8 +77,8 @@ def _twice(objects: Sequence[Checked]) -> Iterator[Finding]:
             yield one.found(Level.WARNING, "twice", ("metadata", "name"), text)
 
 
-def _overlapping(policies: Sequence[Checked]) -> Iterator[Finding]:
-    """A finding for each policy that shares brokers with one before it, for the first such one."""
+def _overlapping(policies: Sequence[LintedObject]) -> Iterator[Finding]:
+    """A finding for each policy that shares brokers with an earlier one. It names the first such policy."""
     for k, younger in enumerate(policies):
         for older in policies[:k]:
             if older.namespace != younger.namespace or older.subject == younger.subject:
@@ -107,17 +108,17 @@ def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ""
 
 
-def _same_namespace(spaces: Sequence[Checked]) -> Iterator[Finding]:
-    seen: dict[tuple[str, str, str], Checked] = {}
+def _same_namespace(spaces: Sequence[LintedObject]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], LintedObject] = {}
     for space in spaces:
         full = f"{space.spec['tenant']}/{space.spec['name']}"
-        first = seen.setdefault((space.namespace, *full.split("/", 1)), space)  # type: ignore[arg-type]
+        first = seen.setdefault((space.namespace, full), space)
         if first is not space and first.subject != space.subject:
             text = f"{full} is also described by {first.subject} in {_place(first)}; leave one out"
             yield space.found(Level.WARNING, "same-topic-namespace", ("spec", "name"), text)
 
 
-def _patterns(space: Checked) -> Iterator[Finding]:
+def _patterns(space: LintedObject) -> Iterator[Finding]:
     isolation = space.spec.get("isolation") or {}
     for part in ("primary", "secondary"):
         for k, pattern in enumerate(isolation.get(part) or ()):
@@ -126,7 +127,7 @@ def _patterns(space: Checked) -> Iterator[Finding]:
                 yield space.found(Level.ERROR, "pattern", ("spec", "isolation", part, k), text)
 
 
-def _overlapping_bundles(bundles: Sequence[Checked]) -> Iterator[Finding]:
+def _overlapping_bundles(bundles: Sequence[LintedObject]) -> Iterator[Finding]:
     for one, other in combinations(bundles, 2):
         if (one.namespace, one.spec["topicNamespace"]) == (other.namespace, other.spec["topicNamespace"]):
             mine, theirs = one.spec["range"], other.spec["range"]
@@ -135,12 +136,11 @@ def _overlapping_bundles(bundles: Sequence[Checked]) -> Iterator[Finding]:
                 yield other.found(Level.WARNING, "overlapping-bundles", ("spec", "range"), text)
 
 
-def _unused_weights(objects: Sequence[Checked]) -> Iterator[Finding]:
-    """Weights that no policy uses, if the policies are among the objects."""
-    policies = [o for o in objects if o.kind == "BalancingPolicy"]
-    for broker in (o for o in objects if o.kind == "Broker" and o.spec.get("weight") is not None):
-        near = [policy for policy in policies if policy.namespace == broker.namespace]
-        if near and all(policy.spec["shedder"]["type"] != "WeightedBalancer" for policy in near):
+def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedObject]) -> Iterator[Finding]:
+    """Weights that no policy of their Kubernetes namespace uses. Silent where no such policy is checked."""
+    for broker in brokers:
+        shedders = {policy.spec["shedder"]["type"] for policy in policies if policy.namespace == broker.namespace}
+        if broker.spec.get("weight") is not None and shedders and "WeightedBalancer" not in shedders:
             text = "is used only by shedder WeightedBalancer, which no policy here has"
             yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
 
@@ -153,7 +153,7 @@ _HALF = 50
 """Percent: lower bound of minTrustedBrokers and upper bound of maxLostBrokers for a policy that acts."""
 
 _TIME_TO_APPROVE = 300.0
-"""Seconds that a person needs at least to see a proposal and to decide."""
+"""Minimum seconds that a person needs to see a proposal and to decide."""
 
 _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
 """URL of a server inside the cluster."""
@@ -169,7 +169,7 @@ class LintContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LintedPolicy:
     """A policy that the API server would accept. raw: its spec as written, without defaults."""
 
     spec: BalancingPolicySpec
@@ -183,7 +183,7 @@ class Written:
         return self.spec.mode is not Mode.DRY_RUN
 
 
-Rule = Callable[[Written], Iterator[Found]]
+Rule = Callable[[LintedPolicy], Iterator[Found]]
 
 
 def _warn(rule: str, at: At, text: str) -> Found:
@@ -194,7 +194,7 @@ def _note(rule: str, at: At, text: str) -> Found:
     return Found(Level.NOTICE, rule, at, text)
 
 
-def _unlimited(policy: Written) -> Iterator[Found]:
+def _unlimited(policy: LintedPolicy) -> Iterator[Found]:
     limits = policy.spec.limits
     if policy.spec.mode is Mode.AUTO and "limits" not in policy.raw:
         yield _warn(
@@ -205,7 +205,7 @@ def _unlimited(policy: Written) -> Iterator[Found]:
         )
 
 
-def _hour_below_cycle(policy: Written) -> Iterator[Found]:
+def _hour_below_cycle(policy: LintedPolicy) -> Iterator[Found]:
     limits = policy.spec.limits
     if limits.max_moves_per_cycle is not None and limits.max_moves_per_hour < limits.max_moves_per_cycle:
         yield _note(
@@ -216,7 +216,7 @@ def _hour_below_cycle(policy: Written) -> Iterator[Found]:
         )
 
 
-def _bouncing(policy: Written) -> Iterator[Found]:
+def _bouncing(policy: LintedPolicy) -> Iterator[Found]:
     cool_down, interval = seconds(policy.spec.limits.cool_down), seconds(policy.spec.interval)
     if cool_down < 2 * interval:
         yield _warn(
@@ -227,7 +227,7 @@ def _bouncing(policy: Written) -> Iterator[Found]:
         )
 
 
-def _few_trusted_brokers(policy: Written) -> Iterator[Found]:
+def _few_trusted_brokers(policy: LintedPolicy) -> Iterator[Found]:
     limits = policy.spec.limits
     if policy.acts and limits.min_trusted_brokers < _HALF:
         yield _warn(
@@ -245,7 +245,7 @@ def _few_trusted_brokers(policy: Written) -> Iterator[Found]:
         )
 
 
-def _scrapes(policy: Written) -> Iterator[Found]:
+def _scrapes(policy: LintedPolicy) -> Iterator[Found]:
     source, scrape = policy.spec.source.prometheus, policy.context.scrape
     if seconds(policy.spec.interval) < scrape:
         yield _warn(
@@ -263,7 +263,7 @@ def _scrapes(policy: Written) -> Iterator[Found]:
         )
 
 
-def _addresses(policy: Written) -> Iterator[Found]:
+def _addresses(policy: LintedPolicy) -> Iterator[Found]:
     spec = policy.spec
     auth = spec.source.prometheus.auth
     asked = [((*_PROMETHEUS, "url"), spec.source.prometheus.url, auth is not None and auth.secret)]
@@ -282,7 +282,7 @@ def _addresses(policy: Written) -> Iterator[Found]:
             yield (_note if near else _warn)("credentials-in-clear", at, text)
 
 
-def _windows(policy: Written) -> Iterator[Found]:
+def _windows(policy: LintedPolicy) -> Iterator[Found]:
     windows, at = policy.spec.windows, ("spec", "windows")
     if not windows:
         return
@@ -298,19 +298,19 @@ def _windows(policy: Written) -> Iterator[Found]:
             yield _warn("short-window", (*at, k, "duration"), text)
 
 
-def _approval(policy: Written) -> Iterator[Found]:
+def _approval(policy: LintedPolicy) -> Iterator[Found]:
     expires = seconds(policy.spec.approval.expires_after)
     if policy.spec.mode is Mode.APPROVE and expires < _TIME_TO_APPROVE:
         text = f"is {policy.spec.approval.expires_after}: too short for a person to decide; write 5m or more (15m)"
         yield _warn("approval-too-short", ("spec", "approval", "expiresAfter"), text)
 
 
-def _paused(policy: Written) -> Iterator[Found]:
+def _paused(policy: LintedPolicy) -> Iterator[Found]:
     if policy.spec.paused:
         yield _note("paused", ("spec", "paused"), "is true: it decides nothing until this is changed")
 
 
-def _splits(policy: Written) -> Iterator[Found]:
+def _splits(policy: LintedPolicy) -> Iterator[Found]:
     spec = policy.spec
     if spec.split is None:
         return
@@ -322,13 +322,16 @@ def _splits(policy: Written) -> Iterator[Found]:
         yield _warn("never-splits", (*_PROMETHEUS, "hotBundles"), text)
 
 
-def _defects(policy: Written) -> Iterator[Found]:
-    if not policy.acts:
-        return
-    parts = (("shedder", policy.spec.shedder, SHEDDERS), ("placement", policy.spec.placement, PLACEMENTS))
-    more = (("split", policy.spec.split, SPLITTERS),) if policy.spec.split is not None else ()
-    for part, union, table in (*parts, *more):
-        assert union is not None
+def _defects(policy: LintedPolicy) -> Iterator[Found]:
+    spec = policy.spec
+    parts = (
+        ("shedder", spec.shedder, SHEDDERS),
+        ("placement", spec.placement, PLACEMENTS),
+        ("split", spec.split, SPLITTERS),
+    )
+    for part, union, table in parts:
+        if union is None or not policy.acts:
+            continue
         name, params = union.chosen()
         defects = table[name].defects
         if defects and getattr(params, "compatibility", None) is Compatibility.JAVA:
@@ -356,7 +359,7 @@ RULES: tuple[Rule, ...] = (
 """The rules for policies, in the order of their findings."""
 
 
-def advice(policy: Written) -> Iterator[Found]:
+def policy_findings(policy: LintedPolicy) -> Iterator[Found]:
     """Findings of all rules on a policy."""
     for rule in RULES:
         yield from rule(policy)

@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trimtab_operator.cli.lint.files import At, Found, Level, spelt
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.lint.files import At, Document, Found, Level, spelt
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_strategies.model import some
@@ -36,6 +37,15 @@ _SHOWN = 80
 @cache
 def _schemas() -> Mapping[str, Schema]:
     return {kind.kind: manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
+
+
+def valid_manifest(document: Document) -> dict[str, Any]:
+    """The object of a document, without nulls. Raises `CommandError` if the API server would refuse it."""
+    if wrong := list(refusals(document.data)):
+        errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
+        raise CommandError(some(errors, 3, "; "))
+    valid: dict[str, Any] = without_nulls(document.data)
+    return valid
 
 
 def refusals(data: Mapping[str, Any]) -> Iterator[Found]:

@@ -180,6 +180,12 @@ def takes_none(view: BrokerView) -> str:
     return because(view.takes.reason, detail)
 
 
+def destination_line(record: DecisionRecord, broker: str) -> str:
+    """How used a broker was in a decision, and whether it may get bundles."""
+    view = record.broker(broker)
+    return f"{broker} took no part in the decision" if view is None else f"{broker}: {level(view)}, {takes_none(view)}"
+
+
 def average(record: DecisionRecord) -> float | None:
     """Mean weighted usage (percent) of the trusted brokers."""
     known = [view.usage for view in record.brokers if view.usage is not None and view.trusted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trimtab_operator.cli.why.answers import (
     Answer,
@@ -12,6 +12,7 @@ from trimtab_operator.cli.why.answers import (
     average,
     because,
     decided,
+    destination_line,
     distance,
     figures,
     least_used,
@@ -112,29 +113,21 @@ class BrokerExplanation:
         return self._answer(record, f"{text}: {because(top.gives.reason, detail)}", top.gives.reason, gets=True)
 
     def _passed_over(self, record: DecisionRecord, view: BrokerView, moves: Sequence[MoveView]) -> Answer:
-        counts = Counter(reason for move in moves if (reason := move.against(self.name)) is not None)
-        reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
-        shown = ", ".join(f"{count} {why}" for why, count in counts.most_common())
+        counts = _rejections(moves, self.name)
+        reason = next(iter(counts), Reason.NOT_CHOSEN)
+        shown = ", ".join(f"{count} {why}" for why, count in counts.items())
         text = f"{self.name}, at {level(view)}, got none of {counted(len(moves), 'bundle')} that moved"
         return self._answer(record, f"{text}: {because(reason, shown)}", reason, gets=True)
 
     def _not_to(self, record: DecisionRecord, view: BrokerView, leave: Sequence[MoveView], to: str) -> Answer:
-        there = record.broker(to)
-        if not leave:
-            answer = self._answer(record, self._keeping(record, view), view.gives.reason, to)
-        else:
-            counts = Counter(reason for move in leave if (reason := move.against(to)) is not None)
-            reason = counts.most_common(1)[0][0] if counts else Reason.NOT_CHOSEN
-            if any(move.destination == to for move in leave):
-                return self._answer(record, self._giving(record, leave), _outcome(leave))
+        if any(move.destination == to for move in leave):
+            return self._answer(record, self._giving(record, leave), _outcome(leave))
+        reason, text = view.gives.reason, self._keeping(record, view)
+        if leave:
+            reason = next(iter(_rejections(leave, to)), Reason.NOT_CHOSEN)
             text = f"{self.name} gave {counted(len(leave), 'bundle')} away, and none to {to}: {because(reason)}"
-            answer = self._answer(record, text, reason, to)
-        about = [f"{to} took no part in the decision"]
-        if there is not None:
-            about = [f"{to}: {level(there)}, {takes_none(there)}"]
-        return Answer(
-            answer.subject, answer.headline, answer.reason, (*answer.compared, *about), answer.otherwise, record
-        )
+        answer = self._answer(record, text, reason, to)
+        return replace(answer, compared=(*answer.compared, destination_line(record, to)))
 
     def _stopped(self, record: DecisionRecord | None) -> Answer | None:
         if self.facts.paused:
@@ -219,6 +212,11 @@ class BrokerExplanation:
             "policy": facts.policy,
             "namespace": facts.namespace,
         }
+
+
+def _rejections(moves: Sequence[MoveView], broker: str) -> dict[Reason, int]:
+    """Why `moves` did not go to `broker`, and how often; the most common reason first."""
+    return dict(Counter(reason for move in moves if (reason := move.against(broker)) is not None).most_common())
 
 
 def _outcome(moves: Sequence[MoveView]) -> Reason:

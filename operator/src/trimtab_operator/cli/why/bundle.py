@@ -13,10 +13,10 @@ from trimtab_operator.cli.why.answers import (
     ManualMoveFacts,
     because,
     decided,
+    destination_line,
     distance,
     figures,
     least_used,
-    level,
     line_step,
     moment,
     move_reason,
@@ -25,7 +25,6 @@ from trimtab_operator.cli.why.answers import (
     predictions,
     sentence,
     steps,
-    takes_none,
     until,
 )
 from trimtab_operator.cli.why.manual_move import answer as manual_move_answer
@@ -96,7 +95,7 @@ class BundleExplanation:
         if record is not None:
             lines += decided(record, self.facts, self.records)
             lines += figures(record, self.facts, self.owner) + self._own(record)
-            lines += self._destination(record, to) if to else []
+            lines += [destination_line(record, to)] if to else []
         lines += self._costs()
         reasons = [reason, *(other for other, _ in others)]
         return Answer(
@@ -187,8 +186,7 @@ class BundleExplanation:
         reason, why = self._placed()
         before = f"before that it moved from {move.source or 'no owner'} to {move.destination}"
         text = f"{self.name}: it is on {self.owner or 'no broker'} now: {why}; {before}"
-        lines = [*decided(record, self.facts, self.records), *self._costs()]
-        return Answer(self.name, sentence(text), reason, tuple(lines), steps([reason], **self._names()), record)
+        return self._answer(record, text, reason, [*decided(record, self.facts, self.records), *self._costs()])
 
     def _placed(self) -> tuple[Reason, str]:
         """Why it is on its broker, by the assignment in its object."""
@@ -209,14 +207,8 @@ class BundleExplanation:
             lines.append(f"the bundle: {points(move.load)} of the CPU of {move.source or 'its owner'}")
         lines += [*self._ends(record, move), *predictions(record), *self._costs()]
         lines += [self._rejected(other.broker, other.reason, other.after) for other in move.rejected]
-        return Answer(
-            self.name,
-            sentence(f"{headline}: {move_reason(record, move)}"),
-            reason,
-            tuple(lines),
-            self._otherwise(record, move, reason),
-            record,
-        )
+        first = self._undo(move) if reason is Reason.LANDED else line_step(record, reason, self.facts)
+        return self._answer(record, f"{headline}: {move_reason(record, move)}", reason, lines, first)
 
     def _progress(self, move: MoveView) -> tuple[str, Reason]:
         way = f"from {move.source or 'no owner'} to {move.destination}"
@@ -229,11 +221,6 @@ class BundleExplanation:
         if move.written:
             return f"{self.name} should have moved {way}, but {why}", move.outcome
         return f"{self.name} would move {way}, but {why}", move.outcome
-
-    def _otherwise(self, record: DecisionRecord, move: MoveView, reason: Reason) -> tuple[str, ...]:
-        if reason is Reason.LANDED:
-            return self._undo(move)
-        return (*line_step(record, reason, self.facts), *steps([reason], **self._names()))
 
     def _undo(self, move: MoveView) -> tuple[str, ...]:
         space = self.facts.namespace
@@ -278,14 +265,7 @@ class BundleExplanation:
         if move.before is not None:
             lines.append(f"{move.source}: {percent(move.before)} with it, before")
         lines += self._ends(record, move)
-        return Answer(
-            self.name,
-            sentence(f"{chosen}: {because(reason, at)}"),
-            reason,
-            tuple(lines),
-            steps([reason], **self._names(to)),
-            record,
-        )
+        return self._answer(record, f"{chosen}: {because(reason, at)}", reason, lines, to=to)
 
     def _divided(self, record: DecisionRecord, split: SplitView) -> Answer:
         """It is split, or would be."""
@@ -294,8 +274,20 @@ class BundleExplanation:
         reason = split.outcome or split.reason
         if split.outcome is not None:
             text = f"{self.name} {would}, as {because(split.reason)}; but {because(split.outcome, split.detail)}"
-        lines = decided(record, self.facts, self.records)
-        return Answer(self.name, sentence(text), reason, tuple(lines), steps([reason], **self._names()), record)
+        return self._answer(record, text, reason, decided(record, self.facts, self.records))
+
+    def _answer(  # noqa: PLR0917 - the parts of an answer, in their order
+        self,
+        record: DecisionRecord,
+        text: str,
+        reason: Reason,
+        lines: Sequence[str],
+        first: tuple[str, ...] = (),
+        to: str = "",
+    ) -> Answer:
+        """first: what to do before the steps of `reason`."""
+        otherwise = (*first, *steps([reason], **self._names(to)))
+        return Answer(self.name, sentence(text), reason, tuple(lines), otherwise, record)
 
     # -- other lines --
 
@@ -315,12 +307,6 @@ class BundleExplanation:
         parts = [f"publishers wait {gap}"] if gap is not None else []
         parts += [f"all clients reconnect within {back}"] if back is not None else []
         return [f"cost of a move in its namespace: {'; '.join(parts)}"]
-
-    def _destination(self, record: DecisionRecord, to: str) -> list[str]:
-        view = record.broker(to)
-        if view is None:
-            return [f"{to} took no part in the decision"]
-        return [f"{to}: {level(view)}, {takes_none(view)}"]
 
     def _names(self, to: str = "") -> dict[str, str]:
         facts = self.facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from trimtab_operator.cli.cluster import add_verb, asked, fetch
+from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_output_option, moment, print_data, spoken
 from trimtab_operator.cli.why.answers import Answer
 from trimtab_operator.cli.why.broker import BrokerExplanation
@@ -31,12 +31,11 @@ examples:
 
 def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION, run_explain)
     parser.add_argument("kind", choices=("bundle", "broker"), help="kind of NAME")
     parser.add_argument("name", metavar="NAME", help="name of the object; for a bundle also the name in Pulsar")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
-    parser.set_defaults(run=run_explain)
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
@@ -102,14 +101,13 @@ examples:
 
 def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION)
+    parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, run_why_not)
     parser.add_argument(
         "name", metavar="BUNDLE|BROKER", help="name of the object; for a bundle also the name in Pulsar"
     )
     parser.add_argument("--to", metavar="BROKER", default="", help="broker to which the bundle did not move")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
-    parser.set_defaults(run=run_why_not)
 
 
 def run_why_not(arguments: argparse.Namespace) -> int:

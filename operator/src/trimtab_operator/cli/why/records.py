@@ -1,4 +1,7 @@
-"""Reads the object, its policy, and recorded decisions, live or from a history."""
+"""Reads what `explain` and `why-not` answer from: a bundle or broker, its policy and the decisions.
+
+They come from the cluster (`about_bundle`, `about_broker`) or from a history (`recalled`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_pipeline.history.reader import DamagedError, HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 
 Object = Mapping[str, Any]
 
@@ -86,7 +90,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
         namespace=namespace,
         policy=policy["metadata"]["name"],
         paused=_paused(policy),
-        cool_down=_duration((policy["spec"].get("limits") or {}).get("coolDown"), "30m"),
+        cool_down=seconds((policy["spec"].get("limits") or {}).get("coolDown") or "30m"),
         last=_last(policy),
         quarantine=await _quarantine(api, namespace, policy) if bundle is not None else {},
         usage=_usage(brokers),
@@ -104,7 +108,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
 async def _policy(
     api: Api, namespace: str, policies: Sequence[Object], brokers: Sequence[Object], broker: str
 ) -> tuple[Object, tuple[DecisionRecord, ...]]:
-    """The policy of `broker`, and its decisions. The broker's status names the policy, else the decisions do."""
+    """The policy of `broker`, and its decisions. If the broker's status names none, the decisions show the policy."""
     by_name = {policy["metadata"]["name"]: policy for policy in policies}
     named = {b["metadata"]["name"]: (b.get("status") or {}).get("policy", "") for b in brokers}.get(broker, "")
     first = [named] if named in by_name else []
@@ -147,10 +151,6 @@ def _paused(policy: Object) -> bool:
     return bool(policy["spec"].get("paused")) or annotations.get(PAUSE_ANNOTATION) == "true"
 
 
-def _duration(text: str | None, default: str) -> float:
-    return seconds(text or default)
-
-
 def _last(policy: Object) -> tuple[float, str] | None:
     last = (policy.get("status") or {}).get("lastCycle")
     return (epoch(last["time"]), last["outcome"]) if last else None
@@ -185,7 +185,7 @@ def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment |
         records = _recalled(past, at)
         newest = records[-1]
         owners = {} if kind == "broker" else _owners(past, newest.at)
-    except (NoHistoryError, DamagedError, UnreadableContentError) as error:
+    except (NoHistoryError, ForeignFileError, UnreadableContentError) as error:
         raise CommandError(str(error)) from error
     namespace, _, of = past.policy.partition("/")
     facts = Facts(newest.at, namespace, of, cool_down=newest.caps.cool_down)

@@ -218,7 +218,7 @@ class BundleUnload:
         """The destination is inactive: move a bundle with closed topics away, and report the rest."""
         now = self.cluster.stores.bundles.items.get(request.record.name)
         if now is not None and now.name in self._unanswered:
-            request = request.with_record(now)  # the current record: its state may be `Releasing` now
+            request = replace(request, record=now)  # its state may be `Releasing` now
             if await self._stuck(request, owner := await (await self.ownership.reader()).owner(request)):
                 request = await self._move_away(request, owner)
         return await self.report_inactive(request.record)
@@ -257,7 +257,7 @@ class BundleUnload:
         except (ConflictError, NotFoundError) as error:
             log.info("bundle %s: reading it again: %s", record.name, error)
             raise _SupersededError from None
-        return request.with_record(bundle_record(raw))
+        return replace(request, record=bundle_record(raw))
 
     def _report_landed(self, request: UnloadRequest, times: tuple[float, float, float], unloads: int) -> None:
         """Report a completed move. times: epoch seconds at which it was asked, released, owned."""

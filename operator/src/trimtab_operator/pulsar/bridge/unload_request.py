@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from trimtab_operator.kube.records import BundleRecord
@@ -51,14 +51,10 @@ class UnloadRequest:
         """``tenant/name``."""
         return self.full_name.rpartition("/")[0]
 
-    def with_record(self, record: BundleRecord) -> UnloadRequest:
-        """Replace the Bundle by its newer version."""
-        return replace(self, record=record)
-
     def topic(self) -> str:
         """Find the name of an unused topic of the bundle; empty if the bundle is too narrow to find one.
 
-        A lookup of it creates no topic.
+        A lookup of this name creates no topic.
         """
         lower, upper = int(self.record.lower, 16), int(self.record.upper, 16)
         names = (f"non-persistent://{self.namespace}/trimtab-looks-{number}" for number in range(MOST_NAMES))

@@ -213,8 +213,8 @@ class Admin(Protocol):
         `SameBrokerError`.
         """
 
-    async def split(self, bundle: str, positions: Sequence[int], *, unload: bool = False) -> None:
-        """Split a bundle at `positions`. The answer does not prove the split, so read the boundaries again.
+    async def split(self, bundle: str, positions: Sequence[int]) -> None:
+        """Split a bundle at `positions`; its owner keeps the children. Only the boundaries show whether it happened.
 
         Raises `StaleBundleError`, `SplitRefusedError`.
         """

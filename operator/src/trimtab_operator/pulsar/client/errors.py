@@ -35,11 +35,11 @@ class UnknownError(PulsarRefusedError):
 
 
 class UnownedError(PulsarRefusedError):
-    """412 on a bundle: no broker serves it."""
+    """412 on a question about a bundle: no broker serves it."""
 
 
 class ExistsError(PulsarRefusedError):
-    """409 on creation: it is there already."""
+    """409 on creation of a tenant or namespace: it exists already."""
 
 
 class StaleBundleError(PulsarRefusedError):
@@ -135,22 +135,19 @@ _NOT_FOUND, _CONFLICT, _PRECONDITION, _TOO_MANY, _FAILED = 404, 409, 412, 429, 5
 
 _LONGEST = 300
 
-
-_CREATIONS = frozenset({"create_tenant", "create_namespace"})
-
-_OF_BUNDLES = frozenset({"unload", "split", "topic_positions", "owner"})
-
-_INACTIVE = re.compile(r"inactive destination", re.IGNORECASE)
-
-_SAME = re.compile(r"transfer to same broker", re.IGNORECASE)
-
-_STALE = re.compile(r"invalid (upper|lower) boundary", re.IGNORECASE)
-
-_UNOWNED = re.compile(r"failed to find ownership", re.IGNORECASE)
-
 _PAGE = re.compile(r"<th>MESSAGE:</th>\s*<td>([^<]*)</td>", re.IGNORECASE)
 
-_NO_SPLIT = re.compile(r"not found under namespace|ClassCastException|split", re.IGNORECASE)
+_SPECIAL = (
+    ("create_tenant create_namespace", _CONFLICT, "", ExistsError),
+    ("unload split topic_positions owner", _PRECONDITION, "invalid (upper|lower) boundary", StaleBundleError),
+    ("owner", _PRECONDITION, "failed to find ownership", UnownedError),
+    ("unload", _CONFLICT, "inactive destination", InactiveDestinationError),
+    ("unload", _FAILED, "transfer to same broker", SameBrokerError),
+    ("split", _PRECONDITION, "", SplitRefusedError),
+    ("split", _FAILED, "not found under namespace|ClassCastException|split", SplitRefusedError),
+)
+"""Answers with a meaning of their own: the calls, the status, a regular expression in the text, and the error. The
+first row that fits counts."""
 
 
 def reason_of(body: str) -> str:
@@ -172,28 +169,9 @@ def refusal(call: str, status: int, body: str, request: str) -> PulsarError:
 
 
 def _kind(call: str, status: int, text: str) -> type[PulsarError]:
-    if (found := _of_call(call, status, text)) is not None:
-        return found
+    for calls, code, pattern, error in _SPECIAL:
+        if call in calls.split() and status == code and re.search(pattern, text, re.IGNORECASE):
+            return error
     if status == _NOT_FOUND:
         return UnknownError
     return PulsarUnavailableError if status >= _FAILED or status == _TOO_MANY else PulsarRefusedError
-
-
-def _of_call(call: str, status: int, text: str) -> type[PulsarError] | None:
-    """The type of an answer whose status and text have a special meaning for this call."""
-    if call in _CREATIONS:
-        return ExistsError if status == _CONFLICT else None
-    if call in _OF_BUNDLES and status == _PRECONDITION and _STALE.search(text):
-        return StaleBundleError
-    if call == "owner" and status == _PRECONDITION and _UNOWNED.search(text):
-        return UnownedError
-    if call == "unload":
-        return _unload(status, text)
-    refused = call == "split" and (status == _PRECONDITION or (status == _FAILED and _NO_SPLIT.search(text)))
-    return SplitRefusedError if refused else None
-
-
-def _unload(status: int, text: str) -> type[PulsarError] | None:
-    if status == _CONFLICT and _INACTIVE.search(text):
-        return InactiveDestinationError
-    return SameBrokerError if status == _FAILED and _SAME.search(text) else None

@@ -126,20 +126,19 @@ class HttpAdmin:
         path = f"/admin/v2/brokers/{_part(await self._cluster_name())}/{_part(broker)}/ownedNamespaces"
         known = self._origins.get(broker, "") or (self._direct(broker) if self.transport.lists(broker) else "")
         found, url = await self._ask(Request("owned", "GET", path), at=known)
-        if (
-            urlsplit(url).netloc != urlsplit(self.transport.base).netloc
-        ):  # a Service may choose another broker next time
+        # not the origin of a Service, which may choose another broker next time
+        if urlsplit(url).netloc != urlsplit(self.transport.base).netloc:
             self._origins[broker] = url.removesuffix(path)
         return api.owned(found)
 
     async def owner(self, bundle: str, broker: str) -> str:
-        """Id of the broker that serves `bundle`, empty for unowned: `broker` answers or redirects to the owner.
+        """Id of the broker that serves `bundle`, empty if it has no owner. `broker` answers, or redirects to the owner.
 
         Raises `StaleBundleError`, `UnknownError`.
         """
         request = Request("owner", "GET", f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions")
         try:
-            origin = await self._origin(broker)
+            origin = await self.origin(broker)
         except UnknownError as error:
             raise PulsarUnavailableError(str(error)) from None  # other brokers know the owner, too
         try:
@@ -159,7 +158,7 @@ class HttpAdmin:
 
     async def reported(self, broker: str) -> frozenset[str]:
         """Bundles in the load report of `broker`; with the modular load manager only."""
-        found = await self._get("reported", "/admin/v2/broker-stats/load-report", at=await self._origin(broker))
+        found = await self._get("reported", "/admin/v2/broker-stats/load-report", at=await self.origin(broker))
         return api.reported(found)
 
     async def create_tenant(self, tenant: str, clusters: Sequence[str]) -> None:
@@ -182,9 +181,9 @@ class HttpAdmin:
         query = f"?destinationBroker={quote(destination, safe='')}" if destination else ""
         await self._ask(Request("unload", "PUT", f"/admin/v2/namespaces/{_parts(bundle)}/unload{query}"))
 
-    async def split(self, bundle: str, positions: Sequence[int], *, unload: bool = False) -> None:
+    async def split(self, bundle: str, positions: Sequence[int]) -> None:
         """Split a bundle at `positions`. Raises `StaleBundleError`, `SplitRefusedError`."""
-        query = f"?splitAlgorithmName=specified_positions_divide&unload={str(unload).lower()}"
+        query = "?splitAlgorithmName=specified_positions_divide&unload=false"
         path = f"/admin/v2/namespaces/{_parts(bundle)}/split{query}"
         await self._ask(Request("split", "PUT", path, list(positions)))
 
@@ -200,12 +199,16 @@ class HttpAdmin:
 
     async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
         """Load of the topics that `broker` serves, without the system's own."""
-        found = await self._get("topic_loads", "/admin/v2/broker-stats/topics", at=await self._origin(broker))
+        found = await self._get("topic_loads", "/admin/v2/broker-stats/topics", at=await self.origin(broker))
         return tuple(api.topic_loads(found))
 
     async def origin(self, broker: str) -> str:
-        """Base URL of the admin REST API of `broker`, if the allow-list permits it."""
-        return await self._origin(broker)
+        """Base URL of the admin REST API of a listed broker, if the allow-list permits it. Raises `UnknownError`."""
+        if not self.transport.lists(broker) and broker not in await self.brokers():
+            raise UnknownError(f"broker {broker} is not among those that Pulsar lists")
+        if broker not in self._origins and not self._direct(broker):
+            self._origins[broker] = await self._https_origin(broker)
+        return self._origins.get(broker) or self._direct(broker)
 
     async def credentials(self) -> Credentials:
         """The current credentials. Never log them."""
@@ -218,7 +221,7 @@ class HttpAdmin:
     async def runtime(self, broker: str) -> Mapping[str, str]:
         """The complete configuration that `broker` runs with, as text."""
         path = "/admin/v2/brokers/configuration/runtime"
-        return api.texts(await self._get("runtime", path, at=await self._origin(broker)))
+        return api.texts(await self._get("runtime", path, at=await self.origin(broker)))
 
     async def overrides(self) -> Mapping[str, str]:
         """Dynamic configuration of the whole cluster."""
@@ -246,14 +249,6 @@ class HttpAdmin:
             self._cluster.append(found.get("clusterName") or "pulsar")
         return self._cluster[0]
 
-    async def _origin(self, broker: str) -> str:
-        """Base URL of a listed broker. Raises `UnknownError` for any other."""
-        if not self.transport.lists(broker) and broker not in await self.brokers():
-            raise UnknownError(f"broker {broker} is not among those that Pulsar lists")
-        if broker not in self._origins and not self._direct(broker):
-            self._origins[broker] = await self._https_origin(broker)
-        return self._origins.get(broker) or self._direct(broker)
-
     async def _https_origin(self, broker: str) -> str:
         """The https base URL of a broker, by a lookup in the heartbeat namespace that only this broker owns.
 
@@ -265,7 +260,7 @@ class HttpAdmin:
         return self.transport.admitted(url, f"broker {broker}")
 
     def _direct(self, broker: str) -> str:
-        """The http base URL from a broker's id; empty for https, whose address only the broker knows."""
+        """The http base URL of a broker, from its id; empty with https, as only the broker knows that address."""
         if urlsplit(self.transport.base).scheme == "https":
             return ""
         return self.transport.admitted(f"http://{broker}", f"broker {broker}")

@@ -30,7 +30,7 @@ from trimtab_pipeline.prometheus.bodies import TooDeepError, TooLargeError, json
 class Budget:
     """Limits requests to `rate` per second, with a burst of `rate` after an idle second.
 
-    clock: seconds of a monotonic clock; default is the event loop's. Requests are served in the order of their arrival.
+    clock: seconds of a monotonic clock; by default the event loop's. Requests wait in the order of their arrival.
     """
 
     rate: float
@@ -54,10 +54,8 @@ class Budget:
 HOPS = 6
 """Redirects that one request follows. From any broker to the leader and on to the owner takes two."""
 
-
 LARGE = 1_000_000
-"""Bytes from which on an answer is parsed off the event loop."""
-
+"""Bytes of an answer above which a thread parses it."""
 
 LARGEST = 64 * 2**20
 """Maximum size of one answer, in bytes. The largest one lists a broker's topics: 10,000 take about 30 MB."""
@@ -104,13 +102,18 @@ class Request:
         """Whether the request changes anything."""
         return self.method != "GET"
 
+    @property
+    def label(self) -> str:
+        """Method and path without the query, for messages."""
+        return f"{self.method} {self.path.partition('?')[0]}"
+
 
 @dataclass(slots=True)
 class Transport:
     """Sends requests to the Pulsar cluster at `base` (already allowed), each within `timeout` seconds.
 
-    It knows the brokers that Pulsar lists, and reads the list again when a redirect leads to an unknown one. If the
-    server for cluster requests does not answer, the next one goes to another broker, as each of them can answer.
+    It knows the brokers that Pulsar lists, and reads the list again when a redirect leads to an unknown one. Any broker
+    can answer requests about the cluster: if one does not answer, the next request goes to another broker.
     """
 
     session: aiohttp.ClientSession
@@ -147,7 +150,7 @@ class Transport:
                 return await self._follow(request, headers, (at or self._cluster_url()).rstrip("/") + request.path)
         except TimeoutError:
             self._turn = self._turn if at else turn + 1
-            raise PulsarUnavailableError(f"{self._label(request)}: no answer within {self.timeout:g} s") from None
+            raise PulsarUnavailableError(f"{request.label}: no answer within {self.timeout:g} s") from None
         except PulsarUnavailableError as error:
             self._turn = self._turn if at or error.status else turn + 1
             raise
@@ -164,11 +167,11 @@ class Transport:
             async with asyncio.timeout(self.timeout):
                 status, text, location = await self._once(request, headers, at.rstrip("/") + request.path)
         except TimeoutError:
-            raise PulsarUnavailableError(f"{self._label(request)}: no answer within {self.timeout:g} s") from None
+            raise PulsarUnavailableError(f"{request.label}: no answer within {self.timeout:g} s") from None
         if status == _REDIRECT:
             return urlsplit(self._joined(request, at, location)).netloc
         if status >= _ERROR:
-            raise refusal(request.call, status, self.identity.hide(text), self._label(request))
+            raise refusal(request.call, status, self.identity.hide(text), request.label)
         return ""
 
     @property
@@ -204,10 +207,10 @@ class Transport:
             if status == _REDIRECT:
                 url = await self._admitted(request, headers, self._joined(request, url, location))
             elif status >= _ERROR:
-                raise refusal(request.call, status, self.identity.hide(text), self._label(request))
+                raise refusal(request.call, status, self.identity.hide(text), request.label)
             else:
                 return await self._parsed(request, text), url
-        raise PulsarUnavailableError(f"{self._label(request)}: more than {HOPS} redirects")
+        raise PulsarUnavailableError(f"{request.label}: more than {HOPS} redirects")
 
     def _joined(self, request: Request, url: str, location: str) -> str:
         """The target of a redirect of `url`. Raises `PulsarUnavailableError` if it is not a URL."""
@@ -215,15 +218,13 @@ class Transport:
             return urlsplit(urljoin(url, location)).geturl()
         except ValueError:
             shown = self.identity.hide(location)[:200]
-            raise PulsarUnavailableError(
-                f"{self._label(request)}: redirected to {shown!r}, which is not a URL"
-            ) from None
+            raise PulsarUnavailableError(f"{request.label}: redirected to {shown!r}, which is not a URL") from None
 
     async def _once(self, request: Request, headers: Mapping[str, str], url: str) -> tuple[int, str, str]:
         kind, route = {} if request.body is None else {"Content-Type": "application/json"}, route_to(url)
         data = None if request.body is None else json.dumps(request.body)
         if request.writes:
-            self.guards.fence(self._label(request))
+            self.guards.fence(request.label)
         begun, code = time.monotonic(), "error"
         try:
             sent = self.session.request(
@@ -242,14 +243,14 @@ class Transport:
                 return answer.status, text, answer.headers.get("Location", "")
         except (aiohttp.ClientError, OSError, TooLargeError) as error:
             why = self.identity.hide(str(error) or type(error).__name__)
-            raise PulsarUnavailableError(f"{self._label(request)}: {why}") from None
+            raise PulsarUnavailableError(f"{request.label}: {why}") from None
         finally:
             self.guards.observe(request.call, code, time.monotonic() - begun)
 
     async def _admitted(self, request: Request, headers: Mapping[str, str], url: str) -> str:
         """The URL to follow for a redirect. Raises `PulsarRefusedError` if it is not allowed."""
         parts, base = urlsplit(url), urlsplit(self.base)
-        place = f"{self._label(request)}: redirected to {parts.scheme}://{parts.netloc}"
+        place = f"{request.label}: redirected to {parts.scheme}://{parts.netloc}"
         if parts.scheme != base.scheme:
             raise PulsarRefusedError(
                 f"{place}, but adminUrl is {base.scheme}: name the brokers themselves, or a Service"
@@ -270,19 +271,19 @@ class Transport:
 
     async def _belongs(self, url: str, headers: Mapping[str, str]) -> bool:
         """Whether `url` leads to the server of `base`, or to a broker that Pulsar lists."""
-        scheme, place = urlsplit(self.base).scheme, _place(url)
-        if place == _place(self.base) or place in self._places(scheme):
+        scheme, place = urlsplit(self.base).scheme, _address(url)
+        if place == _address(self.base) or place in self._addresses(scheme):
             return True
         self.list_brokers(api.names(await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)))
         if scheme == "https":  # brokers with both schemes are listed by their http port
             for broker in sorted(self._listed, key=self._secure.__contains__):  # unknown ones first
-                if place not in self._places(scheme) and _place(f"//{broker}")[0] == place[0]:
+                if place not in self._addresses(scheme) and _address(f"//{broker}")[0] == place[0]:
                     self.learn(broker, await self._plain(lookup_of(broker), headers))
-        return place in self._places(scheme)
+        return place in self._addresses(scheme)
 
-    def _places(self, scheme: str) -> set[tuple[str, int]]:
+    def _addresses(self, scheme: str) -> set[tuple[str, int]]:
         """Host and port of each listed broker."""
-        return {_place(f"{scheme}://{broker}") for broker in self._listed} | set(map(_place, self._secure.values()))
+        return {_address(f"{scheme}://{broker}") for broker in self._listed} | set(map(_address, self._secure.values()))
 
     def learn(self, broker: str, found: Any) -> str:
         """Remember and return the https base URL of `broker`. found: the answer to its `lookup_of`.
@@ -290,17 +291,17 @@ class Transport:
         Empty if the answer has none, or if it names another broker because this one has just stopped.
         """
         url = api.https_url(found)
-        own, others = _place(f"//{broker}")[0], {_place(f"//{other}")[0] for other in self._listed}
-        if not url or _place(url)[0] in others - {own}:
+        own, others = _address(f"//{broker}")[0], {_address(f"//{other}")[0] for other in self._listed}
+        if not url or _address(url)[0] in others - {own}:
             return ""
         self._secure[broker] = url
         return url
 
     async def _plain(self, request: Request, headers: Mapping[str, str]) -> Any:
-        """Send a request that is not redirected."""
+        """Send a request about the cluster. A redirect is an error."""
         status, text, _ = await self._once(request, headers, self._cluster_url().rstrip("/") + request.path)
         if status >= _ERROR:
-            raise refusal(request.call, status, self.identity.hide(text), self._label(request))
+            raise refusal(request.call, status, self.identity.hide(text), request.label)
         return await self._parsed(request, text)
 
     async def _parsed(self, request: Request, text: str) -> Any:
@@ -309,12 +310,9 @@ class Transport:
         try:
             return await asyncio.to_thread(json_of, text) if len(text) > LARGE else json_of(text)
         except TooDeepError as error:
-            raise PulsarUnavailableError(f"{self._label(request)}: {error}") from None
+            raise PulsarUnavailableError(f"{request.label}: {error}") from None
         except ValueError:
             return text
-
-    def _label(self, request: Request) -> str:
-        return f"{request.method} {request.path.partition('?')[0]}"
 
 
 def lookup_of(broker: str) -> Request:
@@ -322,7 +320,7 @@ def lookup_of(broker: str) -> Request:
     return Request("origin", "GET", f"/lookup/v2/topic/non-persistent/pulsar/{quote(broker, safe=':')}/health")
 
 
-def _place(url: str) -> tuple[str, int]:
+def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL; port 0 if it is invalid."""
     parts = urlsplit(url)
     try:

@@ -134,7 +134,7 @@ class OwnBalancerController:
             if self._replaced:
                 return
             found, readings = await self._found(), await self._read()
-            if found is not None and not self._found_here(found, readings):
+            if found is not None and self._spec is not None and not found.of(self._spec, readings.brokers):
                 self._wait_for(found, readings)
             else:
                 await self._steer(found, readings)
@@ -169,9 +169,6 @@ class OwnBalancerController:
         if (now := replace(found, pulsar=spec, brokers=readings.brokers)) != found:
             await self._store.save(now)
         return now
-
-    def _found_here(self, found: FoundSettings, readings: Readings) -> bool:
-        return self._spec is None or found.of(self._spec, readings.brokers)
 
     def _wait_for(self, found: FoundSettings, readings: Readings) -> None:
         """Leave this cluster as it is until `BalancerRelease` has restored the settings of another cluster."""

@@ -6,7 +6,7 @@ second, cpu is a ratio (1 = every cpu busy), times are whole milliseconds since 
 
 Profiles: how heavy each subscription is, averaged over time, and when it was last moved.
 
-Idea. Consumers' reports jump; a balance must not. So weights follow the reports through an average that decays with
+Idea. Reports vary from one to the next; weights must not. So a weight is an average of the reports that decays with
 elapsed time, not with the number of reports. Formula. weight' = r * a + weight * (1 - a) with a = 1 - exp(-elapsed /
 window) and r the largest report of any active consumer. A subscription that no consumer reports is removed; one that
 appears later starts at 0 and ramps up. Only in an empty store does the first report count in full.
@@ -72,7 +72,7 @@ class Constraints:
     """Number of consumers of each subscription, and of subscriptions of a consumer.
 
     active: number of consumers; no subscription gets more. per_subscription: k by default. of_subscription, of_topic: k
-    by name, the former first. A number below 1 means `per_subscription`, so a subscription's number hides its topic's.
+    by name. The number of a subscription takes precedence over its topic's. One below 1 means `per_subscription`.
     """
 
     active: int

@@ -4,7 +4,7 @@
 end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
-scores, where S is the weight of all less that of the consumers whose load is unknown (they get the plain average).
+scores. Consumers whose load is unknown get the plain average of all weights; S is what remains for the others.
 
     original:   raw = share + gain * e          share = of the operations reported by all; floor 0.01
     corrected:  raw = share * (1 + gain * e/T)  share = of the weight carried by all; floor a fraction of 1/n
