@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from declarative_splits import SplitOperator, half, halves, leftovers, order, split_status, splits
+from declarative_splits import SplitOperator, bundle_of, half, halves, leftovers, order, split_status, splits
 from policy_environment import PolicyEnvironment, RunPolicy
 from splitting_clusters import large, with_topics
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
@@ -33,10 +33,6 @@ def rule(kind: str = "BundleSplitterTask", **params: Any) -> dict[str, Any]:
     return {"shedder": CALM, "split": split}
 
 
-def bundle(env: PolicyEnvironment, row: int = 0) -> str:
-    return env.names[env.load.bundles.names[row]]
-
-
 def held_back(env: PolicyEnvironment) -> dict[str, int]:
     found: dict[str, int] = env.status()["lastCycle"]["heldBack"]
     return found
@@ -44,7 +40,7 @@ def held_back(env: PolicyEnvironment) -> dict[str, int]:
 
 def test_a_large_bundle_is_split_and_its_children_placed_in_the_same_plan(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        whole = bundle(env)
+        whole = bundle_of(env)
         await env.reconcile()
 
         [(name, asked)] = splits(env).items()
@@ -82,7 +78,7 @@ def test_dry_run_shows_the_split_and_spends_nothing_on_it(run_policy: RunPolicy)
         assert splits(env) == {}
         shown = env.status()["proposal"]
         assert shown["totalSplits"] == 2
-        assert {split["bundle"] for split in shown["splits"]} == {bundle(env, 0), bundle(env, 1)}
+        assert {split["bundle"] for split in shown["splits"]} == {bundle_of(env, 0), bundle_of(env, 1)}
         assert len(shown["splits"][0]["destinations"]) == len(shown["splits"][0]["boundaries"]) + 1
         assert held_back(env)["DryRun"] == 2
         assert "SplitBudget" not in held_back(env)
@@ -109,7 +105,7 @@ def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(r
         await env.reconcile()
         env.source = StaticSource(large({}, **DRAWING))  # the second one's brokers have no topics to tell of
         await second.reconcile()
-        whole = bundle(env)
+        whole = bundle_of(env)
         order(env, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
         await SplitOperator(env).finish("by-topics")
 
@@ -163,7 +159,7 @@ def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(run_policy: 
 def test_the_limit_of_bundles_holds_for_people_too(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
-        order(env, "mine", bundle=bundle(env), boundaries=[half(bundle(env))])
+        order(env, "mine", bundle=bundle_of(env), boundaries=[half(bundle_of(env))])
 
         await SplitOperator(env).round()
 
@@ -176,7 +172,7 @@ def test_the_limit_of_bundles_holds_for_people_too(run_policy: RunPolicy) -> Non
 
 def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = bundle(env), SplitOperator(env)
+        whole, operator = bundle_of(env), SplitOperator(env)
         order(env, "halve", bundle=whole, boundaries=[half(whole)])
         await operator.round()
         await env.land()
@@ -203,12 +199,12 @@ def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(run_pol
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         [name] = splits(env)
-        env.rest.patch(env.path("bundles", bundle(env)), {"spec": {"pinned": True}})
+        env.rest.patch(env.path("bundles", bundle_of(env)), {"spec": {"pinned": True}})
 
         await SplitOperator(env).round()
 
         assert [c["reason"] for c in split_status(env, name)["conditions"]] == ["Pinned", "Pinned"]
-        assert env.owners()[bundle(env)] == "a"
+        assert env.owners()[bundle_of(env)] == "a"
 
     run_policy(HOT, scenario, **rule())
 
@@ -217,13 +213,13 @@ def test_a_bundle_that_moved_before_its_split_begins_stays_whole(run_policy: Run
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         [name] = splits(env)
-        env.give(bundle(env), "b")
+        env.give(bundle_of(env), "b")
         await env.land()
 
         await SplitOperator(env).round()
 
         assert split_status(env, name)["message"].endswith("went from a to b since that was decided")
-        assert env.owners()[bundle(env)] == "b"
+        assert env.owners()[bundle_of(env)] == "b"
 
     run_policy(HOT, scenario, **rule())
 
@@ -251,7 +247,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(run_policy
 def test_topics_that_a_cycle_has_seen_can_be_split_by_number(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
-        whole = bundle(env)
+        whole = bundle_of(env)
         order(env, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
 
         status = await SplitOperator(env).finish("by-topics")
@@ -273,8 +269,8 @@ def test_a_plan_shows_its_splits(run_policy: RunPolicy) -> None:
         shown = screen.file.getvalue()  # type: ignore[attr-defined]
 
         [split] = as_data("main", foreseen)["splits"]
-        assert (split["name"], split["reason"]) == (bundle(env), "Bandwidth")
-        assert split["boundaries"] == [half(bundle(env))]
+        assert (split["name"], split["reason"]) == (bundle_of(env), "Bandwidth")
+        assert split["boundaries"] == [half(bundle_of(env))]
         assert "main makes 0 moves and 1 split" in shown
         assert "Owners" in shown
         assert splits(env) == {}
