@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import yaml
 
-from explained_decisions import LEVEL_PAIR, ONE_HOT
+from explained_decisions import LEVEL_PAIR
+from plan_clusters import HOT_OF_FOUR
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.cli import main
 from trimtab_operator.decision_log.store import DECISIONS
@@ -62,7 +63,7 @@ def test_a_person_learns_why_bundles_moved_and_why_others_did_not(run_policy: Ru
         code, out, _ = await ask(env, "why-not", "d", "-o", "yaml")
         assert yaml.safe_load(out)["reason"] == "Overloaded"
 
-    run_policy(ONE_HOT, scenario, **eager(maxMovesPerCycle=1))
+    run_policy(HOT_OF_FOUR, scenario, **eager(maxMovesPerCycle=1))
 
 
 def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> None:
@@ -88,7 +89,7 @@ def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> 
         records = DECISIONS.read(env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"))
         assert [(m.source, m.destination) for r in records for m in r.manual_moves if m.name == name] == [(there, "a")]
 
-    run_policy(ONE_HOT, scenario, **eager(maxMovesPerCycle=1))
+    run_policy(HOT_OF_FOUR, scenario, **eager(maxMovesPerCycle=1))
 
 
 def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(run_policy: RunPolicy, ask: Verb) -> None:

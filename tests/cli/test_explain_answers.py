@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from explained_decisions import FACTS, LATER, LEVEL_PAIR, ONE_HOT, largest, of_broker, of_bundle
+from explained_decisions import FACTS, LATER, LEVEL_PAIR, largest, of_broker, of_bundle
+from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from records import bundle
 from trimtab_operator.cli.cluster import near
@@ -39,7 +40,7 @@ def test_a_sentence_is_a_clause_and_its_steps_can_be_filled_in(reason: Reason) -
             json.loads(step.split("-p '")[1].rstrip("'"))
 
 
-@pytest.mark.parametrize("load", [ONE_HOT, LEVEL_PAIR], ids=["hot", "level"])
+@pytest.mark.parametrize("load", [HOT_OF_FOUR, LEVEL_PAIR], ids=["hot", "level"])
 def test_no_object_of_a_drawn_cluster_is_without_an_answer(load: ClusterLoad) -> None:
     record = decided(load)
     brokers = [of_broker(record, name) for name in load.brokers.names]
@@ -68,7 +69,7 @@ def test_names_spelt_alike_are_offered() -> None:
 
 
 def test_a_bundle_that_was_never_measured_says_which_metric_is_missing() -> None:
-    load = with_bundles(ONE_HOT, short={0: [1.0, math.nan, 1.0, 1.0]})
+    load = with_bundles(HOT_OF_FOUR, short={0: [1.0, math.nan, 1.0, 1.0]})
     record = decided(load)
     name = largest(record, "a", Reason.NO_LOAD_DATA)
     answer = of_bundle(record, name, "a").why_not()
@@ -78,7 +79,7 @@ def test_a_bundle_that_was_never_measured_says_which_metric_is_missing() -> None
 
 
 def test_bundles_of_a_drained_broker_leave_for_that_and_not_for_their_load() -> None:
-    record = decided(ONE_HOT)
+    record = decided(HOT_OF_FOUR)
     drained = [move.model_copy(update={"reason": Reason.DRAINED}) for move in record.moves]
     answer = of_broker(record.model_copy(update={"moves": tuple(drained)}), "a").explain()
 
@@ -100,7 +101,9 @@ def test_a_bundle_that_could_not_leave_a_drained_broker_says_what_was_in_the_way
 
 
 def test_what_a_person_approved_later_did_move() -> None:
-    record = decided(ONE_HOT, shown=HeldBack("", Reason.NOT_APPROVED), mode="Approve", limits={"maxMovesPerCycle": 1})
+    record = decided(
+        HOT_OF_FOUR, shown=HeldBack("", Reason.NOT_APPROVED), mode="Approve", limits={"maxMovesPerCycle": 1}
+    )
     move = record.moves[0]
     waits, done = (
         of_broker(record, "a").explain(),
@@ -147,7 +150,7 @@ def test_a_history_that_can_t_be_used_is_not_blamed_on_prometheus() -> None:
 
 def test_a_cluster_that_is_too_small_for_the_minimum_says_which_and_what_would_act() -> None:
     shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 100000}}
-    record = decided(ONE_HOT, shedder=shedder)
+    record = decided(HOT_OF_FOUR, shedder=shedder)
     said = "thresholdShedder.minThroughput is 100000 MiB/s; this broker has "
     answers = (
         of_broker(record, "a").explain(),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from explained_decisions import LEVEL_PAIR, ONE_HOT
+from explained_decisions import LEVEL_PAIR
 from kept_histories import AT, keep
+from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from trimtab_operator.cli import main
 from trimtab_operator.decision_log.record import DecisionRecord, ManualMove
@@ -17,7 +18,7 @@ from trimtab_pipeline.history.decisions import DecisionHistories
 
 def remembered(folder: Path) -> DecisionRecord:
     """A history of three decisions, ten minutes apart: nothing to do, a move, nothing; the last is returned."""
-    loads = (LEVEL_PAIR, ONE_HOT, LEVEL_PAIR)
+    loads = (LEVEL_PAIR, HOT_OF_FOUR, LEVEL_PAIR)
     records = [decided(load, at=AT + 600 * k) for k, load in enumerate(loads)]
     histories = DecisionHistories(folder)
     for k, (load, record) in enumerate(zip(loads, records, strict=True)):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from explained_decisions import FACTS, LATER, LEVEL_PAIR, ONE_HOT, of_bundle, written_by
+from explained_decisions import FACTS, LATER, LEVEL_PAIR, of_bundle, written_by
+from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from records import bundle, moving_bundle
 from trimtab_operator.cli.why.bundle import BundleExplanation
@@ -81,7 +82,7 @@ def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_i
     ids=["adopted", "withdrawn"],
 )
 def test_a_move_that_is_no_longer_where_the_bundle_is_is_told_as_the_past(now: dict[str, Any], said: str) -> None:
-    record = decided(ONE_HOT, limits={"maxMovesPerCycle": 1})
+    record = decided(HOT_OF_FOUR, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
     answer = of_bundle(landed, move.name, "d", replace(FACTS, bundle=bundle(move.name, "d", **now))).explain()
@@ -91,7 +92,7 @@ def test_a_move_that_is_no_longer_where_the_bundle_is_is_told_as_the_past(now: d
 
 
 def test_a_recorded_manual_move_is_explained_while_the_bundle_is_still_there() -> None:
-    record = decided(ONE_HOT, limits={"maxMovesPerCycle": 1})
+    record = decided(HOT_OF_FOUR, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
     manual = ManualMove(name=move.name, source=move.destination, destination="a", at=NOW + 60)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from explained_decisions import FACTS, LATER, LEVEL_PAIR, ONE_HOT, largest, of_broker, of_bundle, written_by
+from explained_decisions import FACTS, LATER, LEVEL_PAIR, largest, of_broker, of_bundle, written_by
+from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from records import bundle, moving_bundle
 from trim_decisions import TrimDecisions, skewed
@@ -32,8 +33,8 @@ CLOSED = HeldBack("", Reason.OUTSIDE_WINDOW, "spec.windows: acts again from 2026
 
 
 def moved_back() -> Answer | None:
-    """The first move of `ONE_HOT`, landed, and its brokers measured five points away from what was expected."""
-    record = decided(ONE_HOT, limits={"maxMovesPerCycle": 1})
+    """The first move of `HOT_OF_FOUR`, landed, and its brokers measured five points away from what was expected."""
+    record = decided(HOT_OF_FOUR, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     landed = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
     after = decided(cluster(bundles=2, a=0.65, b=0.51, c=0.3, d=0.6), at=NOW + 120)
@@ -61,7 +62,7 @@ def held(hold: str) -> Answer | None:
 
 def moved_by_a_person(case: str) -> Answer | None:
     """A bundle that balancing moved from a to b, and a person back to a, or to a broker that there is not."""
-    record = decided(ONE_HOT, limits={"maxMovesPerCycle": 1})
+    record = decided(HOT_OF_FOUR, limits={"maxMovesPerCycle": 1})
     move = record.moves[0]
     record = followed(record, {move.name: bundle(move.name, move.destination)}, NOW + 20)
     back = bundle(move.name, "a", assigned_owner="", since=NOW + 200)
@@ -78,13 +79,13 @@ def moved_by_a_person(case: str) -> Answer | None:
 
 
 def no_data() -> DecisionRecord:
-    usage = ONE_HOT.brokers.usage.copy()
+    usage = HOT_OF_FOUR.brokers.usage.copy()
     usage[1, 3] = math.nan
-    return decided(replace(ONE_HOT, brokers=replace(ONE_HOT.brokers, usage=usage)))
+    return decided(replace(HOT_OF_FOUR, brokers=replace(HOT_OF_FOUR.brokers, usage=usage)))
 
 
 def capped(limit: str, *, moved: int = 0) -> Answer | None:
-    record = decided(ONE_HOT, limits={limit: 1}, moved=moved)
+    record = decided(HOT_OF_FOUR, limits={limit: 1}, moved=moved)
     reason = Reason.HOUR_CAP if moved else Reason.CYCLE_CAP
     return of_bundle(record, largest(record, "a", reason), "a").why_not()
 
@@ -110,13 +111,13 @@ def by_trim(situation: str) -> Answer | None:
 
 
 SITUATIONS: dict[str, Callable[[], Answer | None]] = {
-    "a broker that gives": lambda: of_broker(decided(ONE_HOT), "a").explain(),
-    "a broker that gets": lambda: of_broker(decided(ONE_HOT), "b").explain(),
-    "a broker that would give": lambda: of_broker(decided(ONE_HOT, shown=DRY_RUN, mode="DryRun"), "a").explain(),
-    "a broker outside the windows": lambda: of_broker(decided(ONE_HOT, shown=CLOSED), "a").explain(),
+    "a broker that gives": lambda: of_broker(decided(HOT_OF_FOUR), "a").explain(),
+    "a broker that gets": lambda: of_broker(decided(HOT_OF_FOUR), "b").explain(),
+    "a broker that would give": lambda: of_broker(decided(HOT_OF_FOUR, shown=DRY_RUN, mode="DryRun"), "a").explain(),
+    "a broker outside the windows": lambda: of_broker(decided(HOT_OF_FOUR, shown=CLOSED), "a").explain(),
     "a level broker": lambda: of_broker(decided(LEVEL_PAIR), "a", LATER).explain(),
     "a broker that gets none": lambda: of_broker(decided(LEVEL_PAIR), "b", LATER).why_not(),
-    "a broker that was passed over": lambda: of_broker(decided(ONE_HOT), "d").why_not(),
+    "a broker that was passed over": lambda: of_broker(decided(HOT_OF_FOUR), "d").why_not(),
     "a broker without data": lambda: of_broker(no_data(), "b").why_not(),
     "a broker that is cordoned": lambda: of_broker(
         decided(cluster(bundles=2, a=0.9, b=0.2, c=0.3, unschedulable=["b"])), "b"
@@ -126,10 +127,10 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     ).explain(),
     "a bundle that moved": moved_back,
     "a bundle that went elsewhere": lambda: of_bundle(
-        decided(ONE_HOT), decided(ONE_HOT).moves[0].name, decided(ONE_HOT).moves[0].destination
+        decided(HOT_OF_FOUR), decided(HOT_OF_FOUR).moves[0].name, decided(HOT_OF_FOUR).moves[0].destination
     ).why_not("d"),
     "a bundle passed over": lambda: of_bundle(
-        decided(ONE_HOT), largest(decided(ONE_HOT), "a", Reason.NOT_CHOSEN), "a"
+        decided(HOT_OF_FOUR), largest(decided(HOT_OF_FOUR), "a", Reason.NOT_CHOSEN), "a"
     ).why_not("c"),
     "a bundle on a level broker": lambda: held(""),
     **{f"a bundle {hold}": partial(held, hold) for hold in ("pinned", "in flight", "cooling down", "quarantined")},

@@ -139,7 +139,7 @@ def test_any_client_that_writes_over_its_desired_owners_makes_the_policy_advise_
         await env.land()
         desired_owners = env.desired_owners()
         await env.cycle()
-        assert env.status()["lastCycle"]["heldBack"]["CompetingBalancer"] > 0
+        assert env.held_back()["CompetingBalancer"] > 0
         assert env.desired_owners() == desired_owners
 
         await env.reconcile(after=1800)
@@ -181,7 +181,7 @@ def test_only_the_word_true_ends_a_retreat(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         await overwrite(env)
-        note = next(c["message"] for c in env.status()["conditions"] if c["type"] == "CompetingBalancer")
+        note = env.message("CompetingBalancer")
         assert f'{RELEASE}="true"' in note
 
         annotations = {RELEASE: "false"}

@@ -61,7 +61,7 @@ def test_a_bundle_that_another_client_brings_back_is_left_alone_until_it_is_rele
         env.restart()
         await env.reconcile(after=2000)  # past the cool-down
         assert env.desired_owners()[moved] == "a"
-        assert env.status()["lastCycle"]["heldBack"]["Quarantined"] == 1
+        assert env.held_back()["Quarantined"] == 1
 
         env.rest.patch(env.path("bundles", moved), {"metadata": {"annotations": {"trimtab.dev/release": "true"}}})
         await env.reconcile(after=1)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, run_scenario
 from trimtab_operator.pulsar.bridge import ownership
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
-from unload_cluster import LOAD, Carry, Scenario, Unloading
+from unload_cluster import Carry, Scenario, Unloading
 
 
 @pytest.fixture
@@ -32,6 +33,6 @@ def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
                 finally:
                     await carrying.crash()
 
-        run_scenario(trimtab_crds, kube_namespace, LOAD, whole)
+        run_scenario(trimtab_crds, kube_namespace, LEVEL_OF_THREE, whole)
 
     return run

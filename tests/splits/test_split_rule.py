@@ -33,11 +33,6 @@ def rule(kind: str = "BundleSplitterTask", **params: Any) -> dict[str, Any]:
     return {"shedder": CALM, "split": split}
 
 
-def held_back(env: PolicyEnvironment) -> dict[str, int]:
-    found: dict[str, int] = env.status()["lastCycle"]["heldBack"]
-    return found
-
-
 def test_a_large_bundle_is_split_and_its_children_placed_in_the_same_plan(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         whole = bundle_of(env)
@@ -80,8 +75,8 @@ def test_dry_run_shows_the_split_and_spends_nothing_on_it(run_policy: RunPolicy)
         assert shown["totalSplits"] == 2
         assert {split["bundle"] for split in shown["splits"]} == {bundle_of(env, 0), bundle_of(env, 1)}
         assert len(shown["splits"][0]["destinations"]) == len(shown["splits"][0]["boundaries"]) + 1
-        assert held_back(env)["DryRun"] == 2
-        assert "SplitBudget" not in held_back(env)
+        assert env.held_back()["DryRun"] == 2
+        assert "SplitBudget" not in env.held_back()
 
         env.edit(mode="Auto")
         await env.cycle()
@@ -94,7 +89,7 @@ def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(run_policy
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
 
-        assert held_back(env)["NotApproved"] == env.status()["proposal"]["totalSplits"] == 1
+        assert env.held_back()["NotApproved"] == env.status()["proposal"]["totalSplits"] == 1
 
     run_policy(HOT, scenario, mode="Approve", **rule())
 
@@ -136,7 +131,7 @@ def test_a_limit_ends_the_splits_and_is_reported(spec: dict[str, Any], reason: s
         await env.reconcile()
 
         assert len(splits(env)) == 1
-        assert held_back(env)[reason] == 1
+        assert env.held_back()[reason] == 1
 
     run_policy(TWO_HOT, scenario, **spec)
 
@@ -145,13 +140,13 @@ def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(run_policy: 
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         assert len(splits(env)) == 1
-        assert held_back(env)["SplitBudget"] == 1
+        assert env.held_back()["SplitBudget"] == 1
 
         env.restart()
         await env.cycle()
 
         assert len(splits(env)) == 1
-        assert held_back(env)["SplitBudget"] == 2
+        assert env.held_back()["SplitBudget"] == 2
 
     run_policy(INSIDE, scenario, **rule("WeightedSplitter", hitCount=1, budget=1))
 
@@ -188,7 +183,7 @@ def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(ru
         now = env.bundles()
         for name in (whole, *halves(whole)):
             assert now[name]["metadata"]["resourceVersion"] == before[name]["metadata"]["resourceVersion"]
-        assert held_back(env)["InFlight"] >= 1
+        assert env.held_back()["InFlight"] >= 1
         assert (await operator.finish("halve"))["phase"] == "Completed"
         assert not leftovers(env)
 
@@ -235,7 +230,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(run_policy
 
         await env.cycle()
 
-        assert held_back(env)["Conflict"] == 1
+        assert env.held_back()["Conflict"] == 1
         assert list(splits(env)) == [name]
         await operator.round(after=3600)
         await env.cycle()

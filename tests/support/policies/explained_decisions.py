@@ -14,9 +14,6 @@ from trimtab_operator.kube.conditions import timestamp
 from trimtab_strategies.model import Reason
 from trimtab_strategies.testing import NOW, cluster
 
-ONE_HOT = cluster(bundles={"a": [3, 2, 2, 1, 1], "b": [1], "c": [1], "d": [1, 1]}, a=0.9, b=0.2, c=0.3, d=0.6)
-"""The average is 50 %: a is far above it, d a little, b and c are idle."""
-
 LEVEL_PAIR = cluster(bundles=2, a=0.52, b=0.5)
 FACTS = Facts(NOW + 300, "messaging", "main", cool_down=1800, last=(NOW, "Overloaded"))
 LATER = replace(FACTS, last=(NOW + 240, "Balanced"), usage={"a": 53.4, "b": 49.0})

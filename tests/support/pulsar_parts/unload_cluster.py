@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from faulty_api import until
+from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import parse_pulsar_bundle
@@ -15,10 +16,7 @@ from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
 from trimtab_operator.pulsar.bridge.unload_request import Landing
 from trimtab_operator.pulsar.client.http import HttpAdmin
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
-
-LOAD = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
 class Unloading:
@@ -34,9 +32,9 @@ class Unloading:
         context.link.lead_to(PulsarSpec(admin_url=fake.url, max_unloads=unloads), "main")
         context.link.ids, context.link.problem = dict(self.ids), ""
         self.full = {name: full for full, name in env.names.items()}
-        for full, owner in zip(LOAD.bundles.names, LOAD.bundles.owner.tolist(), strict=True):
+        for full, owner in zip(LEVEL_OF_THREE.bundles.names, LEVEL_OF_THREE.bundles.owner.tolist(), strict=True):
             fake.owners[full] = fake.ids[owner]
-        for full in LOAD.bundles.names:
+        for full in LEVEL_OF_THREE.bundles.names:
             tenant, name, *edges = parse_pulsar_bundle(full)
             known = fake.spaces.get(f"{tenant}/{name}", ())
             fake.spaces[f"{tenant}/{name}"] = tuple(sorted({*known, *(int(edge, 16) for edge in edges)}))
