@@ -9,6 +9,13 @@ import pytest
 
 from small_cluster import SmallCluster
 from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Signs the certificates of this test."""
+    return Authority(tmp_path / "authority")
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,10 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
     return BrokerRecord(**{**fields, **changes})
 
 
+def by_name(*found: BrokerRecord) -> dict[str, BrokerRecord]:
+    return {record.name: record for record in found}
+
+
 def pod(name: str = "x", **changes: Any) -> PodRecord:
     """A ready pod with a broker's labels."""
     labels = {"app": "pulsar", "component": "broker"}

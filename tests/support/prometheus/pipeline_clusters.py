@@ -42,6 +42,9 @@ def topology(brokers: dict[str, str], bundles: dict[str, str], *, declared_cpu: 
 
 FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 TWO_BROKERS = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
+IDLE = "t/idle/0x00000000_0xffffffff"
+WITH_IDLE = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b", IDLE: "broker-b"})
+"""`TWO_BROKERS`, and a bundle without traffic."""
 
 
 def snapshot(source: LoadSource, at: float = AT) -> ClusterLoad:
