@@ -1,4 +1,7 @@
-"""The ring of recent samples: rows of a minute, names that come and go, and a ring made of past cycles."""
+"""The ring of recent samples: what a row holds, and rings made of past cycles or filled with them.
+
+How rows follow cycles, gaps and names stands in `trim/test_trim_samples.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trim_world import cycle_samples
-from trimtab_strategies.model import CPU, ClusterLoad
+from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
 from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import MINUTES, REPLAYED, SampleRing
@@ -60,17 +63,6 @@ def test_the_last_rows_stay() -> None:
     assert recent.bundles[:, 0, 0].tolist() == [float(k) for k in range(12, MINUTES + 12)]
 
 
-def test_after_a_gap_old_minutes_are_no_evidence() -> None:
-    loads = [measured(at, {"x": at}, {"a": 0.5}) for at in (0.0, 60.0, 120.0, 121.0 + SampleRing().span)]
-    assert seen(SampleRing(), loads).time.tolist() == [121.0 + SampleRing().span]
-
-
-def test_the_same_time_again_adds_nothing() -> None:
-    load = measured(60.0, {"x": 1.0}, {"a": 0.5})
-    other = measured(60.0, {"x": 9.0}, {"a": 0.9})
-    assert seen(SampleRing(), [load, other]).bundles[:, 0, 0].tolist() == [1.0]
-
-
 def test_names_keep_their_past_in_any_order_and_new_ones_have_none() -> None:
     first = measured(0.0, {"x": 1.0, "y": 2.0}, {"a": 0.1, "b": 0.2})
     second = measured(60.0, {"z": 3.0, "x": 4.0}, {"c": 0.3, "b": 0.4})
@@ -78,17 +70,6 @@ def test_names_keep_their_past_in_any_order_and_new_ones_have_none() -> None:
     np.testing.assert_array_equal(recent.bundles[:, :, 0], [[np.nan, 1.0], [3.0, 4.0]])
     np.testing.assert_array_equal(recent.cpu, [[np.nan, 0.2], [0.3, 0.4]])
     np.testing.assert_array_equal(recent.traffic[:, :, 0], [[np.nan, 0.0], [0.0, 0.0]])
-
-
-@pytest.mark.parametrize("broken", ["ready", "trusted", "limit"])
-def test_a_broker_that_is_not_believed_has_no_sample(broken: str) -> None:
-    load = measured(0.0, {"x": 1.0}, {"a": 0.1, "b": 0.2})
-    limit = load.brokers.limit.copy()
-    limit[1, CPU] = 0.0
-    change: dict[str, Any] = {"limit": limit} if broken == "limit" else {broken: np.array([True, False])}
-    recent = seen(SampleRing(), [replace(load, brokers=replace(load.brokers, **change))])
-    assert np.isnan(recent.cpu).tolist() == [[False, True]]
-    assert np.isnan(recent.traffic).any(axis=2).tolist() == [[False, True]]
 
 
 def test_what_was_given_away_never_changes() -> None:
@@ -158,23 +139,6 @@ def test_sixty_thousand_bundles_are_held_once() -> None:
     size = MINUTES * 60_000 * 3 * 8
     assert held < size + MIB
     assert most < 3 * size
-
-
-def test_averages_stand_for_the_minutes_before_the_first_sample() -> None:
-    ring, first = SampleRing(averaged=True), measured(0.0, {"x": 3.0}, {"a": 0.5})
-    first = replace(first, bundles=replace(first.bundles, short=first.bundles.newest / 3))
-    recent = [seen(ring, [replace(first, now=60.0 * minute)]) for minute in range(MINUTES + 1)]
-    assert recent[0].bundles[:, 0, 0].tolist() == pytest.approx([1.0] * (MINUTES - 1) + [3.0])
-    assert np.isnan(recent[0].cpu[:, 0]).tolist() == [True] * (MINUTES - 1) + [False]
-    assert [one.assumed for one in recent] == [*range(MINUTES - 1, -1, -1), 0]
-
-
-@pytest.mark.parametrize("at", [60.0, 59.0, -600.0])
-def test_a_time_that_is_not_newer_adds_nothing(at: float) -> None:
-    loads = [measured(0.0, {"x": 1.0}, {"a": 0.5}), measured(60.0, {"x": 2.0}, {"a": 0.5})]
-    recent = seen(SampleRing(), [*loads, measured(at, {"x": 9.0}, {"a": 0.9})])
-    assert recent.bundles[:, 0, 0].tolist() == [1.0, 2.0]
-    assert recent.time.tolist() == [0.0, 60.0]
 
 
 @given(drawn_loads, st.data())
