@@ -1,4 +1,4 @@
-"""The structure of the rooms: no module too long, no import circle, few class names twice."""
+"""The structure of the rooms and of the tests: no module too long, no import circle, few class names twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES: Mapping[str, Path] = {
 TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 LONGEST = 400
-"""Lines of a module."""
+"""Lines of a module, also of the tests."""
 
 TWICE = 0
 """Class names that more than one module may use; it only goes down."""
@@ -33,6 +33,11 @@ def test_every_room_has_modules() -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_no_module_is_too_long(name: str) -> None:
     assert len(MODULES[name].read_text().splitlines()) <= LONGEST
+
+
+def test_no_module_of_the_tests_is_too_long() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
+    assert not {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > LONGEST}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, run_scenario
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import left_alone
 from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_operator.kube.conditions import micro_timestamp, timestamp
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 NOW = 1_750_000_000.0
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 def policy(*, cycle: float | None = None, seen: int = 1, **spec: Any) -> dict[str, Any]:

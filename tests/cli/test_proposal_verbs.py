@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
 from plan_clusters import HOT, LEVEL
-from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_strategies.testing import cluster
@@ -25,11 +24,6 @@ NONE = "there is no BalancingPolicy in namespace"
 
 Said = tuple[int, str, str]
 Verb = Callable[..., Awaitable[Said]]
-
-
-@pytest.fixture
-def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
-    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 @pytest.fixture

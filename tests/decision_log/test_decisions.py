@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from policy_environment import WINDOW, PolicyEnvironment, RunPolicy, refit, run_scenario
+from plan_clusters import HOT_NONE_EMPTY, LEVEL
+from policy_environment import WINDOW, PolicyEnvironment, RunPolicy, refit
 from recorded_decisions import decided
 from records import bundle, moving_bundle
 from trimtab_operator.decision_log.outcome import followed, measured
@@ -27,17 +27,12 @@ from trimtab_pipeline.history.files import read_all
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import BrokerTraits, ClusterLoad, NamespacePolicy, Reason
 from trimtab_strategies.testing import NOW, cluster, with_bundles
-from trimtab_testbed.servers.kube import ControlPlane
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
-
 
 # -- what it holds --
 
 
 def test_a_decision_that_moves_holds_figures_line_moves_and_the_brokers_that_got_nothing() -> None:
-    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    record = decided(HOT_NONE_EMPTY, limits={"maxMovesPerCycle": 1})
     hot = record.broker("a")
 
     assert hot is not None
@@ -75,14 +70,14 @@ def test_what_was_not_measured_is_named() -> None:
 
 
 def test_a_spent_hour_says_when_it_is_over() -> None:
-    record = decided(HOT, moved=200)
+    record = decided(HOT_NONE_EMPTY, moved=200)
 
     assert record.caps.last_hour == 200
     assert record.caps.free_at == NOW - 60 + 3600
     assert Reason.HOUR_CAP in {stay.reason for stay in record.stays}
 
 
-@pytest.mark.parametrize("load", [HOT, LEVEL], ids=["moves", "moves nothing"])
+@pytest.mark.parametrize("load", [HOT_NONE_EMPTY, LEVEL], ids=["moves", "moves nothing"])
 def test_a_record_is_read_back_unchanged(load: ClusterLoad) -> None:
     record = decided(load)
 
@@ -95,7 +90,7 @@ def test_a_record_is_read_back_unchanged(load: ClusterLoad) -> None:
 )
 def test_a_record_of_an_older_version_is_read_with_the_words_of_today(old: str, reason: Reason) -> None:
     held = Held(reason=reason, detail="it only advises", count=2)
-    record = decided(HOT).model_copy(update={"outcome": reason, "restraint": held, "held_back": (held,)})
+    record = decided(HOT_NONE_EMPTY).model_copy(update={"outcome": reason, "restraint": held, "held_back": (held,)})
     text = record.to_json().replace(f'"{reason}"', f'"{old}"')
 
     assert text.count(old) == 3
@@ -152,7 +147,7 @@ def test_the_same_verdicts_a_minute_later_are_no_news() -> None:
 
 @pytest.mark.parametrize(
     "later",
-    [HOT, cluster(bundles=2, a=0.56, b=0.56), cluster(bundles=2, a=0.5, b=0.5, unschedulable=["b"])],
+    [HOT_NONE_EMPTY, cluster(bundles=2, a=0.56, b=0.56), cluster(bundles=2, a=0.5, b=0.5, unschedulable=["b"])],
     ids=["it moves", "usage is another", "a broker takes nothing"],
 )
 def test_another_verdict_or_usage_is_news(later: ClusterLoad) -> None:
@@ -163,7 +158,7 @@ def test_another_verdict_or_usage_is_news(later: ClusterLoad) -> None:
 
 
 def one_move() -> tuple[DecisionRecord, str, str]:
-    record = decided(HOT, limits={"maxMovesPerCycle": 1})
+    record = decided(HOT_NONE_EMPTY, limits={"maxMovesPerCycle": 1})
     return record, record.moves[0].name, record.moves[0].destination
 
 
@@ -211,11 +206,6 @@ def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() ->
 # -- in a cluster --
 
 
-@pytest.fixture
-def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
-    return partial(run_scenario, trimtab_crds, kube_namespace)
-
-
 def stored(env: PolicyEnvironment) -> tuple[DecisionRecord, ...]:
     return DECISIONS.read(env.rest.get(f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-decisions-main"))
 
@@ -232,7 +222,7 @@ def test_the_api_server_holds_the_last_ten_decisions(run_policy: RunPolicy) -> N
         assert [record.at for record in stored(env)[:-1]] == [record.at for record in earlier[1:]]
         assert stored(env)[-1].moves
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -256,7 +246,7 @@ def test_the_api_server_holds_what_was_decided_what_became_of_it_and_what_was_me
         assert first.measured_at is not None
         assert {result.broker for result in first.results} == {"a", "b", "c"}
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -307,7 +297,7 @@ def test_the_history_has_every_decision_and_what_came_of_each(run_policy: RunPol
         assert json.loads(policies[0]["value"])["mode"] == "Auto"
         assert "shedder" in json.loads(policies[1]["value"])
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 def test_facts_name_what_only_resources_know() -> None:

@@ -1,134 +1,23 @@
-"""Who leads, on a real API server: one at a time, whatever happens to clocks, connections and the Lease itself."""
+"""Who leads, on a real API server: one at a time, whatever happens to the leader and to the Lease."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from faulty_api import FaultyApi, status, until
-from trimtab_operator.kube.client import CONFIG_MAPS, Api, ApiUnavailableError, FencedError, NotFoundError
-from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.leader_election import (
-    LAST_EPOCH,
-    Candidacy,
-    Elector,
-    EpochsUsedUpError,
-    LeaseLostError,
-    own_identity,
-)
-from trimtab_testbed.servers.kube import ControlPlane
+from faulty_api import until
+from leader_replicas import DEADLINE, DURATION, RETRY, Replicas, RunReplicas
+from trimtab_operator.kube.client import ApiUnavailableError
+from trimtab_operator.kube.leader_election import LAST_EPOCH, Candidacy, EpochsUsedUpError, own_identity
 
 pytestmark = pytest.mark.apiserver
 
-DURATION, DEADLINE, RETRY = 1.0, 0.6, 0.1
 
-
-class Clock:
-    """A clock that jumps forward, as one does for a process that was paused: by hand, or after so many readings."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-        self.readings_left = sys.maxsize
-
-    def __call__(self) -> float:
-        self.readings_left -= 1
-        if self.readings_left < 0:
-            self.ahead = DEADLINE
-        return time.monotonic() + self.ahead
-
-
-class Replica:
-    """One process: its fence, its elector, and a client behind the fence. `proxy` is its way to the API server."""
-
-    def __init__(self, proxy: FaultyApi, fenced: Api, elector: Elector) -> None:
-        self.proxy, self.api, self.elector, self.fence = proxy, fenced, elector, elector.fence
-        self.keeping: asyncio.Task[None] | None = None
-
-    async def lead(self, within: float = 5.0) -> None:
-        """Campaign, win, and renew from then on."""
-        async with asyncio.timeout(within):
-            await self.elector.campaign()
-        self.keeping = asyncio.create_task(self.elector.keep())
-
-    async def lost(self, within: float = 5.0) -> str:
-        """Wait until leading ends; why it did."""
-        assert self.keeping is not None
-        with pytest.raises(LeaseLostError) as caught:
-            await asyncio.wait_for(asyncio.shield(self.keeping), within)
-        return str(caught.value)
-
-    async def leave(self) -> None:
-        """End as a crash does: no farewell."""
-        if self.keeping is not None:
-            self.keeping.cancel()
-            await asyncio.gather(self.keeping, return_exceptions=True)
-
-
-class Environment:
-    """Replicas that want to lead one namespace."""
-
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
-        self.plane, self.namespace, self._folder, self._stack = plane, namespace, folder, stack
-        self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/trimtab"
-
-    async def replica(self, identity: str, clock: Callable[[], float] = time.monotonic, **times: float) -> Replica:
-        return await self._stack.enter_async_context(self._replica(identity, clock, times))
-
-    @asynccontextmanager
-    async def _replica(self, identity: str, clock: Callable[[], float], times: Any) -> AsyncIterator[Replica]:
-        folder = self._folder / f"{identity}-{len(list(self._folder.iterdir()))}"
-        folder.mkdir()
-        candidacy = Candidacy(
-            "trimtab", identity, **{"duration": DURATION, "deadline": DEADLINE, "retry": RETRY, **times}
-        )
-        fence = Fence(clock)
-        async with (
-            FaultyApi(self.plane, folder) as proxy,
-            Api.connect(str(proxy.kubeconfig), patience=0) as api,
-            Api.connect(str(proxy.kubeconfig), patience=0, fence=fence) as fenced,
-        ):
-            replica = Replica(proxy, fenced, Elector(api, self.namespace, candidacy, fence))
-            yield replica
-            await replica.leave()
-
-    def lease(self) -> dict[str, Any]:
-        spec: dict[str, Any] = self.plane.rest.get(self.path)["spec"]
-        return spec
-
-    def written(self) -> list[str]:
-        """Names of the ConfigMaps that were written."""
-        items = self.plane.rest.get(f"/api/v1/namespaces/{self.namespace}/configmaps")["items"]
-        return [item["metadata"]["name"] for item in items if item["metadata"]["name"] != "kube-root-ca.crt"]
-
-    async def write(self, replica: Replica, name: str) -> None:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-        await replica.api.create(CONFIG_MAPS, self.namespace, body)
-
-
-Scenario = Callable[[Environment], Awaitable[None]]
-RunScenario = Callable[[Scenario], None]
-
-
-@pytest.fixture
-def run_scenario(control_plane: ControlPlane, kube_namespace: str, tmp_path: Path) -> RunScenario:
-    """Runs a scenario with a namespace of its own."""
-
-    async def whole(scenario: Scenario) -> None:
-        async with asyncio.timeout(30), AsyncExitStack() as stack:
-            await scenario(Environment(control_plane, kube_namespace, tmp_path, stack))
-
-    return lambda scenario: asyncio.run(whole(scenario))
-
-
-def test_the_first_who_comes_leads_and_the_lease_says_so(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_the_first_who_comes_leads_and_the_lease_says_so(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a = await env.replica("a")
 
         await a.lead()
@@ -139,11 +28,11 @@ def test_the_first_who_comes_leads_and_the_lease_says_so(run_scenario: RunScenar
         assert 0 < a.fence.left <= DEADLINE
         assert a.elector.reference["metadata"]["name"] == "trimtab"
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_a_standby_waits_for_as_long_as_the_leader_renews(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_standby_waits_for_as_long_as_the_leader_renews(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.elector.campaign())
@@ -157,11 +46,11 @@ def test_a_standby_waits_for_as_long_as_the_leader_renews(run_scenario: RunScena
         assert env.lease()["renewTime"] > env.lease()["acquireTime"]
         campaign.cancel()
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.lead())
@@ -176,11 +65,11 @@ def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(run_scena
         assert b.elector.epoch == a.elector.epoch + 1
         assert env.lease()["holderIdentity"] == "b"
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, b = await env.replica("a", duration=20, deadline=10), await env.replica("b")
         await a.lead()
         campaign = asyncio.create_task(b.lead())
@@ -193,11 +82,11 @@ def test_a_lease_given_back_is_taken_at_once_with_the_next_epoch(run_scenario: R
         await asyncio.wait_for(campaign, 1.0)
         assert b.elector.epoch == 2
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_of_many_who_reach_for_it_at_once_one_gets_it(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_of_many_who_reach_for_it_at_once_one_gets_it(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         replicas = [await env.replica(f"r{k}") for k in range(5)]
         campaigns = [asyncio.create_task(replica.lead()) for replica in replicas]
 
@@ -210,103 +99,11 @@ def test_of_many_who_reach_for_it_at_once_one_gets_it(run_scenario: RunScenario)
             campaign.cancel()
         await asyncio.gather(*campaigns, return_exceptions=True)
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-@pytest.mark.parametrize("cut", ["refusing", "answering 503"])
-def test_a_leader_cut_off_stops_writing_before_another_may_lead(run_scenario: RunScenario, cut: str) -> None:
-    async def scenario(env: Environment) -> None:
-        a, b = await env.replica("a"), await env.replica("b")
-        await a.lead()
-        campaign = asyncio.create_task(b.lead())
-        await until("the standby has seen the leader", lambda: b.elector.leader == "a")
-        begun = time.monotonic()
-        a.proxy.refusing = cut == "refusing"
-        a.proxy.faults["request"] = [status(503)] * 1000
-
-        why = await a.lost()
-
-        assert "could not be renewed" in why
-        assert time.monotonic() - begun <= DEADLINE + 0.3
-        assert not campaign.done()
-        assert not b.fence.left
-        await campaign
-
-    run_scenario(scenario)
-
-
-def test_a_leader_whose_renewals_are_never_answered_stops_by_its_deadline(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
-        a = await env.replica("a")
-        await a.lead()
-        begun = time.monotonic()
-        a.proxy.hanging = True
-
-        await a.lost()
-
-        assert time.monotonic() - begun <= DEADLINE + 0.8
-        assert not a.fence.left
-
-    run_scenario(scenario)
-
-
-def test_one_who_was_paused_past_the_lease_sends_no_write_before_any_task_noticed(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
-        clock = Clock()
-        a = await env.replica("a", clock)
-        await a.lead()
-        await env.write(a, "while-leading")
-        seen = len(a.proxy.seen)
-
-        clock.ahead += DEADLINE  # and no task has had a turn since
-        with pytest.raises(FencedError, match="does not lead"):
-            await env.write(a, "after-the-pause")
-
-        assert not [method for method, _ in a.proxy.seen[seen:] if method == "POST"]
-        assert env.written() == ["while-leading"]
-        await a.lost()
-
-    run_scenario(scenario)
-
-
-def test_a_write_is_held_back_even_when_its_connection_has_it_already(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
-        clock = Clock()
-        a = await env.replica("a", clock)
-        await a.elector.campaign()
-        await env.write(a, "while-leading")
-        clock.readings_left = 1  # the first look lets it pass, and then the process is paused
-
-        with pytest.raises(FencedError):
-            await env.write(a, "late")
-
-        assert clock.readings_left < 0
-        assert env.written() == ["while-leading"]
-
-    run_scenario(scenario)
-
-
-def test_a_standby_reads_and_may_not_write(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
-        b = await env.replica("b")
-
-        with pytest.raises(NotFoundError):
-            await b.api.get(CONFIG_MAPS, env.namespace, "absent")
-        for write in (
-            env.write(b, "x"),
-            b.api.patch(CONFIG_MAPS, env.namespace, "x", {}),
-            b.api.delete(CONFIG_MAPS, env.namespace, "x"),
-        ):
-            with pytest.raises(FencedError):
-                await write
-
-        assert {method for method, _ in b.proxy.seen} == {"GET"}
-
-    run_scenario(scenario)
-
-
-def test_a_leader_robbed_of_the_lease_gives_up_at_its_next_renewal(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_leader_robbed_of_the_lease_gives_up_at_its_next_renewal(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a = await env.replica("a", duration=30, deadline=20)
         await a.lead()
 
@@ -315,11 +112,11 @@ def test_a_leader_robbed_of_the_lease_gives_up_at_its_next_renewal(run_scenario:
         assert "thief" in await a.lost(within=2)
         assert not a.fence.left
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_a_namesake_does_not_take_the_lease_for_its_own(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_namesake_does_not_take_the_lease_for_its_own(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, namesake = await env.replica("same"), await env.replica("same")
         await a.lead()
         campaign = asyncio.create_task(namesake.elector.campaign())
@@ -330,11 +127,11 @@ def test_a_namesake_does_not_take_the_lease_for_its_own(run_scenario: RunScenari
         assert a.fence.left
         campaign.cancel()
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_a_deleted_lease_is_put_back_with_its_epoch_and_no_one_slips_in(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_deleted_lease_is_put_back_with_its_epoch_and_no_one_slips_in(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         assert await a.elector.claim(7) == 7
@@ -349,11 +146,11 @@ def test_a_deleted_lease_is_put_back_with_its_epoch_and_no_one_slips_in(run_scen
         assert not campaign.done()
         campaign.cancel()
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
         env.plane.rest.delete(env.path)
@@ -366,11 +163,11 @@ def test_who_begins_while_a_lease_is_deleted_does_not_lead_beside_its_holder(run
         assert not b.fence.left
         campaign.cancel()
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_a_lease_that_is_missing_for_long_is_created_again(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_a_lease_that_is_missing_for_long_is_created_again(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         b = await env.replica("b")
 
         async with asyncio.timeout(30):
@@ -378,11 +175,11 @@ def test_a_lease_that_is_missing_for_long_is_created_again(run_scenario: RunScen
 
         assert env.lease()["holderIdentity"] == "b"
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_an_acquisition_whose_answer_got_lost_still_counts(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_an_acquisition_whose_answer_got_lost_still_counts(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a = await env.replica("a", duration=30, deadline=20)
         create = a.elector.api.create
 
@@ -396,11 +193,11 @@ def test_an_acquisition_whose_answer_got_lost_still_counts(run_scenario: RunScen
 
         assert env.lease()["holderIdentity"] == "a"
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_an_epoch_is_claimed_in_the_lease_and_the_next_leader_goes_on_from_it(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_an_epoch_is_claimed_in_the_lease_and_the_next_leader_goes_on_from_it(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a, b = await env.replica("a"), await env.replica("b")
         await a.lead()
 
@@ -413,18 +210,18 @@ def test_an_epoch_is_claimed_in_the_lease_and_the_next_leader_goes_on_from_it(ru
 
         assert b.elector.epoch == 42
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
-def test_an_epoch_past_the_last_is_refused_saying_what_to_do(run_scenario: RunScenario) -> None:
-    async def scenario(env: Environment) -> None:
+def test_an_epoch_past_the_last_is_refused_saying_what_to_do(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
         a = await env.replica("a")
         await a.lead()
 
         with pytest.raises(EpochsUsedUpError, match=r"remove spec\.assignment"):
             await a.elector.claim(LAST_EPOCH + 1)
 
-    run_scenario(scenario)
+    run_replicas(scenario)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from faulty_api import until
 from manifests import broker, bundle
+from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, refit
 from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
@@ -19,9 +20,6 @@ from trimtab_operator.kube.leader_election import Candidacy, Elector
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.testing import StaticSources
-from trimtab_strategies.testing import cluster
-
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 @pytest.mark.apiserver

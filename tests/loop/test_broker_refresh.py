@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from manifests import policy
+from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import SourceUnavailableError
@@ -150,9 +151,6 @@ def moves_in_columns(env: PolicyEnvironment) -> tuple[int, int]:
     """Proposed and In Flight of the policy, as `kubectl get bpol` shows them."""
     status = env.status()
     return status["proposal"]["total"], status["inFlight"]
-
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 
 
 @apiserver

@@ -8,15 +8,13 @@ import pytest
 
 from faulty_api import until
 from odd_sources import Counting, Silent
+from plan_clusters import HOT, LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
 from records import moving_bundle
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
 def test_the_bundles_of_a_deleted_broker_get_other_owners(run_policy: RunPolicy) -> None:
@@ -35,7 +33,7 @@ def test_the_bundles_of_a_deleted_broker_get_other_owners(run_policy: RunPolicy)
         assert all(owner in {"b", "c"} for owner in env.owners().values())
         assert env.desired_owners() == env.owners()
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_can_be_found(
@@ -50,7 +48,7 @@ def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_
         await env.reconcile(after=31)
         assert [reason for reason, _ in env.events()] == ["NoBrokers"]
 
-    run_policy(LEVEL, scenario, brokers={"podLabels": {"app": "pulsar"}})
+    run_policy(LEVEL_OF_THREE, scenario, brokers={"podLabels": {"app": "pulsar"}})
 
 
 def test_the_bundles_of_one_of_two_brokers_go_to_the_other_when_it_is_lost(run_policy: RunPolicy) -> None:
@@ -78,7 +76,7 @@ def test_when_every_broker_object_is_gone_no_bundle_is_touched(run_policy: RunPo
         assert env.versions("bundles") == before
         assert [reason for reason, _ in env.events()] == ["NoBrokers"]
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_wall_clock_that_jumps_ahead_makes_no_broker_lost_and_no_move_overdue(run_policy: RunPolicy) -> None:
@@ -107,7 +105,7 @@ def test_a_wall_clock_that_jumps_back_does_not_stop_the_cycles(run_policy: RunPo
 
         assert env.status()["lastCycle"]["time"] < first
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_while_the_source_is_silent_unowned_bundles_get_owners_and_the_cycle_gives_up(
@@ -129,7 +127,7 @@ def test_while_the_source_is_silent_unowned_bundles_get_owners_and_the_cycle_giv
         assert env.desired_owners()[orphan]
         assert env.condition("DataTrusted") == ("False", "SourceUnavailable")
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_bundle_whose_namespace_is_gone_asks_for_no_measurement(run_policy: RunPolicy) -> None:
@@ -149,7 +147,7 @@ def test_a_bundle_whose_namespace_is_gone_asks_for_no_measurement(run_policy: Ru
         assert counting.looks == 0
         assert env.desired_owners()[stray] == ""
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_outcomes_that_no_one_asks_for_do_not_pile_up() -> None:
@@ -178,4 +176,4 @@ def test_a_burst_of_changes_makes_one_turn(run_policy: RunPolicy) -> None:
         stopped.set()
         await running
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)

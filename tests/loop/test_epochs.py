@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.leadership import announce, unused_epoch
 from trimtab_pipeline.testing import StaticSource
@@ -16,8 +17,6 @@ from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 PATIENT = {
     "type": "TransferShedder",
     "transferShedder": {"hitThreshold": 3, "history": 0, "delay": 0},
@@ -175,7 +174,7 @@ def test_a_bundle_that_one_leader_moved_cools_down_under_the_next(run_policy: Ru
 
         assert moved
         assert moves(env) == moved
-        assert env.status()["lastCycle"]["heldBack"]["CoolDown"] == len(moved)
+        assert env.held_back()["CoolDown"] == len(moved)
 
     run_policy(cluster(bundles={"a": [1] * 8, "b": []}, a=0.8, b=0.2), scenario)
 

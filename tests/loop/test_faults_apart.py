@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from odd_sources import Broken
+from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.decision_log import store
 from trimtab_operator.state.strategy_state import PolicyState
@@ -14,8 +15,6 @@ from trimtab_strategies.model import Memory
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
 async def unassigned(env: PolicyEnvironment) -> str:
@@ -36,7 +35,7 @@ def test_a_source_with_a_defect_keeps_no_bundle_without_an_owner(run_policy: Run
         assert env.desired_owners()[name] in {"a", "b", "c"}
         assert env.condition("Ready") == ("False", "InternalError")
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(run_policy: RunPolicy) -> None:
@@ -50,7 +49,7 @@ def test_memory_that_the_placement_trips_over_keeps_no_bundle_without_an_owner(r
 
         assert env.desired_owners()[name] in {"a", "b", "c"}
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_decision_that_cannot_be_recorded_is_offered_all_the_same(

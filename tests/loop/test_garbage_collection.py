@@ -12,18 +12,16 @@ import yaml
 
 from faulty_api import until
 from manifests import topic_namespace
+from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSources
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.controllers
-
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from faulty_api import until
+from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.app import discover_once
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 FIVE = cluster(bundles=2, a=0.3, b=0.3, c=0.3, d=0.3, e=0.3)
 LABELS = {"app": "pulsar"}
 
@@ -83,7 +83,7 @@ def test_a_bundle_that_is_deleted_while_it_moves_ends_its_move_and_is_not_create
         assert env.condition("Ready")[0] == "True"
         assert "InternalError" not in {reason for reason, _ in env.events()}
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 def test_a_namespace_that_is_deleted_while_its_bundles_move_leaves_nothing_behind(run_policy: RunPolicy) -> None:
@@ -107,7 +107,7 @@ def test_a_namespace_that_is_deleted_while_its_bundles_move_leaves_nothing_behin
         assert env.status()["inFlight"] == 0
         assert "InternalError" not in {reason for reason, _ in env.events()}
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 async def discovered(env: PolicyEnvironment, name: str) -> None:
@@ -149,4 +149,4 @@ def test_a_discovered_broker_is_forgotten_once_its_pod_is_gone_for_good_and_it_o
         assert await look(env, after=2) == everybody - {"idle"}, "a, b and c were not made by discovery"
         assert await look(env, after=86400) == everybody - {"idle"}
 
-    run_policy(HOT, scenario, mode="DryRun", brokers={"podLabels": LABELS}, limits={"forgetAfter": "10m"})
+    run_policy(HOT_NONE_EMPTY, scenario, mode="DryRun", brokers={"podLabels": LABELS}, limits={"forgetAfter": "10m"})

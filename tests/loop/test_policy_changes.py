@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from odd_sources import Broken, Meanwhile, Silent
+from plan_clusters import HOT, LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_pipeline.testing import StaticSource
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 
 
 @pytest.mark.parametrize("edit", [{"mode": "DryRun"}, {"paused": True}, {"limits": {"maxMovesPerCycle": 1}}], ids=str)
@@ -87,7 +84,7 @@ def test_a_policy_that_is_refused_writes_its_status_once_and_not_each_turn(run_p
         assert env.requests["patch"] == 0
         assert env.condition("Valid", "second") == ("False", "InvalidPolicy")
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_the_second_policy_goes_on_when_the_first_one_is_deleted(run_policy: RunPolicy) -> None:
@@ -104,7 +101,7 @@ def test_the_second_policy_goes_on_when_the_first_one_is_deleted(run_policy: Run
 
         assert env.condition("Ready", "second") == ("True", "Cycled")
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_loop_that_ends_late_does_not_deafen_its_successor(run_policy: RunPolicy) -> None:
@@ -125,7 +122,7 @@ def test_a_loop_that_ends_late_does_not_deafen_its_successor(run_policy: RunPoli
         await new
         assert env.cluster.policies.wakers == {}
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_cancelled_loop_leaves_no_task_behind(run_policy: RunPolicy) -> None:
@@ -141,7 +138,7 @@ def test_a_cancelled_loop_leaves_no_task_behind(run_policy: RunPolicy) -> None:
 
         assert asyncio.all_tasks() <= others
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_defect_is_reported_in_the_policys_status_and_the_next_cycle_goes_on(run_policy: RunPolicy) -> None:
@@ -156,7 +153,7 @@ def test_a_defect_is_reported_in_the_policys_status_and_the_next_cycle_goes_on(r
         await env.whole_turn(after=60)
         assert env.condition("Ready") == ("True", "Cycled")
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_many_failures_of_one_kind_are_a_handful_of_events(run_policy: RunPolicy) -> None:
@@ -192,7 +189,7 @@ def test_unowned_bundles_that_no_broker_can_take_are_reported_once(run_policy: R
         await env.reconcile(after=11)
         assert env.desired_owners()[orphan] == "b"
 
-    run_policy(LEVEL, scenario, mode="DryRun")
+    run_policy(LEVEL_OF_THREE, scenario, mode="DryRun")
 
 
 def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(run_policy: RunPolicy) -> None:
@@ -210,7 +207,7 @@ def test_a_policy_that_is_kept_from_its_cycle_is_in_no_hurry(run_policy: RunPoli
         stopped.set()
         await running
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_shorter_interval_counts_from_the_edit_and_not_from_the_old_ones_end(run_policy: RunPolicy) -> None:
@@ -227,7 +224,7 @@ def test_a_shorter_interval_counts_from_the_edit_and_not_from_the_old_ones_end(r
         await env.reconcile(after=1)
         assert env.status()["lastCycle"]["time"] > edited
 
-    run_policy(LEVEL, scenario, interval="10m")
+    run_policy(LEVEL_OF_THREE, scenario, interval="10m")
 
 
 def test_a_policy_that_names_a_thousand_missing_brokers_still_gets_its_status(run_policy: RunPolicy) -> None:
@@ -235,10 +232,10 @@ def test_a_policy_that_names_a_thousand_missing_brokers_still_gets_its_status(ru
         await env.reconcile()
 
         assert env.condition("Valid") == ("False", "UnknownBroker")
-        [message] = {c["message"] for c in env.status()["conditions"] if c["type"] == "Valid"}
+        message = env.message("Valid")
         assert message.endswith(" and 995 more")
 
-    run_policy(LEVEL, scenario, brokers={"names": [f"{'x' * 50}-{n}" for n in range(1000)]})
+    run_policy(LEVEL_OF_THREE, scenario, brokers={"names": [f"{'x' * 50}-{n}" for n in range(1000)]})
 
 
 def test_brokers_beyond_the_policys_names_are_neither_shed_from_nor_moved_to(run_policy: RunPolicy) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from odd_sources import Meanwhile
+from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.loop.preview import preview
@@ -17,9 +18,6 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 def moves(env: PolicyEnvironment) -> dict[str, str]:
@@ -92,13 +90,13 @@ def test_a_bundle_that_another_client_changed_meanwhile_keeps_that_change(run_po
         bundles = env.bundles()
         assert (bundles[first]["spec"]["owner"], bundles[first]["spec"].get("assignment")) == ("b", None)
         assert set(moves(env)) == {first, *others}
-        assert env.status()["lastCycle"]["heldBack"]["Conflict"] == 1
+        assert env.held_back()["Conflict"] == 1
         [note] = [note for reason, note in env.events() if reason == "Conflict"]
         assert first in note
 
         await env.land()
         await env.cycle()
-        assert "Conflict" not in env.status()["lastCycle"]["heldBack"]
+        assert "Conflict" not in env.held_back()
         assert env.condition("Ready") == ("True", "Cycled")
 
     run_policy(HOT, scenario)
@@ -133,7 +131,7 @@ def test_a_cap_ends_the_moves_and_is_reported(limits: dict[str, int], reason: st
         await env.reconcile()
 
         assert len(moves(env)) == 1
-        assert env.status()["lastCycle"]["heldBack"][reason] >= 1
+        assert env.held_back()[reason] >= 1
 
     run_policy(HOT, scenario, **eager(**limits))
 
@@ -149,7 +147,7 @@ def test_the_hours_moves_still_count_after_a_restart(run_policy: RunPolicy) -> N
 
         assert len(moves(env)) == 1
         assert env.memory()["epoch"] == 2
-        assert env.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+        assert env.held_back()["HourCap"] >= 1
 
     run_policy(HOT, scenario, **eager(maxMovesPerHour=1, coolDown="1s"))
 
@@ -171,7 +169,7 @@ def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one
 
         assert len(moves(env)) == 1
         assert [count for _, count in env.memory()["moves"]] == [1]
-        assert env.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+        assert env.held_back()["HourCap"] >= 1
 
     run_policy(HOT, scenario, **eager(maxMovesPerHour=1, coolDown="1s"))
 
@@ -186,7 +184,7 @@ def test_a_bundle_that_moved_cools_down(run_policy: RunPolicy) -> None:
         await env.reconcile(after=120)
 
         assert moves(env) == moved
-        assert env.status()["lastCycle"]["heldBack"]["CoolDown"] == len(moved)
+        assert env.held_back()["CoolDown"] == len(moved)
 
         await env.reconcile(after=1800)
         assert moves(env).items() < moved.items()

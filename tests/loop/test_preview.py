@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.loop.preview import Preview, preview
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -14,8 +15,6 @@ from trimtab_strategies.model import Reason
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 
 
 async def previewed_and_done(env: PolicyEnvironment) -> tuple[Preview, int, str]:
@@ -43,7 +42,7 @@ def test_the_gate_is_that_of_the_cycle(run_policy: RunPolicy, spec: dict[str, ob
         assert (foreseen.gate.restraint.reason, str(reason)) == (reason, acting)
         assert len(foreseen.plan.moves) == total > 0
 
-    run_policy(HOT, scenario, **spec)
+    run_policy(HOT_NONE_EMPTY, scenario, **spec)
 
 
 def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
@@ -63,7 +62,7 @@ def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
         assert [load.brokers.trusted[load.brokers.index[broker]] for broker in "abc"] == [False, True, True]
         assert load.quality.doubts["a"].reason is Reason.UNTRUSTED
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 def test_a_refusal_is_that_of_the_operator(run_policy: RunPolicy) -> None:

@@ -56,7 +56,7 @@ def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_do
         await second.reconcile()
 
         assert env.condition("Valid", "second") == ("False", "InvalidPolicy")
-        message = next(c["message"] for c in env.status("second")["conditions"] if c["type"] == "Valid")
+        message = env.message("Valid", "second")
         assert "policies main and second would both balance b:" in message
         assert env.condition("Ready") == ("True", "Cycled")
 

@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.kube.client import ConflictError
 from trimtab_operator.kube.naming import LONGEST
 from trimtab_operator.state.strategy_state import PolicyState, PolicyStateStore
 from trimtab_strategies.model import Memory
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 
 
 def put(env: PolicyEnvironment, text: str, **more: Any) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.prometheus  # promtool comes with it
-
-RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 HERE = {"namespace": "messaging"}
 MAIN = {**HERE, "policy": "main"}
 
@@ -383,22 +381,3 @@ def test_every_alert_says_what_a_person_on_call_needs(rules: dict[str, dict[str,
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}, name
         assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}, name
         assert rule["annotations"]["runbook_url"] == f"{name}.md", name
-
-
-SECTIONS = ("What it means", "What users notice", "What to look at", "What to do", "When to silence it")
-
-
-def test_every_alert_has_a_runbook_and_every_runbook_an_alert(rules: dict[str, dict[str, Any]]) -> None:
-    pages = {page.stem: page.read_text() for page in RUNBOOKS.glob("Trimtab*.md")}
-
-    assert pages.keys() == rules.keys()
-    for name, text in pages.items():
-        assert text.startswith(f"# {name}\n"), name
-        assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS), name
-        assert rules[name]["labels"]["severity"] in text.splitlines()[2], name
-
-
-def test_the_list_of_runbooks_is_whole(rules: dict[str, dict[str, Any]]) -> None:
-    listed = (RUNBOOKS / "README.md").read_text()
-
-    assert all(f"[{name}]({name}.md)" in listed for name in rules)

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.kube.client import RefusedError
 from trimtab_pipeline.api import Credentials, SourceMisconfiguredError
 from trimtab_pipeline.testing import StaticSource
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 
-LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 PEM = "-----BEGIN X-----\n"
 TOKEN = {"bearerToken": {"secret": "prometheus", "key": "token"}}
 
@@ -44,12 +43,6 @@ def used(env: PolicyEnvironment) -> Credentials:
     return credentials
 
 
-def told(env: PolicyEnvironment) -> str:
-    """Message of the condition Valid."""
-    (message,) = (c["message"] for c in env.status()["conditions"] if c["type"] == "Valid")
-    return str(message)
-
-
 def test_every_way_to_prove_oneself_is_read_from_its_secret(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         put(env, user="me\n", password="open sesame", ca=PEM + "CA", crt=PEM + "CRT", key=PEM + "KEY", org="team-a")
@@ -75,7 +68,7 @@ def test_every_way_to_prove_oneself_is_read_from_its_secret(run_policy: RunPolic
             {"name": "X-Source", "value": "trimtab"},
         ],
     }
-    run_policy(LEVEL, scenario, source=source(**auth))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**auth))
 
 
 def test_a_token_that_changes_counts_from_the_next_cycle(run_policy: RunPolicy) -> None:
@@ -87,7 +80,7 @@ def test_a_token_that_changes_counts_from_the_next_cycle(run_policy: RunPolicy) 
         await env.cycle()
         assert used(env).bearer_token == "second"
 
-    run_policy(LEVEL, scenario, source=source(**TOKEN))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**TOKEN))
 
 
 def test_a_secret_no_one_released_is_refused_with_the_label_that_releases_it(run_policy: RunPolicy) -> None:
@@ -95,15 +88,15 @@ def test_a_secret_no_one_released_is_refused_with_the_label_that_releases_it(run
         put(env, released="", token="do-not-send")
         await env.reconcile()
         assert env.condition("Valid") == ("False", "InvalidPolicy")
-        assert "auth.bearerToken: Secret prometheus is not released" in told(env)
-        assert "label it trimtab.dev/credentials=true" in told(env)
+        assert "auth.bearerToken: Secret prometheus is not released" in env.message("Valid")
+        assert "label it trimtab.dev/credentials=true" in env.message("Valid")
         assert "do-not-send" not in str(env.policy())
         put(env, token="do-send")
         await env.cycle()
         assert env.condition("Valid") == ("True", "Valid")
         assert used(env).bearer_token == "do-send"
 
-    run_policy(LEVEL, scenario, source=source(**TOKEN))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**TOKEN))
 
 
 @pytest.mark.parametrize(
@@ -127,10 +120,10 @@ def test_a_secret_that_cant_be_used_is_a_condition_and_upkeep_goes_on(
         await env.reconcile()
         assert env.condition("Valid") == ("False", "InvalidPolicy")
         assert env.condition("Ready") == ("False", "InvalidPolicy")
-        assert all(word in told(env) for word in words), told(env)
-        assert "two\nlines" not in told(env)
+        assert all(word in env.message("Valid") for word in words), env.message("Valid")
+        assert "two\nlines" not in env.message("Valid")
 
-    run_policy(LEVEL, scenario, source=source(**TOKEN))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**TOKEN))
 
 
 def test_an_operator_that_may_not_read_secrets_says_so(run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +137,9 @@ def test_an_operator_that_may_not_read_secrets_says_so(run_policy: RunPolicy, mo
 
         monkeypatch.setattr(env.cluster.api, "get", forbidden)
         await env.reconcile()
-        assert "Secret prometheus can't be read: secrets is forbidden" in told(env)
+        assert "Secret prometheus can't be read: secrets is forbidden" in env.message("Valid")
 
-    run_policy(LEVEL, scenario, source=source(**TOKEN))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**TOKEN))
 
 
 def test_secrets_are_read_once_a_cycle_not_once_a_turn(run_policy: RunPolicy) -> None:
@@ -158,7 +151,7 @@ def test_secrets_are_read_once_a_cycle_not_once_a_turn(run_policy: RunPolicy) ->
             await env.reconcile(after=2)
         assert env.requests["get"] == before
 
-    run_policy(LEVEL, scenario, source=source(**TOKEN))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**TOKEN))
 
 
 def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(run_policy: RunPolicy) -> None:
@@ -168,9 +161,9 @@ def test_a_query_that_cant_be_used_makes_the_policy_invalid_and_says_why(run_pol
         env.source = measured
         await env.reconcile()
         assert env.condition("Valid") == ("False", "InvalidPolicy")
-        assert told(env) == "source.prometheus.queries.cpu is refused: parse error"
+        assert env.message("Valid") == "source.prometheus.queries.cpu is refused: parse error"
         settings = env.cluster.sources.settings[f"{env.namespace}/main"]  # type: ignore[attr-defined]
         assert settings.queries == (("cpu", "oops("), ("bundle_rate_in", "x"))
 
     queries = {"cpu": "oops(", "bundleRateIn": "x"}
-    run_policy(LEVEL, scenario, source={"prometheus": {"url": "http://prometheus:9090", "queries": queries}})
+    run_policy(LEVEL_OF_THREE, scenario, source={"prometheus": {"url": "http://prometheus:9090", "queries": queries}})

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from plan_clusters import HOT_OF_FOUR
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.state.pulsar_link import (
     FACTOR,
@@ -20,10 +21,8 @@ from trimtab_operator.state.pulsar_link import (
 )
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad, Reason
-from trimtab_strategies.testing import cluster
 
-HOT = cluster(bundles={"a": [3, 2, 2, 1, 1], "b": [1], "c": [1], "d": [1, 1]}, a=0.9, b=0.2, c=0.3, d=0.6)
-NAMES = HOT.brokers.names
+NAMES = HOT_OF_FOUR.brokers.names
 
 
 def showing(load: ClusterLoad, **rates: float) -> ClusterLoad:
@@ -36,14 +35,14 @@ def checked(shown: dict[str, float], told: dict[str, float], times: int = ROUNDS
     """What is found after so many comparisons. shown, told: msg/s in."""
     check = CrossCheck()
     for k in range(times):
-        check.update(showing(HOT, **shown), 100.0 * k)
+        check.update(showing(HOT_OF_FOUR, **shown), 100.0 * k)
         for name, rate in told.items():
             check.compare(name, 2 * rate, 100.0 * k)
     return check
 
 
 def untrusted(check: CrossCheck) -> set[str]:
-    load = distrust(HOT, check)
+    load = distrust(HOT_OF_FOUR, check)
     assert load.quality.doubts.keys() == {n for n, ok in zip(NAMES, load.brokers.trusted, strict=True) if not ok}
     assert all(doubt.reason is Reason.UNTRUSTED for doubt in load.quality.doubts.values())
     return set(load.quality.doubts)
@@ -84,7 +83,7 @@ def test_what_differs_by_a_large_factor_is_odd_either_way(shown: float, told: fl
 
 def test_a_broker_of_which_prometheus_shows_nothing_is_not_compared() -> None:
     check = CrossCheck()
-    check.update(showing(HOT, **(SAME | {"b": float("nan")})), 0.0)
+    check.update(showing(HOT_OF_FOUR, **(SAME | {"b": float("nan")})), 0.0)
     assert check.compare("b", 900.0, 1.0) is None
     assert check.compare("gone", 900.0, 1.0) is None
     check.compare("a", 900.0, 1.0)
@@ -94,7 +93,7 @@ def test_a_broker_of_which_prometheus_shows_nothing_is_not_compared() -> None:
 
 def test_what_was_shown_once_counts_once_and_not_for_ever() -> None:
     check = CrossCheck()
-    check.update(showing(HOT, **SAME), 0.0)
+    check.update(showing(HOT_OF_FOUR, **SAME), 0.0)
     for k in range(50):
         check.compare("a", 0.0, float(k))
     assert check.compared["a"].odd == 1
@@ -105,7 +104,7 @@ def test_what_was_shown_once_counts_once_and_not_for_ever() -> None:
 def test_a_broker_that_was_just_emptied_is_not_doubted() -> None:
     check = CrossCheck()
     for k in range(2 * ROUNDS):  # Prometheus is a scrape behind for 40 s
-        check.update(showing(HOT, **SAME), 5.0 * k)
+        check.update(showing(HOT_OF_FOUR, **SAME), 5.0 * k)
         check.compare("a", 0.0, 5.0 * k)
     assert untrusted(check) == set()
 
@@ -116,7 +115,7 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(run_pol
 
     async def scenario(env: PolicyEnvironment) -> None:
         link = env.cluster.link
-        env.source = StaticSource(showing(HOT, **SAME))
+        env.source = StaticSource(showing(HOT_OF_FOUR, **SAME))
         env.cluster.relink()
         await env.reconcile()
         link.ids, link.problem, link.own_balancer = (
@@ -125,7 +124,7 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(run_pol
             OwnBalancerState(disabled=True, text=""),
         )
         for _ in range(ROUNDS):
-            link.cross_check.update(showing(HOT, **SAME), env.clock)
+            link.cross_check.update(showing(HOT_OF_FOUR, **SAME), env.clock)
             for name, rate in told.items():
                 link.cross_check.compare(name, 2 * rate, env.clock)
             env.clock += LASTING / (ROUNDS - 1)
@@ -141,4 +140,4 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(run_pol
         await env.reconcile(after=61)
         assert env.policy()["status"]["lastCycle"]["moved"] > 0
 
-    run_policy(HOT, scenario, actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080"})
+    run_policy(HOT_OF_FOUR, scenario, actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080"})

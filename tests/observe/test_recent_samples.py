@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from kept_histories import AT, LOAD, keep
+from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy, eager, refit
 from trimtab_operator.app import new_cluster
 from trimtab_operator.loop.preview import preview
@@ -33,7 +34,6 @@ from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
 from trimtab_strategies.shedding.trim.samples import CycleSamples
-from trimtab_strategies.testing import cluster
 
 API: Any = object()
 SAMPLED = replace(LOAD, bundles=replace(LOAD.bundles, newest=LOAD.bundles.short))
@@ -293,28 +293,25 @@ def test_the_past_of_another_source_is_measured_again() -> None:
     asyncio.run(scenario())
 
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
-
-
 @pytest.mark.apiserver
 def test_a_preview_looks_back_as_far_as_its_history_does(run_policy: RunPolicy, tmp_path: Path) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        keep(tmp_path, f"{env.namespace}/main", range(3), HOT)
+        keep(tmp_path, f"{env.namespace}/main", range(3), HOT_NONE_EMPTY)
         env.clock = AT + 180
-        refit(env.cluster, sources=KeptHistory(tmp_path, HOT))
+        refit(env.cluster, sources=KeptHistory(tmp_path, HOT_NONE_EMPTY))
 
         recent = (await preview(env.cluster, "main")).snapshot.load.recent
 
         assert recent is not None
         assert recent.time.tolist() == [AT, AT + 60, AT + 120, AT + 180]
 
-    run_policy(HOT, scenario, mode="DryRun")
+    run_policy(HOT_NONE_EMPTY, scenario, mode="DryRun")
 
 
 @pytest.mark.apiserver
 def test_cycles_and_previews_decide_with_the_recent_samples(run_policy: RunPolicy) -> None:
     """A broker that Pulsar's own figures contradict has no sample of that minute."""
-    load = replace(HOT, bundles=replace(HOT.bundles, newest=HOT.bundles.short))
+    load = replace(HOT_NONE_EMPTY, bundles=replace(HOT_NONE_EMPTY.bundles, newest=HOT_NONE_EMPTY.bundles.short))
 
     async def scenario(env: PolicyEnvironment) -> None:
         await env.cycle()
@@ -351,4 +348,4 @@ def test_a_cycle_keeps_no_samples_of_the_one_before_alive(run_policy: RunPolicy)
         finally:
             gc.enable()
 
-    run_policy(HOT, scenario, mode="DryRun")
+    run_policy(HOT_NONE_EMPTY, scenario, mode="DryRun")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fake_prometheus import FakePrometheus
-from guarded_server import Asked, GuardedServer
+from guarded_server import CREDENTIALS, TENANT, TOKEN, Asked, GuardedServer
 from spark_reader import SparkReader
 from trimtab_pipeline.api import Credentials, PrometheusSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
@@ -23,8 +23,6 @@ from trimtab_pipeline.prometheus.shard_reader import read_shard
 pytestmark = pytest.mark.spark
 
 AT = 1_750_000_000.0
-TOKEN, TENANT = "tok-5f3a9c-bearer", "ten-88af1d-tenant"
-CREDENTIALS = Credentials(bearer_token=TOKEN, headers=(("X-Scope-OrgID", TENANT),))
 SCHEMAS: dict[TableName, pa.Schema] = {"brokers": BROKER_SAMPLES, "bundles": BUNDLE_SAMPLES, "topics": BUNDLE_SAMPLES}
 
 

@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
-from pipeline_clusters import topology
-from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, snapshot
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import direct_sources
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_strategies.model import ClusterLoad
-
-FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
-WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
-AT = 1_750_000_000.0
 
 
 @pytest.fixture
@@ -31,10 +26,6 @@ def direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DirectLo
     made.close()
 
 
-def look(source: LoadSource, at: float = AT) -> ClusterLoad:
-    return source.observe(WORLD, at).result(timeout=60).load
-
-
 @pytest.mark.spark
 def test_without_spark_the_same_is_measured_as_on_spark(
     fake: FakePrometheus, sources: SparkLoadSources, direct: DirectLoadSources
@@ -43,7 +34,7 @@ def test_without_spark_the_same_is_measured_as_on_spark(
     there, here = sources.open("tests/on-spark", settings), direct.open("tests/direct", settings)
     for minute, rate in enumerate((10.0, 110.0, 50.0)):
         add_bundle(fake, FIRST, "a", rate)
-        one, other = look(there, AT + 60 * minute), look(here, AT + 60 * minute)
+        one, other = snapshot(there, AT + 60 * minute), snapshot(here, AT + 60 * minute)
         assert one.bundles.newest[:, 0].tolist() == [rate, 10.0]
         for of in ("bundles", "brokers"):
             for name in (
@@ -56,17 +47,17 @@ def test_without_spark_the_same_is_measured_as_on_spark(
 def test_a_look_needs_no_java_and_remembers(fake: FakePrometheus, direct: DirectLoadSources) -> None:
     source = direct.open("tests/direct", PrometheusSettings(fake.url, "pulsar"))
     direct.warm_up().result(timeout=0)
-    first = look(source).bundles.short[0, 0]
+    first = snapshot(source).bundles.short[0, 0]
     add_bundle(fake, FIRST, "a", first + 100)
-    assert first < look(source, AT + 60).bundles.short[0, 0] < first + 100
-    assert source.observe_brokers(replace(WORLD), AT + 60).result(timeout=20).load.brokers.trusted.all()
+    assert first < snapshot(source, AT + 60).bundles.short[0, 0] < first + 100
+    assert source.observe_brokers(replace(TWO_BROKERS), AT + 60).result(timeout=20).load.brokers.trusted.all()
 
 
 def test_a_server_that_does_not_answer_is_reported(fake: FakePrometheus, direct: DirectLoadSources) -> None:
     fake.faults = Faults(delay=30)
     source = direct.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=0.5))
     with pytest.raises(SourceUnavailableError, match="nothing could be measured"):
-        look(source)
+        snapshot(source)
 
 
 def test_a_policys_name_leads_nowhere_else(tmp_path: Path) -> None:

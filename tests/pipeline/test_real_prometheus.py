@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from metrics_exporter import Exporter
-from pipeline_clusters import topology
+from pipeline_clusters import FIRST, SECOND, topology
 from trimtab_pipeline.api import LoadSource, Trust
 from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, RATE_IN, RATE_OUT, ClusterLoad
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.prometheus]
 
-FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 WORLD = topology(
     {"broker-a": "pulsar-broker-0", "broker-b": "pulsar-broker-1"}, {FIRST: "broker-a", SECOND: "broker-b"}
 )

@@ -11,17 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fake_prometheus import FakePrometheus
-from guarded_server import Asked, GuardedServer
+from guarded_server import CREDENTIALS, TENANT, TOKEN, Asked, GuardedServer
 from pipeline_clusters import topology
-from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.prometheus.data_source import samples
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.sources.spark import SparkLoadSources
 
 pytestmark = pytest.mark.spark
 
-TOKEN, TENANT = "tok-5f3a9c-bearer", "ten-88af1d-tenant"
-CREDENTIALS = Credentials(bearer_token=TOKEN, headers=(("X-Scope-OrgID", TENANT),))
 WORLD = topology({"a": "a", "b": "b"}, {"t/n/0x00000000_0x80000000": "a", "t/n/0x80000000_0xffffffff": "b"})
 
 

@@ -15,21 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
-from pipeline_clusters import topology
-from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, snapshot
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_strategies.model import RATE_IN, ClusterLoad
+from trimtab_strategies.model import RATE_IN
 from trimtab_testbed.servers.spark import ConnectServer
-
-FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
-WORLD = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
-AT = 1_750_000_000.0
-
-
-def look(source: LoadSource, at: float = AT) -> ClusterLoad:
-    return source.observe(WORLD, at).result(timeout=120).load
 
 
 def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +54,7 @@ def test_another_version_of_spark_on_the_server_is_reported_with_both(
     monkeypatch.setattr(pyspark, "__version__", "4.2.0")
     made = SparkLoadSources(tmp_path / "history", master=server.url, deadline=60)
     with pytest.raises(SourceUnavailableError):
-        made.open("tests/version", PrometheusSettings("http://127.0.0.1:9", "pulsar")).observe(WORLD, AT).result(60)
+        snapshot(made.open("tests/version", PrometheusSettings("http://127.0.0.1:9", "pulsar")))
     made.close()
     assert f"is Spark {version}, and this program's PySpark is 4.2.0" in caplog.text
     assert "install the same version on both sides" in caplog.text
@@ -77,7 +69,7 @@ def test_a_connect_server_measures_what_the_embedded_session_measures(
     there, here = connected.open("tests/there", settings), sources.open("tests/here", settings)
     for minute, rate in enumerate((10.0, 110.0, 50.0)):
         add_bundle(fake, FIRST, "a", rate)
-        one, other = look(there, AT + 60 * minute), look(here, AT + 60 * minute)
+        one, other = snapshot(there, AT + 60 * minute), snapshot(here, AT + 60 * minute)
         np.testing.assert_array_equal(one.bundles.short, other.bundles.short)
         np.testing.assert_array_equal(one.bundles.long, other.bundles.long)
         np.testing.assert_array_equal(one.brokers.usage, other.brokers.usage)
@@ -92,14 +84,14 @@ def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
     settings, direct = PrometheusSettings(fake.url, "pulsar"), DirectLoadSources(tmp_path / "direct")
     there = connected.open("tests/there", settings, deadline=200)
     here = direct.open("tests/here", settings)
-    cycle, minutes = there.observe(WORLD, AT), [AT - 60 * ago for ago in (1, 2, 3)]
-    found = [there.observe_past(WORLD, at) for at in minutes]
+    cycle, minutes = there.observe(TWO_BROKERS, AT), [AT - 60 * ago for ago in (1, 2, 3)]
+    found = [there.observe_past(TWO_BROKERS, at) for at in minutes]
     assert len(cycle.result(200).load.brokers) == 2
     for at, measured in zip(minutes, found, strict=True):
-        one, other = measured.result(200), here.observe_past(WORLD, at).result(60)
+        one, other = measured.result(200), here.observe_past(TWO_BROKERS, at).result(60)
         assert one is not None
         assert other is not None
-        assert (one.time, one.bundles, one.brokers) == (at, WORLD.bundles, WORLD.brokers)
+        assert (one.time, one.bundles, one.brokers) == (at, TWO_BROKERS.bundles, TWO_BROKERS.brokers)
         for name in ("load", "cpu", "traffic"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         assert np.isfinite(one.load).all()
@@ -136,14 +128,14 @@ def test_an_error_in_a_task_is_reported_by_its_own_line_wherever_it_ran(
 def test_a_cycle_past_its_deadline_is_cancelled_on_the_server_and_the_next_one_works(
     connected: SparkLoadSources, fake: FakePrometheus
 ) -> None:
-    look(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")))
+    snapshot(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")))
     impatient = connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=60), deadline=2.0)
     fake.faults = Faults(delay=50)
     with pytest.raises(SourceUnavailableError, match="deadline of 2 s"):
-        look(impatient, AT + 60)
+        snapshot(impatient, AT + 60)
     fake.faults = Faults()
     begin = time.monotonic()
-    assert len(look(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")), AT + 120).brokers) == 2
+    assert len(snapshot(connected.open("tests/slow", PrometheusSettings(fake.url, "pulsar")), AT + 120).brokers) == 2
     assert time.monotonic() - begin < 30
 
 
@@ -153,11 +145,11 @@ def test_a_restarted_server_is_noticed_reported_and_costs_no_cycle(
     server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = connected.open("tests/restarted", PrometheusSettings(fake.url, "pulsar", short_tau=100.0))
-    look(source)
+    snapshot(source)
     server.kill()
     server.start()
     add_bundle(fake, FIRST, "a", 110.0)
-    after = look(source, AT + 50).bundles
+    after = snapshot(source, AT + 50).bundles
     assert after.short[0, RATE_IN] == 60.0, "the mean of 10, from before, and 110"
     assert f"the Spark Connect server {server.url} lost the session (" in caplog.text  # a slow one: while it was away
     assert "); making another one" in caplog.text
@@ -169,9 +161,9 @@ def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_is_reported_w
     server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = connected.open("tests/killed", PrometheusSettings(fake.url, "pulsar", timeout=60))
-    look(source)
+    snapshot(source)
     fake.faults = Faults(delay=50)
-    cut_short = source.observe(WORLD, AT + 60)
+    cut_short = source.observe(TWO_BROKERS, AT + 60)
     time.sleep(1)
     begin = time.monotonic()
     server.kill()
@@ -182,9 +174,9 @@ def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_is_reported_w
     for minute in (2, 3):
         begin = time.monotonic()
         with pytest.raises(SourceUnavailableError, match=r"Spark could not run the cycle: .*Connection refused"):
-            look(source, AT + 60 * minute)
+            snapshot(source, AT + 60 * minute)
         assert time.monotonic() - begin < 15
     server.start()
     caplog.set_level(logging.WARNING)
-    assert len(look(source, AT + 240).brokers) == 2
+    assert len(snapshot(source, AT + 240).brokers) == 2
     assert "Spark did not start" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 
 from admin_server import AdminServer, topic_statistics
 from fake_prometheus import FakePrometheus, Faults
-from pipeline_clusters import topology
+from pipeline_clusters import AT, FIRST, SECOND, WITH_IDLE
 from trimtab_pipeline.api import Credentials, LoadSource, PrometheusSettings, StatisticsSettings, Topology
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
@@ -23,9 +23,6 @@ from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
 
-LOW, HIGH, IDLE = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff", "t/idle/0x00000000_0xffffffff"
-WORLD = topology({"broker-a": "a", "broker-b": "b"}, {LOW: "broker-a", HIGH: "broker-b", IDLE: "broker-b"})
-AT = 1_750_000_000.0
 NAMES = [f"{domain}://t/n/{name}" for domain in ("persistent", "non-persistent") for name in ("x", "y", "z")]
 NAMES += [f"persistent://t/n/parts-partition-{k}" for k in range(4)]
 RATES = {name: 1.0 + k for k, name in enumerate(NAMES)}
@@ -35,7 +32,7 @@ LOWS = {name for name in NAMES if topic_hash(name) < 0x80000000}
 @pytest.fixture
 def admins(fake: FakePrometheus) -> Iterator[tuple[AdminServer, AdminServer]]:
     """Brokers a and b; Prometheus knows no bundle and no topic of theirs."""
-    for bundle in (LOW, HIGH):
+    for bundle in (FIRST, SECOND):
         fake.drop(bundle=bundle)
     told = {name: topic_statistics(rate) for name, rate in RATES.items()}
     with (
@@ -53,7 +50,7 @@ def direct(tmp_path: Path) -> Iterator[DirectLoadSources]:
 
 
 def asking(*admins: AdminServer) -> Topology:
-    return replace(WORLD, admin=tuple(admin.url for admin in admins))
+    return replace(WITH_IDLE, admin=tuple(admin.url for admin in admins))
 
 
 def settings(fake: FakePrometheus, **statistics: object) -> PrometheusSettings:
@@ -84,9 +81,9 @@ def test_bundles_carry_what_their_brokers_tell_of_their_topics(
     assert load.bundles.sessions.tolist() == [3.0 * len(LOWS), 3.0 * (len(NAMES) - len(LOWS)), 0.0]
     assert not load.quality.dropped
     assert not load.quality.notes
-    hottest = max((LOW, HIGH), key=lambda bundle: sums[bundle == HIGH])
-    assert set(load.topics.names) == {name for name in NAMES if (name in LOWS) == (hottest == LOW)}
-    assert [len(admin.asked) for admin in admins] == [1 + (hottest == LOW), 1 + (hottest == HIGH)]
+    hottest = max((FIRST, SECOND), key=lambda bundle: sums[bundle == SECOND])
+    assert set(load.topics.names) == {name for name in NAMES if (name in LOWS) == (hottest == FIRST)}
+    assert [len(admin.asked) for admin in admins] == [1 + (hottest == FIRST), 1 + (hottest == SECOND)]
 
 
 @pytest.mark.spark
@@ -148,7 +145,7 @@ def test_topics_of_hot_bundles_that_the_server_does_not_answer_cost_a_note(
     fake: FakePrometheus, direct: DirectLoadSources
 ) -> None:
     fake.faults = Faults(where=lambda promql: "pulsar_consumers_count" in promql, status=503, text="too busy")
-    load = look(direct.open("tests/told", PrometheusSettings(fake.url, "pulsar", hot_bundles=1)), WORLD)
+    load = look(direct.open("tests/told", PrometheusSettings(fake.url, "pulsar", hot_bundles=1)), WITH_IDLE)
     assert load.brokers.trusted.all()
     assert not load.quality.partial
     (note,) = load.quality.notes

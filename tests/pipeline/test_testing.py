@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from observed_load import observed
-from pipeline_clusters import topology
+from pipeline_clusters import FIRST, SECOND, topology
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.prometheus.shard_reader import DRY_URL
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import CPU, ClusterLoad
 
-FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 SETTINGS = PrometheusSettings("http://x", "pulsar")
 
 

@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
-from pipeline_clusters import topology
+from pipeline_clusters import AT, FIRST, IDLE, SECOND, WITH_IDLE, topology
 from trimtab_pipeline.api import LoadSource
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT
 
 pytestmark = pytest.mark.spark
 
-LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
-IDLE = "t/idle/0x00000000_0xffffffff"
-WORLD = topology({"broker-a": "a", "broker-b": "b"}, {LOW: "broker-a", HIGH: "broker-b", IDLE: "broker-b"})
-AT = 1_750_000_000.0
 NAMES = [f"persistent://t/n/{k}" for k in range(8)]
 LOWS = [name for name in NAMES if topic_hash(name) < 0x80000000]
 
@@ -34,7 +30,7 @@ def add_topic(server: FakePrometheus, topic: str, pod: str, rate: float) -> None
 @pytest.fixture
 def extensible(fake: FakePrometheus) -> FakePrometheus:
     """Brokers a and b that export no metrics of bundles; each topic where its bundle is."""
-    for bundle in (LOW, HIGH):
+    for bundle in (FIRST, SECOND):
         fake.drop(bundle=bundle)
     for k, name in enumerate(NAMES):
         add_topic(fake, name, "a" if name in LOWS else "b", 1.0 + k)
@@ -50,7 +46,7 @@ def test_topics_are_summed_averaged_and_an_idle_bundle_carries_nothing(
     extensible: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
     source = observing(extensible.url, short_tau=100.0, hot_bundles=1)
-    load = source.observe(WORLD, AT).result(timeout=120).load
+    load = source.observe(WITH_IDLE, AT).result(timeout=120).load
     sums = [total(LOWS), total([name for name in NAMES if name not in LOWS]), 0.0]
     assert load.bundles.short[:, RATE_IN].tolist() == sums
     assert load.bundles.short[:, RATE_OUT].tolist() == [2 * value for value in sums]
@@ -69,14 +65,14 @@ def test_topics_are_summed_averaged_and_an_idle_bundle_carries_nothing(
 
     for name in LOWS:
         extensible.drop(topic=name)
-    later = source.observe(WORLD, AT + 50).result(timeout=120).load
+    later = source.observe(WITH_IDLE, AT + 50).result(timeout=120).load
     assert later.bundles.short[0, RATE_IN] == pytest.approx(sums[0] / 2)
 
 
 def test_a_bundle_that_moves_counts_where_its_topics_are(
     extensible: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
-    moved = topology({"broker-a": "a", "broker-b": "b"}, {LOW: "broker-b", HIGH: "broker-b", IDLE: "broker-b"})
+    moved = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-b", SECOND: "broker-b", IDLE: "broker-b"})
     load = observing(extensible.url).observe(moved, AT).result(timeout=120).load
     assert load.bundles.short[0, RATE_IN] == total(LOWS)
 
@@ -85,20 +81,20 @@ def test_bundles_speak_for_themselves_as_soon_as_they_can(
     extensible: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
     source = observing(extensible.url)
-    source.observe(WORLD, AT).result(timeout=120)
-    for bundle, pod in {LOW: "a", HIGH: "b"}.items():
+    source.observe(WITH_IDLE, AT).result(timeout=120)
+    for bundle, pod in {FIRST: "a", SECOND: "b"}.items():
         add_bundle(extensible, bundle, pod, 500.0)
-    fresh = source.observe(topology({"broker-a": "a", "broker-b": "b"}, {LOW: "broker-a"}), AT + 1e6)
+    fresh = source.observe(topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a"}), AT + 1e6)
     assert fresh.result(timeout=120).load.bundles.short[0, RATE_IN] == 500.0
     extensible.queries.clear()
-    source.observe(WORLD, AT + 1e6 + 60).result(timeout=120)
+    source.observe(WITH_IDLE, AT + 1e6 + 60).result(timeout=120)
     assert not [query for query in extensible.queries if "pulsar_rate_in" in query["query"]]
 
 
 def test_with_bundle_metrics_alone_topics_are_never_asked_for(
     extensible: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
-    load = observing(extensible.url, bundle_metrics="bundle").observe(WORLD, AT).result(timeout=120).load
+    load = observing(extensible.url, bundle_metrics="bundle").observe(WITH_IDLE, AT).result(timeout=120).load
     assert load.quality.missing_bundles == 3
     assert not [query for query in extensible.queries if "pulsar_rate_in" in query["query"]]
 
@@ -106,7 +102,7 @@ def test_with_bundle_metrics_alone_topics_are_never_asked_for(
 def test_without_metrics_of_topics_and_bundles_nothing_is_known_and_bundles_are_not_asked_for_in_vain(
     fake: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:
-    load = observing(fake.url, bundle_metrics="topic").observe(WORLD, AT).result(timeout=120).load
+    load = observing(fake.url, bundle_metrics="topic").observe(WITH_IDLE, AT).result(timeout=120).load
     assert np.isnan(load.bundles.short).all()
     assert load.quality.missing_bundles == 3
     assert not [query for query in fake.queries if "pulsar_bundle" in query["query"]]

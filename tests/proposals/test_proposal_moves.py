@@ -6,18 +6,7 @@ from typing import Any
 
 import pytest
 
-from approve_mode import (
-    APPROVE,
-    DIVIDING,
-    LARGE,
-    approved,
-    ask,
-    destinations,
-    moved,
-    offered,
-    progress,
-    proposal,
-)
+from approve_mode import APPROVE, DIVIDING, LARGE, approved, ask, destinations, moved, offered, progress, proposal
 from declarative_splits import splits
 from faulty_api import until
 from plan_clusters import HOT
@@ -141,7 +130,7 @@ def test_the_hours_moves_are_counted_while_a_proposal_is_carried_out(run_policy:
         await env.reconcile(after=2)
 
         assert proposal(env)["state"] == "PendingProposal"
-        assert env.status()["lastCycle"]["heldBack"]["HourCap"] >= 1
+        assert env.held_back()["HourCap"] >= 1
 
     run_policy(HOT, scenario, **eager(maxMovesPerHour=2, coolDown="1s") | APPROVE)
 

@@ -6,18 +6,7 @@ import asyncio
 
 import pytest
 
-from approve_mode import (
-    APPROVE,
-    annotations,
-    approved,
-    ask,
-    command,
-    destinations,
-    moved,
-    offered,
-    progress,
-    proposal,
-)
+from approve_mode import APPROVE, annotations, approved, ask, command, destinations, moved, offered, progress, proposal
 from faulty_api import until
 from odd_sources import Slow
 from plan_clusters import HOT
@@ -48,7 +37,7 @@ def test_a_plan_is_offered_with_what_it_changes_and_costs_and_moves_nothing(run_
         assert env.condition("ProposalReady") == ("True", "ProposalReady")
         assert env.condition("Rebalancing") == ("False", "ProposalReady")
         assert env.versions("bundles") == before
-        assert env.status()["lastCycle"]["heldBack"]["NotApproved"] == found["total"]
+        assert env.held_back()["NotApproved"] == found["total"]
         assert [reason for reason, _ in env.events()] == ["ProposalReady"]
 
     known = with_bundles(HOT, sessions=dict.fromkeys(range(9), 60.0), topics=dict.fromkeys(range(9), 6.0))

@@ -10,19 +10,18 @@ from typing import Any
 import pytest
 
 from faulty_api import until
+from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, run_scenario
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
 from trimtab_operator.pulsar.own_balancer.restore import found_settings_store
 from trimtab_operator.state.settings import Settings
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 
-LOAD = cluster(bundles=2, a=0.5, b=0.5)
 Scenario = Callable[[PolicyEnvironment, InMemoryPulsar, OwnBalancerController], Awaitable[None]]
 Steer = Callable[..., None]
 
@@ -42,7 +41,7 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
             await scenario(env, pulsar, OwnBalancerController(env.cluster, pulsar))  # type: ignore[arg-type]
 
         spec = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
-        run_scenario(trimtab_crds, kube_namespace, LOAD, whole, mode=mode, **spec)
+        run_scenario(trimtab_crds, kube_namespace, LEVEL, whole, mode=mode, **spec)
 
     return run
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from typing import Any
 
 import pytest
 
-from policy_environment import PolicyEnvironment, RunPolicy, refit, run_scenario
+from plan_clusters import LEVEL
+from policy_environment import PolicyEnvironment, RunPolicy, refit
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.errors import FencedError
@@ -20,18 +20,9 @@ from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease, found_
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.settings import Settings
-from trimtab_strategies.testing import cluster
-from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
-
-LOAD = cluster(bundles=2, a=0.5, b=0.5)
-
-
-@pytest.fixture
-def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
-    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 async def left_behind(env: PolicyEnvironment, brokers: SettingsBrokers) -> BalancerRelease:
@@ -56,7 +47,7 @@ def test_it_is_put_back_where_no_policy_has_it_off(run_policy: RunPolicy) -> Non
             assert await found_settings_store(env.cluster.api, env.namespace).load() is None
             assert env.cluster.link.switched_off is False
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)
 
 
 def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(run_policy: RunPolicy) -> None:
@@ -72,7 +63,7 @@ def test_a_configmap_that_names_another_setting_changes_nothing_in_pulsar(run_po
                 await release.check()
             assert brokers.dynamic == {SHEDDING: "false", "superUserRoles": "false"}
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)
 
 
 def test_it_is_put_back_though_its_configmap_went_with_the_namespace(run_policy: RunPolicy) -> None:
@@ -91,7 +82,7 @@ def test_it_is_put_back_though_its_configmap_went_with_the_namespace(run_policy:
             assert brokers.dynamic == {}
             assert (link.found, link.switched_off) == (None, False)
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)
 
 
 def test_a_policy_that_is_refused_does_not_keep_it_off(run_policy: RunPolicy) -> None:
@@ -107,7 +98,7 @@ def test_a_policy_that_is_refused_does_not_keep_it_off(run_policy: RunPolicy) ->
 
             assert brokers.dynamic == {}
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)
 
 
 @pytest.mark.parametrize("way", ["it answers", "it is gone"])
@@ -141,7 +132,7 @@ def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(ru
         await release.check()
         assert context.link.switched_off is True
 
-    run_policy(LOAD, scenario, **moving("http://other:8080"))
+    run_policy(LEVEL, scenario, **moving("http://other:8080"))
 
 
 def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_back(run_policy: RunPolicy) -> None:
@@ -163,7 +154,7 @@ def test_a_cluster_without_switches_on_is_balanced_while_another_is_to_be_put_ba
         assert (context.link.own_balancer.disabled, context.link.elsewhere) == (True, True)
         assert "trimtab restore" in context.link.own_balancer.text
 
-    run_policy(LOAD, scenario, **moving("http://other:8080"))
+    run_policy(LEVEL, scenario, **moving("http://other:8080"))
 
 
 def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(run_policy: RunPolicy) -> None:
@@ -180,7 +171,7 @@ def test_a_policy_whose_loop_has_not_begun_yet_keeps_it_off_until_it_is_deleted(
             await release.check()
             assert brokers.dynamic == {}
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)
 
 
 def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_nothing(run_policy: RunPolicy) -> None:
@@ -201,7 +192,7 @@ def test_a_url_that_is_not_allowed_is_not_asked_and_who_does_not_lead_writes_not
             await release.check()
         assert await found_settings_store(env.cluster.api, env.namespace).load() is not None
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)
 
 
 def closed(write: str) -> None:
@@ -230,4 +221,4 @@ def test_a_deletion_waits_until_it_is_put_back_or_a_policy_is_left(run_policy: R
         assert context.clock() - begun >= 0.3
         assert (context.link.found is None) == (how == "never")  # what the ConfigMap says is left
 
-    run_policy(LOAD, scenario)
+    run_policy(LEVEL, scenario)

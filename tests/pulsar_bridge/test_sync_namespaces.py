@@ -17,22 +17,18 @@ ID = "pulsar-broker-0.pulsar-broker.messaging.svc.cluster.local:8080"
 SLUG = "pulsar-broker-0.pulsar-broker.messaging.svc.cluster.local-8080"
 
 
-def brokers(*found: BrokerRecord) -> dict[str, BrokerRecord]:
-    return {record.name: record for record in found}
-
-
 def addressed(name: str, address: str = ID, **changes: Any) -> BrokerRecord:
     return records.broker(name, pod="", address=address, **changes)
 
 
 def test_the_address_that_a_person_declared_comes_before_the_pods_name() -> None:
-    known = brokers(addressed("mine"), records.broker("pulsar-broker-0"))
+    known = records.by_name(addressed("mine"), records.broker("pulsar-broker-0"))
 
     assert identify([ID], known, {}).ids == {"mine": ID}
 
 
 def test_a_statefulsets_pod_is_reported_by_the_first_label_of_the_host() -> None:
-    known = brokers(records.broker("pulsar-broker-0"), addressed(SLUG, discovered=True))
+    known = records.by_name(records.broker("pulsar-broker-0"), addressed(SLUG, discovered=True))
 
     found = identify([ID], known, {"pulsar-broker-0": records.pod("pulsar-broker-0")})
 
@@ -54,7 +50,7 @@ def test_a_broker_without_a_pod_gets_an_object_for_its_address() -> None:
 
 def test_two_brokers_on_one_host_are_two() -> None:
     other = ID.replace("8080", "8081")
-    known = brokers(records.broker("pulsar-broker-0"))
+    known = records.by_name(records.broker("pulsar-broker-0"))
 
     found = identify([ID, other], known, {"pulsar-broker-0": records.pod("pulsar-broker-0")})
 
@@ -62,7 +58,7 @@ def test_two_brokers_on_one_host_are_two() -> None:
 
 
 def test_a_pods_object_with_another_address_is_not_taken() -> None:
-    known = brokers(records.broker("pulsar-broker-0", address="elsewhere:8080"))
+    known = records.by_name(records.broker("pulsar-broker-0", address="elsewhere:8080"))
 
     assert identify([ID], known, {}).ids == {SLUG: ID}
 

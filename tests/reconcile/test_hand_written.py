@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
-from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
-from trimtab_strategies.testing import cluster
-from trimtab_testbed.servers.kube import ControlPlane
+from plan_clusters import HOT
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 
 pytestmark = pytest.mark.apiserver
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
-
-
-@pytest.fixture
-def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
-    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 def shown(env: PolicyEnvironment, name: str) -> tuple[str, str, str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 
-LEVEL = cluster(bundles=2, a=0.5, b=0.5)
 LOST_AFTER = 31.0
 """Seconds after which a missing broker counts as lost, and a little more."""
 

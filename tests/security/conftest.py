@@ -1,22 +1,21 @@
-"""A policy's loop to run scenarios on, and a whole cluster: one of its own, as a scenario here changes its bundles."""
+"""A whole cluster of its own for these tests, as a scenario here changes its bundles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from policy_environment import RunPolicy, run_scenario
 from small_cluster import SmallCluster
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.servers.certificates import Authority
 
 
 @pytest.fixture
-def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
-    return partial(run_scenario, trimtab_crds, kube_namespace)
+def authority(tmp_path: Path) -> Authority:
+    """Signs the certificates of this test."""
+    return Authority(tmp_path / "authority")
 
 
 @pytest.fixture(scope="session")

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy, refit
 from trimtab_operator.cli import main
 from trimtab_operator.resources.urls import AllowedUrls
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
-LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 STRANGER = "http://metrics.example.com:9090"
 TOKEN = {"bearerToken": {"secret": "prometheus", "key": "token"}}
 
@@ -28,31 +27,26 @@ def opened(env: PolicyEnvironment) -> dict[str, str]:
     return {name: found.url for name, found in env.cluster.sources.settings.items()}  # type: ignore[attr-defined]
 
 
-def told(env: PolicyEnvironment) -> str:
-    (message,) = (c["message"] for c in env.status()["conditions"] if c["type"] == "Valid")
-    return str(message)
-
-
 def test_a_stranger_is_not_asked_and_the_condition_names_url_list_and_flag(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         assert env.condition("Valid") == ("False", "InvalidPolicy")
         assert env.condition("Ready") == ("False", "InvalidPolicy")
-        assert told(env).startswith(f"spec.source.prometheus.url: {STRANGER} is not among the URLs")
-        assert "*.svc, *.svc.cluster.local" in told(env)
-        assert "--allow-url metrics.example.com:9090" in told(env)
+        assert env.message("Valid").startswith(f"spec.source.prometheus.url: {STRANGER} is not among the URLs")
+        assert "*.svc, *.svc.cluster.local" in env.message("Valid")
+        assert "--allow-url metrics.example.com:9090" in env.message("Valid")
         assert not opened(env)
 
-    run_policy(LEVEL, scenario, source=source(STRANGER))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(STRANGER))
 
 
 def test_a_stranger_is_refused_before_any_secret_is_searched_for(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
-        assert STRANGER in told(env)
-        assert "Secret prometheus does not exist" not in told(env)
+        assert STRANGER in env.message("Valid")
+        assert "Secret prometheus does not exist" not in env.message("Valid")
 
-    run_policy(LEVEL, scenario, source=source(STRANGER, **TOKEN))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(STRANGER, **TOKEN))
 
 
 def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by_an_edit(run_policy: RunPolicy) -> None:
@@ -68,7 +62,7 @@ def test_a_policy_that_turns_to_a_stranger_lets_go_of_its_source_and_recovers_by
         assert env.condition("Valid") == ("True", "Valid")
         assert opened(env) == {f"{env.namespace}/main": "http://prometheus.monitoring.svc"}
 
-    run_policy(LEVEL, scenario, source=source("http://prometheus"))
+    run_policy(LEVEL_OF_THREE, scenario, source=source("http://prometheus"))
 
 
 def test_what_the_administrator_listed_is_asked(run_policy: RunPolicy) -> None:
@@ -77,7 +71,7 @@ def test_what_the_administrator_listed_is_asked(run_policy: RunPolicy) -> None:
         await env.reconcile()
         assert opened(env) == {f"{env.namespace}/main": STRANGER}
 
-    run_policy(LEVEL, scenario, source=source(STRANGER))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(STRANGER))
 
 
 def test_a_person_who_looks_connects_anywhere_but_sends_no_secret_there(run_policy: RunPolicy) -> None:
@@ -89,10 +83,10 @@ def test_a_person_who_looks_connects_anywhere_but_sends_no_secret_there(run_poli
         assert opened(env) == {f"{env.namespace}/main": STRANGER}
         env.edit(source=source(STRANGER, **TOKEN))
         await env.reconcile()
-        assert "not among the URLs that may be sent a Secret" in told(env)
+        assert "not among the URLs that may be sent a Secret" in env.message("Valid")
         assert env.loop.sources._source is None
 
-    run_policy(LEVEL, scenario, source=source(STRANGER))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(STRANGER))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +97,7 @@ def test_the_api_server_refuses_what_is_no_base_url(url: str, run_policy: RunPol
         with pytest.raises(KubeApiError, match=r"spec\.source\.prometheus\.url"):
             env.create_policy("other", source=source(url))
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 @pytest.mark.parametrize("name", ["Host", "transfer-encoding", "Content-Length"])
@@ -113,7 +107,7 @@ def test_the_api_server_refuses_headers_that_lead_a_request_elsewhere(name: str,
         with pytest.raises(KubeApiError, match="the framing of a request"):
             env.create_policy("other", source=source("http://prometheus", headers=[header]))
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 @pytest.mark.parametrize("verb", [["run"], ["plan", "main"], ["observe", "--policy", "main"]], ids=str)

@@ -64,12 +64,6 @@ class Answers:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Signs the certificates of this test."""
-    return Authority(tmp_path / "authority")
-
-
-@pytest.fixture
 def answers(stage: SmallCluster) -> Iterator[Answers]:
     """See `Answers`; policy and Secret are gone afterwards."""
     yield Answers(stage.prometheus.url)

@@ -36,12 +36,6 @@ def mode(path: Path | str) -> int:
     return stat.S_IMODE(Path(path).stat().st_mode)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Signs the certificates of this test."""
-    return Authority(tmp_path / "authority")
-
-
 def test_a_client_key_is_in_a_file_of_our_own_for_a_moment_only(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

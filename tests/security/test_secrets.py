@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
 
-LEVEL = cluster(bundles=2, a=0.5, b=0.5, c=0.5)
 CANARY = "canary-4b1c77"
 URL = "http://prometheus.monitoring.svc:9090"
 
@@ -32,11 +31,6 @@ def put(env: PolicyEnvironment, labels: Mapping[str, str], namespace: str = "", 
     meta = {"name": "prometheus", "labels": dict(labels)}
     path = f"/api/v1/namespaces/{namespace or env.namespace}/secrets"
     env.rest.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data})
-
-
-def told(env: PolicyEnvironment) -> str:
-    (message,) = (c["message"] for c in env.status()["conditions"] if c["type"] == "Valid")
-    return str(message)
 
 
 def everything(env: PolicyEnvironment) -> str:
@@ -65,12 +59,12 @@ def test_a_secret_that_no_one_released_is_neither_kept_nor_reported_nor_used(
         put(env, labels, token=CANARY)
         await env.reconcile()
         assert env.condition("Valid") == ("False", "InvalidPolicy")
-        assert "is not released for this: label it trimtab.dev/credentials=true" in told(env)
+        assert "is not released for this: label it trimtab.dev/credentials=true" in env.message("Valid")
         assert CANARY not in everything(env)
         assert env.loop.sources._known is None
         assert not env.cluster.sources.settings  # type: ignore[attr-defined]
 
-    run_policy(LEVEL, scenario, source=source(**token()))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**token()))
 
 
 def test_a_release_that_is_taken_back_counts_from_the_next_cycle(run_policy: RunPolicy) -> None:
@@ -84,7 +78,7 @@ def test_a_release_that_is_taken_back_counts_from_the_next_cycle(run_policy: Run
         assert env.condition("Valid") == ("False", "InvalidPolicy")
         assert (env.loop.sources._source, env.loop.sources._known) == (None, None)
 
-    run_policy(LEVEL, scenario, source=source(**token()))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**token()))
 
 
 @pytest.mark.parametrize("name", ["other/prometheus", "../other/secrets/prometheus", "prometheus?x=", "Prometheus", ""])
@@ -93,7 +87,7 @@ def test_the_api_server_refuses_names_that_could_lead_to_another_namespace(name:
         with pytest.raises(KubeApiError, match=r"auth\.bearerToken\.secret"):
             env.create_policy("other", source=source(**token(name)))
 
-    run_policy(LEVEL, scenario)
+    run_policy(LEVEL_OF_THREE, scenario)
 
 
 def test_a_secret_of_another_namespace_is_not_found(run_policy: RunPolicy) -> None:
@@ -101,9 +95,9 @@ def test_a_secret_of_another_namespace_is_not_found(run_policy: RunPolicy) -> No
         env.rest.create_namespace(other := f"{env.namespace}-other")
         put(env, {"trimtab.dev/credentials": "true"}, other, token=CANARY)
         await env.reconcile()
-        assert f"Secret prometheus does not exist in namespace {env.namespace}" in told(env)
+        assert f"Secret prometheus does not exist in namespace {env.namespace}" in env.message("Valid")
 
-    run_policy(LEVEL, scenario, source=source(**token()))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(**token()))
 
 
 @pytest.mark.parametrize("part", ["ca", "certificate", "key"])
@@ -115,8 +109,8 @@ def test_a_secret_that_names_a_file_of_the_operator_means_nothing(part: str, run
         values = dict.fromkeys(("ca", "certificate", "key"), pem) | {part: env.kubeconfig}
         put(env, {"trimtab.dev/credentials": "true"}, **values)
         await env.reconcile()
-        assert f"auth.tls.{part}: Secret prometheus, key {part}: its value is no PEM text" in told(env)
+        assert f"auth.tls.{part}: Secret prometheus, key {part}: its value is no PEM text" in env.message("Valid")
         assert env.kubeconfig not in everything(env)
 
     tls = {name: {"secret": "prometheus", "key": name} for name in ("ca", "certificate", "key")}
-    run_policy(LEVEL, scenario, source=source(tls=tls))
+    run_policy(LEVEL_OF_THREE, scenario, source=source(tls=tls))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from declarative_splits import SplitOperator, half, halves, leftovers, order, split_status, splits
+from declarative_splits import SplitOperator, bundle_of, half, halves, leftovers, order, split_status, splits
 from policy_environment import PolicyEnvironment, RunPolicy
 from splitting_clusters import large, with_topics
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
@@ -33,18 +33,9 @@ def rule(kind: str = "BundleSplitterTask", **params: Any) -> dict[str, Any]:
     return {"shedder": CALM, "split": split}
 
 
-def bundle(env: PolicyEnvironment, row: int = 0) -> str:
-    return env.names[env.load.bundles.names[row]]
-
-
-def held_back(env: PolicyEnvironment) -> dict[str, int]:
-    found: dict[str, int] = env.status()["lastCycle"]["heldBack"]
-    return found
-
-
 def test_a_large_bundle_is_split_and_its_children_placed_in_the_same_plan(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        whole = bundle(env)
+        whole = bundle_of(env)
         await env.reconcile()
 
         [(name, asked)] = splits(env).items()
@@ -82,10 +73,10 @@ def test_dry_run_shows_the_split_and_spends_nothing_on_it(run_policy: RunPolicy)
         assert splits(env) == {}
         shown = env.status()["proposal"]
         assert shown["totalSplits"] == 2
-        assert {split["bundle"] for split in shown["splits"]} == {bundle(env, 0), bundle(env, 1)}
+        assert {split["bundle"] for split in shown["splits"]} == {bundle_of(env, 0), bundle_of(env, 1)}
         assert len(shown["splits"][0]["destinations"]) == len(shown["splits"][0]["boundaries"]) + 1
-        assert held_back(env)["DryRun"] == 2
-        assert "SplitBudget" not in held_back(env)
+        assert env.held_back()["DryRun"] == 2
+        assert "SplitBudget" not in env.held_back()
 
         env.edit(mode="Auto")
         await env.cycle()
@@ -98,7 +89,7 @@ def test_a_split_that_waits_for_approval_is_held_back_for_that_reason(run_policy
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
 
-        assert held_back(env)["NotApproved"] == env.status()["proposal"]["totalSplits"] == 1
+        assert env.held_back()["NotApproved"] == env.status()["proposal"]["totalSplits"] == 1
 
     run_policy(HOT, scenario, mode="Approve", **rule())
 
@@ -109,7 +100,7 @@ def test_what_one_policy_saw_of_topics_is_not_forgotten_when_another_one_looks(r
         await env.reconcile()
         env.source = StaticSource(large({}, **DRAWING))  # the second one's brokers have no topics to tell of
         await second.reconcile()
-        whole = bundle(env)
+        whole = bundle_of(env)
         order(env, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
         await SplitOperator(env).finish("by-topics")
 
@@ -140,7 +131,7 @@ def test_a_limit_ends_the_splits_and_is_reported(spec: dict[str, Any], reason: s
         await env.reconcile()
 
         assert len(splits(env)) == 1
-        assert held_back(env)[reason] == 1
+        assert env.held_back()[reason] == 1
 
     run_policy(TWO_HOT, scenario, **spec)
 
@@ -149,13 +140,13 @@ def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(run_policy: 
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         assert len(splits(env)) == 1
-        assert held_back(env)["SplitBudget"] == 1
+        assert env.held_back()["SplitBudget"] == 1
 
         env.restart()
         await env.cycle()
 
         assert len(splits(env)) == 1
-        assert held_back(env)["SplitBudget"] == 2
+        assert env.held_back()["SplitBudget"] == 2
 
     run_policy(INSIDE, scenario, **rule("WeightedSplitter", hitCount=1, budget=1))
 
@@ -163,7 +154,7 @@ def test_a_namespace_has_a_budget_of_splits_that_outlives_a_restart(run_policy: 
 def test_the_limit_of_bundles_holds_for_people_too(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
-        order(env, "mine", bundle=bundle(env), boundaries=[half(bundle(env))])
+        order(env, "mine", bundle=bundle_of(env), boundaries=[half(bundle_of(env))])
 
         await SplitOperator(env).round()
 
@@ -176,7 +167,7 @@ def test_the_limit_of_bundles_holds_for_people_too(run_policy: RunPolicy) -> Non
 
 def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = bundle(env), SplitOperator(env)
+        whole, operator = bundle_of(env), SplitOperator(env)
         order(env, "halve", bundle=whole, boundaries=[half(whole)])
         await operator.round()
         await env.land()
@@ -192,7 +183,7 @@ def test_a_bundle_in_the_middle_of_a_split_is_neither_moved_nor_counted_twice(ru
         now = env.bundles()
         for name in (whole, *halves(whole)):
             assert now[name]["metadata"]["resourceVersion"] == before[name]["metadata"]["resourceVersion"]
-        assert held_back(env)["InFlight"] >= 1
+        assert env.held_back()["InFlight"] >= 1
         assert (await operator.finish("halve"))["phase"] == "Completed"
         assert not leftovers(env)
 
@@ -203,12 +194,12 @@ def test_a_bundle_that_a_person_pins_before_its_split_begins_stays_whole(run_pol
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         [name] = splits(env)
-        env.rest.patch(env.path("bundles", bundle(env)), {"spec": {"pinned": True}})
+        env.rest.patch(env.path("bundles", bundle_of(env)), {"spec": {"pinned": True}})
 
         await SplitOperator(env).round()
 
         assert [c["reason"] for c in split_status(env, name)["conditions"]] == ["Pinned", "Pinned"]
-        assert env.owners()[bundle(env)] == "a"
+        assert env.owners()[bundle_of(env)] == "a"
 
     run_policy(HOT, scenario, **rule())
 
@@ -217,13 +208,13 @@ def test_a_bundle_that_moved_before_its_split_begins_stays_whole(run_policy: Run
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
         [name] = splits(env)
-        env.give(bundle(env), "b")
+        env.give(bundle_of(env), "b")
         await env.land()
 
         await SplitOperator(env).round()
 
         assert split_status(env, name)["message"].endswith("went from a to b since that was decided")
-        assert env.owners()[bundle(env)] == "b"
+        assert env.owners()[bundle_of(env)] == "b"
 
     run_policy(HOT, scenario, **rule())
 
@@ -239,7 +230,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(run_policy
 
         await env.cycle()
 
-        assert held_back(env)["Conflict"] == 1
+        assert env.held_back()["Conflict"] == 1
         assert list(splits(env)) == [name]
         await operator.round(after=3600)
         await env.cycle()
@@ -251,7 +242,7 @@ def test_a_split_that_failed_is_not_asked_for_again_before_it_is_gone(run_policy
 def test_topics_that_a_cycle_has_seen_can_be_split_by_number(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()
-        whole = bundle(env)
+        whole = bundle_of(env)
         order(env, "by-topics", bundle=whole, boundaries=None, algorithm="topic_count_equally_divide")
 
         status = await SplitOperator(env).finish("by-topics")
@@ -273,8 +264,8 @@ def test_a_plan_shows_its_splits(run_policy: RunPolicy) -> None:
         shown = screen.file.getvalue()  # type: ignore[attr-defined]
 
         [split] = as_data("main", foreseen)["splits"]
-        assert (split["name"], split["reason"]) == (bundle(env), "Bandwidth")
-        assert split["boundaries"] == [half(bundle(env))]
+        assert (split["name"], split["reason"]) == (bundle_of(env), "Bandwidth")
+        assert split["boundaries"] == [half(bundle_of(env))]
         assert "main makes 0 moves and 1 split" in shown
         assert "Owners" in shown
         assert splits(env) == {}

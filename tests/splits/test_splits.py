@@ -1,47 +1,34 @@
-"""Splits on a real API server: ordered by a person, carried out step by step, whatever comes in between.
+"""Splits on a real API server as a person orders them: carried out, waited for, or refused.
 
 After every single write each hash of the ring is served by exactly one bundle (`declarative_splits.check_served`).
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
 
-from declarative_splits import DiedError, SplitOperator, condition, half, halves, leftovers, order, split_status, splits
+from declarative_splits import (
+    SPLIT_LOAD,
+    SplitOperator,
+    bundle_of,
+    condition,
+    failed,
+    halve,
+    halves,
+    leftovers,
+    split_status,
+    splits,
+)
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.kube.records import SplitRecord
 from trimtab_operator.splits import controller
-from trimtab_operator.splits.controller import SPLIT_WITHIN, WAIT_FOR
+from trimtab_operator.splits.controller import WAIT_FOR
 from trimtab_operator.splits.steps import SplitOrder
 from trimtab_operator.splits.validation import split_order
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
-
-LOAD = cluster(bundles={"a": [1] * 32, "b": [1]}, a=0.5, b=0.5, c=0.1)
-
-
-def bundle(env: PolicyEnvironment, row: int = 0) -> str:
-    return env.names[env.load.bundles.names[row]]
-
-
-def halve(env: PolicyEnvironment, row: int = 0, name: str = "halve", **spec: Any) -> str:
-    """A person orders a bundle to be halved; the bundle."""
-    order(env, name, **{"bundle": bundle(env, row), "boundaries": [half(bundle(env, row))], **spec})
-    return bundle(env, row)
-
-
-def failed(env: PolicyEnvironment, name: str = "halve") -> tuple[str, str]:
-    """Which condition says why a split failed, in one word."""
-    status = split_status(env, name)
-    assert status["phase"] == "Failed", status
-    accepted, complete = condition(status, "Accepted"), condition(status, "Complete")
-    assert status["reason"] == (accepted if accepted[0] == "False" else complete)[1]
-    return ("Accepted", accepted[1]) if accepted[0] == "False" else ("Complete", complete[1])
 
 
 def test_a_bundle_is_split_as_a_person_asks(run_policy: RunPolicy) -> None:
@@ -68,7 +55,7 @@ def test_a_bundle_is_split_as_a_person_asks(run_policy: RunPolicy) -> None:
         assert splits(env)["halve"]["metadata"]["ownerReferences"][0]["name"] == "public-a"
         assert [reason for reason, _ in env.events()] == ["Completed"]
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_children_go_where_a_person_sends_them_once_the_parent_is_gone(run_policy: RunPolicy) -> None:
@@ -83,55 +70,7 @@ def test_children_go_where_a_person_sends_them_once_the_parent_is_gone(run_polic
         assert (low["status"]["owner"], high["status"]["owner"]) == ("a", "c")
         assert high["spec"]["assignment"]["reason"] == "Admin"
 
-    run_policy(LOAD, scenario)
-
-
-def test_a_split_goes_on_wherever_the_operator_died(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        for writes in itertools.count():
-            name, row = f"split-{writes}", writes
-            whole = halve(env, row, name, destinations=["", "c"])
-            mortal = SplitOperator(env, dies_after=writes)
-            try:
-                status = await mortal.finish(name)
-            except DiedError:
-                status = await SplitOperator(env).finish(name)
-            else:
-                break
-            assert status["phase"] == "Completed", writes
-            assert whole not in env.bundles()
-            owners = [env.owners()[child] for child in halves(whole)]
-            assert owners == ["a", "c"], writes
-            assert not leftovers(env)
-        assert writes > 8
-
-    run_policy(LOAD, scenario)
-
-
-def test_a_split_goes_back_wherever_the_operator_died(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        for writes in itertools.count():
-            name = f"split-{writes}"
-            whole = halve(env, writes, name)
-            before = SplitOperator(env)
-            await before.round()  # the children are there, and no broker takes them
-            mortal = SplitOperator(env, dies_after=writes)
-            try:
-                await mortal.round()
-                await mortal.round(after=SPLIT_WITHIN + 1)
-            except DiedError:
-                after = SplitOperator(env)
-                await after.round()
-                await after.round(after=SPLIT_WITHIN + 1)
-            assert failed(env, name) == ("Complete", "TimedOut"), writes
-            assert not set(halves(whole)) & set(env.bundles())
-            assert env.bundles()[whole]["status"]["state"] == "Owned"
-            assert not leftovers(env)
-            if mortal.life.alive:
-                break
-        assert writes > 3
-
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -162,7 +101,7 @@ def test_a_child_whose_new_broker_is_gone_stays_with_the_old_one(run_policy: Run
 
         assert [env.owners()[name] for name in halves(whole)] == ["b", "a"]
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -180,12 +119,12 @@ def test_what_cannot_be_split_is_refused_in_words(case: str, run_policy: RunPoli
         assert not leftovers(env)
         assert [word for word, _ in env.events()] == [reason]
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_pinned_bundle_is_split_for_a_person_and_its_children_are_pinned(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        env.rest.patch(env.path("bundles", bundle(env)), {"spec": {"pinned": True}})
+        env.rest.patch(env.path("bundles", bundle_of(env)), {"spec": {"pinned": True}})
         await env.land()
         whole = halve(env)
 
@@ -193,7 +132,7 @@ def test_a_pinned_bundle_is_split_for_a_person_and_its_children_are_pinned(run_p
 
         assert all(env.bundles()[name]["spec"]["pinned"] for name in halves(whole))
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_person_may_name_an_algorithm(run_policy: RunPolicy) -> None:
@@ -204,7 +143,7 @@ def test_a_person_may_name_an_algorithm(run_policy: RunPolicy) -> None:
 
         assert set(halves(whole)) <= set(env.bundles())
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(
@@ -225,7 +164,7 @@ def test_a_defect_that_one_split_meets_does_not_hold_up_the_others(
         assert set(halves(whole)) <= set(env.bundles())
         assert split_status(env, "broken") == {}
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_split_waits_for_a_bundle_that_moves(run_policy: RunPolicy) -> None:
@@ -241,7 +180,7 @@ def test_a_split_waits_for_a_bundle_that_moves(run_policy: RunPolicy) -> None:
 
         assert {env.owners()[name] for name in halves(whole)} == {"b"}
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_split_does_not_wait_for_ever(run_policy: RunPolicy) -> None:
@@ -258,7 +197,7 @@ def test_a_split_does_not_wait_for_ever(run_policy: RunPolicy) -> None:
 
         assert failed(env) == ("Accepted", "InFlight")
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_of_two_splits_of_a_bundle_the_first_is_done_and_the_other_refused(run_policy: RunPolicy) -> None:
@@ -273,7 +212,7 @@ def test_of_two_splits_of_a_bundle_the_first_is_done_and_the_other_refused(run_p
         assert (await operator.finish("halve"))["phase"] == "Completed"
         assert set(halves(whole)) <= set(env.bundles())
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_two_splits_of_one_bundle_at_the_same_moment_end_with_one_division(run_policy: RunPolicy) -> None:
@@ -289,110 +228,7 @@ def test_two_splits_of_one_bundle_at_the_same_moment_end_with_one_division(run_p
         assert whole not in env.bundles()
         assert not leftovers(env)
 
-    run_policy(LOAD, scenario)
-
-
-def test_who_moves_the_parent_in_the_middle_gets_it_whole(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = halve(env), SplitOperator(env)
-        await operator.round()
-        env.give(whole, "b")
-
-        await operator.round()
-
-        assert failed(env) == ("Complete", "Superseded")
-        assert f"{whole} is to move to b" in split_status(env, "halve")["message"]
-        await env.land()
-        assert env.owners()[whole] == "b"
-        assert not leftovers(env)
-
-    run_policy(LOAD, scenario)
-
-
-def test_a_parent_that_is_deleted_in_the_middle_leaves_its_children(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = halve(env), SplitOperator(env)
-        await operator.round()
-        await env.land()
-        env.rest.delete(env.path("bundles", whole))
-
-        assert (await operator.finish("halve"))["phase"] == "Completed"
-
-        assert {env.owners()[name] for name in halves(whole)} == {"a"}
-        assert not leftovers(env)
-
-    run_policy(LOAD, scenario)
-
-
-def test_a_split_that_is_deleted_in_the_middle_leaves_its_bundle_whole(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = halve(env), SplitOperator(env)
-        await operator.round()
-        env.rest.delete(env.path("bundlesplits", "halve"))
-
-        await operator.round()
-
-        assert env.owners()[whole] == "a"
-        assert env.bundles()[whole]["status"]["state"] == "Owned"
-        assert not leftovers(env)
-        assert not set(halves(whole)) & set(env.bundles())
-
-    run_policy(LOAD, scenario)
-
-
-def test_a_split_that_is_deleted_after_its_bundle_leaves_the_children_as_others(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = halve(env), SplitOperator(env)
-        await operator.round()
-        await env.land()
-        for plural, name in (("bundles", whole), ("bundlesplits", "halve")):
-            env.rest.delete(env.path(plural, name))
-
-        await operator.round()
-
-        assert {env.owners()[name] for name in halves(whole)} == {"a"}
-        assert not leftovers(env)
-
-    run_policy(LOAD, scenario)
-
-
-def test_the_owner_of_a_parent_is_lost_in_the_middle_and_another_gets_it_whole(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = halve(env), SplitOperator(env)
-        await env.reconcile()
-        await operator.round()
-        env.rest.patch(env.path("brokers", "a", "status"), {"status": {"ready": False}})
-        await env.reconcile()
-
-        await env.reconcile(after=31)
-        await env.reconcile()
-        await operator.round(lost="a")
-        await env.land()
-        await operator.round()
-
-        assert failed(env)[0] == "Complete"
-        assert env.owners()[whole] in {"b", "c"}
-        assert not set(halves(whole)) & set(env.bundles())
-        assert not leftovers(env)
-
-    run_policy(LOAD, scenario, mode="DryRun", limits={"lostAfter": "30s", "maxLostBrokers": 100})
-
-
-def test_an_api_server_that_is_away_costs_time_alone(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        whole, operator = halve(env), SplitOperator(env)
-        for _ in range(12):
-            operator.life.error = ApiUnavailableError("away")
-            operator.life.writes = 1
-            await operator.round()
-            operator.life.writes = None
-            await env.land()
-
-        assert split_status(env, "halve")["phase"] == "Completed"
-        assert set(halves(whole)) <= set(env.bundles())
-        assert not leftovers(env)
-
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_finished_split_is_kept_for_as_long_as_it_says(run_policy: RunPolicy) -> None:
@@ -407,7 +243,7 @@ def test_a_finished_split_is_kept_for_as_long_as_it_says(run_policy: RunPolicy) 
 
         assert splits(env) == {}
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)
 
 
 def test_a_topic_namespace_counts_its_bundles(run_policy: RunPolicy) -> None:
@@ -423,4 +259,4 @@ def test_a_topic_namespace_counts_its_bundles(run_policy: RunPolicy) -> None:
 
         assert env.rest.get(path)["status"]["bundles"] == 33
 
-    run_policy(LOAD, scenario)
+    run_policy(SPLIT_LOAD, scenario)

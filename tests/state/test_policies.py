@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from records import broker, bundle
+from records import broker, bundle, by_name
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.state.policies import Claim, Shares, share_out
 from trimtab_strategies.model import Isolation, NamespacePolicy
@@ -15,15 +15,11 @@ def a_broker(name: str, *, pod: str = "", policy: str = "") -> BrokerRecord:
     return broker(name, pod=pod, policy=policy)
 
 
-def brokers(*found: BrokerRecord) -> dict[str, BrokerRecord]:
-    return {record.name: record for record in found}
-
-
 def pods(**pool: str) -> dict[str, PodRecord]:
     return {name: PodRecord(name, {"pool": of}, ready=True, deleted=False, uid=name) for name, of in pool.items()}
 
 
-FOUR = brokers(*map(a_broker, "abcd"))
+FOUR = by_name(*map(a_broker, "abcd"))
 
 
 def test_the_brokers_that_an_isolation_allows_are_found_once_for_all_its_bundles(
@@ -68,7 +64,7 @@ def test_a_refused_policy_keeps_no_one_else_from_running() -> None:
 
 
 def test_a_pod_that_gets_another_label_takes_its_broker_to_the_other_policy() -> None:
-    found = brokers(a_broker("p-0", pod="p-0"), a_broker("p-1", pod="p-1"))
+    found = by_name(a_broker("p-0", pod="p-0"), a_broker("p-1", pod="p-1"))
     claims = [Claim("red", "1", labels={"pool": "red"}), Claim("blue", "2", labels={"pool": "blue"})]
 
     before = share_out(claims, found, pods(**{"p-0": "red", "p-1": "red"}))
@@ -79,14 +75,14 @@ def test_a_pod_that_gets_another_label_takes_its_broker_to_the_other_policy() ->
 
 
 def test_a_broker_whose_pod_is_gone_stays_with_the_policy_that_had_it() -> None:
-    found = brokers(a_broker("p-0", pod="p-0"), a_broker("p-1", pod="p-1", policy="blue"))
+    found = by_name(a_broker("p-0", pod="p-0"), a_broker("p-1", pod="p-1", policy="blue"))
     claims = [Claim("red", "1", labels={"pool": "red"}), Claim("blue", "2", labels={"pool": "blue"})]
 
     assert share_out(claims, found, pods(**{"p-0": "red"})).policy_of == {"p-0": "red", "p-1": "blue"}
 
 
 def test_a_pod_that_no_policy_selects_belongs_to_none() -> None:
-    found = brokers(a_broker("p-0", pod="p-0", policy="red"))
+    found = by_name(a_broker("p-0", pod="p-0", policy="red"))
 
     assert share_out([Claim("red", "1", labels={"pool": "red"})], found, pods(**{"p-0": "green"})).policy_of == {}
 
@@ -119,7 +115,7 @@ NAMES = st.sets(st.sampled_from("abcdef"), min_size=1) | st.none()
 def test_no_broker_is_two_policies_and_every_policy_stands_or_is_refused(selections: list[set[str] | None]) -> None:
     claims = [Claim(f"p{i}", str(i), names=names) for i, names in enumerate(selections)]
 
-    shares = share_out(claims, brokers(*map(a_broker, "abcdef")), {})
+    shares = share_out(claims, by_name(*map(a_broker, "abcdef")), {})
 
     assert {*shares.standing, *shares.refused} == {claim.policy for claim in claims}
     for claim in claims:

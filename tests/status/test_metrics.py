@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment
 from trimtab_operator.decision_log.record import DecisionRecord, MeasuredOutcome
 from trimtab_operator.resources.policy_status import ProposalState
@@ -16,11 +17,8 @@ from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.status.metrics import PolicyMetrics, hit_counts
 from trimtab_strategies.model import DataQuality, Doubt, Memory, Plan, Reason
 from trimtab_strategies.protocols import Predictions
-from trimtab_strategies.testing import cluster
 
 RunPolicy = Callable[..., None]
-
-HOT = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 
 
 def shown(env: PolicyEnvironment, name: str) -> dict[tuple[str, ...], float]:
@@ -49,7 +47,7 @@ def test_a_cycle_says_how_things_stand(run_policy: RunPolicy) -> None:
         assert set(shown(env, "broker_message_rate")) == {(name, way) for name in "abc" for way in ("in", "out")}
         assert shown(env, "moves_total")["", "TimedOut"] == 0, "so that the first one is seen to increase it"
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -66,14 +64,14 @@ def test_a_paused_policy_shows_why_and_no_load_of_the_past(run_policy: RunPolicy
         env.cluster.leave("main")
         assert shown(env, "policy_state") == {}
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
 def test_brokers_are_counted_by_what_their_data_is(run_policy: RunPolicy) -> None:
     doubts = {"b": Doubt(Reason.OUT_DATED_DATA, "its newest sample is 300 s old")}
-    brokers = replace(HOT.brokers, trusted=np.array([True, False, True]), age=np.array([2.0, 300.0, np.inf]))
-    load = replace(HOT, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"OutDated": 4}))
+    brokers = replace(HOT_NONE_EMPTY.brokers, trusted=np.array([True, False, True]), age=np.array([2.0, 300.0, np.inf]))
+    load = replace(HOT_NONE_EMPTY, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"OutDated": 4}))
 
     async def scenario(env: PolicyEnvironment) -> None:
         PolicyMetrics(env.cluster, "main").cycle(CycleResult(env.clock, {}, 1, load=load))
@@ -82,7 +80,7 @@ def test_brokers_are_counted_by_what_their_data_is(run_policy: RunPolicy) -> Non
         assert shown(env, "sample_age_seconds") == {(): 300}
         assert shown(env, "dropped_samples_total")["OutDated",] == 4
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -90,15 +88,15 @@ def test_whether_the_history_is_written_is_shown_until_a_cycle_says_otherwise(ru
     async def scenario(env: PolicyEnvironment) -> None:
         meter = PolicyMetrics(env.cluster, "main")
         for unwritten, expected in ((None, {}), ("no space", {(): 0}), (None, {(): 0}), ("", {(): 1})):
-            meter.cycle(CycleResult(env.clock, {}, 1, load=HOT, unwritten=unwritten))
+            meter.cycle(CycleResult(env.clock, {}, 1, load=HOT_NONE_EMPTY, unwritten=unwritten))
             assert shown(env, "history_writable") == expected
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
 def test_of_a_broker_that_is_not_trusted_no_load_is_shown(run_policy: RunPolicy) -> None:
-    load = replace(HOT, brokers=replace(HOT.brokers, trusted=np.array([True, True, False])))
+    load = replace(HOT_NONE_EMPTY, brokers=replace(HOT_NONE_EMPTY.brokers, trusted=np.array([True, True, False])))
     usage = np.array([[80.0] * 5, [30.0] * 5, [0.0] * 5])
 
     async def scenario(env: PolicyEnvironment) -> None:
@@ -111,7 +109,7 @@ def test_of_a_broker_that_is_not_trusted_no_load_is_shown(run_policy: RunPolicy)
         assert {name for name, _ in shown(env, "broker_usage_ratio")} == {"a", "b"}
         assert {name for name, _ in shown(env, "broker_message_rate")} == {"a", "b"}
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -129,13 +127,16 @@ def test_a_proposal_is_shown_until_none_waits(run_policy: RunPolicy) -> None:
         assert shown(env, "proposal_expires_timestamp_seconds") == {}
         assert shown(env, "proposals_total")["Expired",] == shown(env, "proposals_total")["Offered",] == 1
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
 def test_how_good_predictions_are_is_shown_while_the_shedder_makes_them(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        meter, plan = PolicyMetrics(env.cluster, "main"), Plan((), (), HOT.brokers.names, *[np.zeros((3, 5))] * 2)
+        meter, plan = (
+            PolicyMetrics(env.cluster, "main"),
+            Plan((), (), HOT_NONE_EMPTY.brokers.names, *[np.zeros((3, 5))] * 2),
+        )
         unknown = Predictions(judged=0, right=np.nan, off=np.nan, within=3, step=1)
         wrong = Predictions(judged=12, right=0.5, off=3.5, within=3, step=0.5)
         for found, right, off, step in (
@@ -143,12 +144,12 @@ def test_how_good_predictions_are_is_shown_while_the_shedder_makes_them(run_poli
             (wrong, {(): 0.5}, {(): 0.035}, {(): 0.5}),
             (None, {}, {}, {}),
         ):
-            meter.cycle(CycleResult(env.clock, {}, 1, load=HOT, plan=plan, predictions=found))
+            meter.cycle(CycleResult(env.clock, {}, 1, load=HOT_NONE_EMPTY, plan=plan, predictions=found))
             assert shown(env, "predictions_right_ratio") == right
             assert shown(env, "predictions_off_ratio") == off
             assert shown(env, "plan_step_ratio") == step
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -166,7 +167,7 @@ def test_a_policy_with_trim_shows_its_predictions_and_another_shedder_none(run_p
         await env.cycle()
         assert "predictions" not in env.policy()["status"]
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 @pytest.mark.apiserver
@@ -181,7 +182,7 @@ def test_predictions_of_brokers_that_moved_again_are_left_out(run_policy: RunPol
         PolicyMetrics(env.cluster, "main").predicted(r.error for r in record.results if not r.disturbed)
         assert shown(env, "prediction_error_ratio_sum") == {(): pytest.approx(0.03)}
 
-    run_policy(HOT, scenario)
+    run_policy(HOT_NONE_EMPTY, scenario)
 
 
 def test_hit_counts_are_the_largest_of_each_kind() -> None:

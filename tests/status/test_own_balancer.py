@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 
 import pytest
 
-from policy_environment import PolicyEnvironment, RunPolicy, eager, run_scenario
+from plan_clusters import HOT
+from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import OwnBalancerState, PulsarLink
 from trimtab_operator.status.conditions import pulsar_balancer_active, steered
-from trimtab_strategies.testing import cluster
-from trimtab_testbed.servers.kube import ControlPlane
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080"}}
 ONE_UNDONE = eager(maxUndoneMoves=1)
 SPEC = PulsarSpec(admin_url="http://pulsar:8080")
-
-
-@pytest.fixture
-def run_policy(trimtab_crds: ControlPlane, kube_namespace: str) -> RunPolicy:
-    return partial(run_scenario, trimtab_crds, kube_namespace)
 
 
 def seen(env: PolicyEnvironment, state: OwnBalancerState) -> None:
@@ -137,7 +129,7 @@ def test_who_undoes_moves_is_not_searched_for_where_it_is_verified_off(
 
         assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
         note = next(note for reason, note in env.events() if reason == "CompetingBalancer")
-        condition = next(c["message"] for c in env.status()["conditions"] if c["type"] == "CompetingBalancer")
+        condition = env.message("CompetingBalancer")
         assert f"{moved} went back to a" in note
         assert advice in note
         assert unfounded not in note + condition

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trimtab_strategies import registry
+from planned_moves import PAIR, FixedPlacement, held, moves, plan
 from trimtab_strategies.guard import MoveLimits
-from trimtab_strategies.model import CPU, ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
-from trimtab_strategies.model.cluster_load import BoolArray, IntArray
+from trimtab_strategies.model import CPU, ClusterLoad, Memory, Reason
+from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.decide import Pair, decide
-from trimtab_strategies.protocols import Choice, Shedding, SplitCandidate, Splitting, Unload
+from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.testing import cluster, with_bundles
-
-PAIR = registry.pair("ThresholdShedder", {"history": 0}, "ExtensibleLeastResourceUsageWithWeight", {"history": 0})
 
 
 @dataclass(frozen=True)
@@ -30,41 +28,6 @@ class Sheds:
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002
         rows = ((broker, np.array(bundles)) for broker, bundles in self.unloads.items())
         return Shedding(tuple(Unload(broker, bundles, Reason.OVERLOADED) for broker, bundles in rows))
-
-
-@dataclass(frozen=True)
-class FixedShedder:
-    """A shedder that answers with exactly these unloads."""
-
-    unloads: tuple[Unload, ...]
-
-    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002
-        return Shedding(self.unloads, target_weights={"a": 1.0})
-
-
-def pair_asking_for(source: int, bundles: list[int], destination: int, returned: Sequence[int] = ()) -> Pair:
-    """A pair whose shedder wants this, and whose placement would rather have the last of four brokers."""
-    unload = Unload(source, np.array(bundles), Reason.OVERLOADED, destination, np.array(returned, dtype=np.int64))
-    return Pair(FixedShedder((unload,)), Chooses((3,)))
-
-
-@dataclass(frozen=True)
-class Chooses:
-    """A placement that always answers with these brokers (rows)."""
-
-    brokers: tuple[int, ...]
-
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002
-        return Choice(np.array(self.brokers), memory)
-
-
-def plan(drawn: ClusterLoad, pair: Pair = PAIR, *, moved_last_hour: int = 0, **limits: Any) -> Plan:
-    rng = np.random.default_rng(0)
-    return decide(drawn, pair, MoveLimits(**limits), Memory(), rng, moved_last_hour=moved_last_hour).plan
-
-
-def held(plan: Plan) -> dict[Reason, str]:
-    return {entry.reason: entry.subject for entry in plan.held_back}
 
 
 def test_hot_broker_gives_to_the_cold_ones() -> None:
@@ -129,29 +92,20 @@ def test_broker_that_should_give_is_given_nothing() -> None:
     # a's bundle would fit on b, which is to be relieved as well, and b's on c; else they go round in a ring
     drawn = cluster(a=0.9, b=0.6, c=0.3, bundles=10)
 
-    made = plan(drawn, Pair(Sheds({0: [0], 1: [10]}), Chooses((1, 2))))
+    made = plan(drawn, Pair(Sheds({0: [0], 1: [10]}), FixedPlacement((1, 2))))
 
     assert moves(made) == [("a/0x00000000_0x19999999", "a", "c"), ("b/0x00000000_0x19999999", "b", "c")]
 
 
-def test_named_destination_that_should_give_itself_is_not_taken() -> None:
-    proposed = ((0, 0, 1), (1, 10, 2))  # a's first bundle to b, b's first to c
-    unloads = tuple(Unload(broker, np.array([row]), Reason.OVERLOADED, to) for broker, row, to in proposed)
-
-    made = plan(cluster(a=0.9, b=0.6, c=0.3, d=0.1, bundles=10), Pair(FixedShedder(unloads), Chooses((3,))))
-
-    assert moves(made) == [("a/0x00000000_0x19999999", "a", "d"), ("b/0x00000000_0x19999999", "b", "c")]
-
-
 def test_source_is_never_its_own_destination() -> None:
-    made = plan(cluster(a=0.9, b=0.1), Pair(Sheds({0: [0]}), Chooses((0,))))
+    made = plan(cluster(a=0.9, b=0.1), Pair(Sheds({0: [0]}), FixedPlacement((0,))))
 
     assert held(made) == {Reason.SAME_BROKER: "a"}
     assert made.empty
 
 
 def test_bundle_is_moved_once_however_often_it_is_named() -> None:
-    made = plan(cluster(a=0.9, b=0.1), Pair(Sheds({0: [0, 0, 1]}), Chooses((1,))))
+    made = plan(cluster(a=0.9, b=0.1), Pair(Sheds({0: [0, 0, 1]}), FixedPlacement((1,))))
 
     assert [move.bundle for move in made.moves] == [
         "public/a/0x00000000_0x40000000",
@@ -162,7 +116,7 @@ def test_bundle_is_moved_once_however_often_it_is_named() -> None:
 def test_what_may_not_leave_is_not_moved_whatever_the_shedder_says() -> None:
     drawn = with_bundles(cluster(a=0.9, b=0.1), pinned={0: True}, in_flight={1: True})
 
-    made = plan(drawn, Pair(Sheds({0: [0, 1, 4]}), Chooses((1,))))  # bundle 4 is b's
+    made = plan(drawn, Pair(Sheds({0: [0, 1, 4]}), FixedPlacement((1,))))  # bundle 4 is b's
 
     assert made.empty
     assert held(made) == {Reason.PINNED: "", Reason.IN_FLIGHT: ""}
@@ -263,180 +217,6 @@ def test_same_seed_makes_the_same_plan() -> None:
     drawn = cluster(a=0.9, b=0.1, c=0.1, d=0.1, bundles=30)
 
     assert plan(drawn).moves == plan(drawn).moves
-
-
-def moves(made: Plan) -> list[tuple[str, str, str]]:
-    return [(move.bundle.removeprefix("public/"), move.source, move.destination) for move in made.moves]
-
-
-FOUR = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 3], "b": [1], "c": [1], "d": [1]})
-
-
-def test_destination_that_the_shedder_names_is_taken() -> None:
-    made = plan(FOUR, pair_asking_for(0, [0], 1))
-
-    assert moves(made) == [("a/0x00000000_0x80000000", "a", "b")]
-    assert made.target_weights == {"a": 1.0}
-
-
-def test_named_destination_that_would_be_worse_off_leaves_it_to_the_placement() -> None:
-    drawn = replace(FOUR, brokers=replace(FOUR.brokers, usage=FOUR.brokers.usage * [[1], [2.5], [1], [1]]))
-
-    assert moves(plan(drawn, pair_asking_for(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
-
-
-def test_named_destination_that_takes_no_bundles_leaves_it_to_the_placement() -> None:
-    brokers = replace(FOUR.brokers, schedulable=np.array([True, False, True, True]))
-
-    assert moves(plan(replace(FOUR, brokers=brokers), pair_asking_for(0, [0], 1))) == [
-        ("a/0x00000000_0x80000000", "a", "d")
-    ]
-
-
-def test_named_destination_is_the_right_one_when_a_broker_before_it_is_left_out() -> None:
-    drawn = cluster(x=0.0, a=0.9, b=0.3, c=0.2, lost="x", bundles=2)
-
-    made = plan(drawn, pair_asking_for(0, [2], 1))  # rows of the brokers that take part: a, b, c
-
-    assert moves(made) == [("a/0x00000000_0x80000000", "a", "b")]
-
-
-def test_swap_is_made_where_a_move_would_not_fit() -> None:
-    # a's bundle of 67 points would take b above a; against b's of 30 both end below 90
-    made = plan(FOUR, pair_asking_for(0, [1], 1, returned=[2]))
-
-    assert moves(made) == [("a/0x80000000_0xffffffff", "a", "b"), ("b/0x00000000_0xffffffff", "b", "a")]
-    assert made.after[:2, CPU] == pytest.approx([90 - 67.5 + 30, 67.5])
-
-
-def test_swap_that_makes_an_end_worse_off_is_not_made() -> None:
-    drawn = cluster(a=0.9, b=0.8, c=0.2, d=0.1, bundles={"a": [1, 8], "b": [1], "c": [1], "d": [1]})
-
-    made = plan(drawn, pair_asking_for(0, [0], 1, returned=[2]))  # ten points against eighty
-
-    assert made.empty
-    assert held(made) == {Reason.NO_CANDIDATE: "a"}
-
-
-@pytest.mark.parametrize(
-    ("limits", "reason"),
-    [({"max_moves_per_cycle": 1}, Reason.CYCLE_CAP), ({"max_moves_per_broker": 0}, Reason.BROKER_CAP)],
-)
-def test_swap_is_never_made_by_half(limits: dict[str, int], reason: Reason) -> None:
-    made = plan(FOUR, pair_asking_for(0, [1], 1, returned=[2]), **limits)
-
-    assert made.empty
-    assert held(made) == {reason: "a"}
-
-
-def test_swap_with_a_pinned_bundle_is_dropped_as_a_whole() -> None:
-    assert plan(with_bundles(FOUR, pinned={2: True}), pair_asking_for(0, [1], 1, returned=[2])).empty
-
-
-def test_swap_with_a_broker_that_takes_no_bundles_is_not_made() -> None:
-    brokers = replace(FOUR.brokers, schedulable=np.array([False, True, True, True]))
-
-    assert (
-        held(plan(replace(FOUR, brokers=brokers), pair_asking_for(0, [1], 1, returned=[2]))).get(Reason.UNSCHEDULABLE)
-        == "a"
-    )
-
-
-def with_policy(drawn: ClusterLoad, space: str, policy: NamespacePolicy) -> ClusterLoad:
-    return replace(drawn, policies={space: policy})
-
-
-def test_bundle_of_an_isolated_namespace_leaves_only_for_its_own_brokers() -> None:
-    drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
-
-    made = plan(with_policy(drawn, "public/a", NamespacePolicy(isolation=Isolation(("a", "c")))))
-
-    assert {move.destination for move in made.moves} == {"c"}
-
-
-def test_bundle_that_only_its_owner_may_have_stays_and_says_why() -> None:
-    drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
-
-    made = plan(with_policy(drawn, "public/a", NamespacePolicy(isolation=Isolation(("a",)))))
-
-    assert made.empty
-    assert held(made) == {Reason.ISOLATION: "a"}
-
-
-def test_destination_that_isolation_forbids_is_not_taken_even_if_the_shedder_names_it() -> None:
-    isolated = with_policy(FOUR, "public/a", NamespacePolicy(isolation=Isolation(("a", "d"))))
-
-    assert moves(plan(isolated, pair_asking_for(0, [0], 1))) == [("a/0x00000000_0x80000000", "a", "d")]
-    assert held(plan(isolated, pair_asking_for(0, [1], 1, returned=[2]))) == {Reason.ISOLATION: "a"}
-
-
-def test_bundle_that_a_selection_leaves_only_its_owner_says_why_and_others_are_offered_instead() -> None:
-    #      public/a on a b b c c b: a has the fewest; public/b on a a: the others have none
-    drawn = cluster(bundles={"a": [1] * 6, "b": [1] * 2}, a=0.8, b=0.1, c=0.1)
-    spread = with_bundles(drawn, owner={1: 1, 2: 1, 3: 2, 4: 2, 5: 1, 6: 0, 7: 0})
-
-    made = plan(spread, replace(PAIR, selection=registry.selection("Modular", {})))
-
-    assert {move.bundle.rpartition("/")[0] for move in made.moves} == {"public/b"}
-    assert held(made)[Reason.UNEVEN] == "a"
-
-
-def test_namespace_that_is_left_out_of_balancing_stays() -> None:
-    drawn = cluster(a=0.9, b=0.1, c=0.2, bundles=10)
-
-    made = plan(with_policy(drawn, "public/a", NamespacePolicy(unload=False)))
-
-    assert made.empty
-    assert held(made)[Reason.EXCLUDED] == ""
-
-
-@dataclass(frozen=True)
-class Splits:
-    """A splitter that divides bundle 0 in its middle and counts how often it was asked."""
-
-    spread: bool = True
-
-    def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:  # noqa: ARG002
-        split = SplitCandidate(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
-        return Splitting((split,), memory={"asked": memory.get("asked", 0) + 1})
-
-
-def test_bundle_that_is_split_is_not_moved_in_the_same_plan() -> None:
-    both = replace(pair_asking_for(0, [0, 1], 1), splitter=Splits())
-
-    decision = decide(FOUR, both, MoveLimits(), Memory(splitter={"asked": 4}), np.random.default_rng(0))
-
-    (split,) = decision.plan.splits
-    assert split.bundle == "public/a/0x00000000_0x80000000"
-    assert set(split.destinations) == {"d"}
-    assert split.bundle not in {move.bundle for move in decision.plan.moves}
-    assert decision.memory.splitter == {"asked": 5}
-
-
-def test_children_that_leave_count_against_the_cap() -> None:
-    drawn = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 1, 3], "b": [1], "c": [1], "d": [1]})
-    pair = replace(pair_asking_for(0, [1], 2), splitter=Splits())
-
-    assert not plan(drawn, pair, max_moves_per_cycle=2).moves
-    assert plan(drawn, pair, max_moves_per_cycle=3).moves
-
-
-def test_children_and_moves_together_keep_to_the_cap_per_broker() -> None:
-    drawn = cluster(a=0.9, b=0.3, c=0.2, d=0.1, bundles={"a": [1, 1, 3], "b": [1], "c": [1], "d": [1]})
-    pair = replace(pair_asking_for(0, [1], 2), splitter=Splits())
-
-    assert not plan(drawn, pair, max_moves_per_broker=2).moves
-    assert plan(drawn, pair, max_moves_per_broker=3).moves
-
-
-def test_children_stay_when_the_hour_s_moves_are_spent() -> None:
-    pair = replace(pair_asking_for(0, [1], 2), splitter=Splits())
-
-    decision = decide(FOUR, pair, MoveLimits(), Memory(), np.random.default_rng(0), moved_last_hour=200)
-
-    (split,) = decision.plan.splits
-    assert split.destinations == ()
-    assert not decision.plan.moves
 
 
 def test_repeated_decisions_end_level_and_stay_there() -> None:

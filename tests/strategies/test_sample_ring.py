@@ -1,4 +1,7 @@
-"""The ring of recent samples: rows of a minute, names that come and go, and a ring made of past cycles."""
+"""The ring of recent samples: what a row holds, and rings made of past cycles or filled with them.
+
+How rows follow cycles, gaps and names stands in `trim/test_trim_samples.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from trimtab_strategies.model import CPU, ClusterLoad
+from trim_world import cycle_samples
+from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
 from trimtab_strategies.shedding.trim.replay import WINDOW
-from trimtab_strategies.shedding.trim.samples import MINUTES, REPLAYED, CycleSamples, SampleRing
+from trimtab_strategies.shedding.trim.samples import MINUTES, REPLAYED, SampleRing
 from trimtab_strategies.testing import cluster
 
 MIB = 2**20
@@ -30,10 +34,6 @@ def measured(at: float, loads: dict[str, float], brokers: dict[str, float]) -> C
     some = cluster(bundles={"a": [1.0] * len(loads)}, a=0.1).bundles if loads else made.bundles
     bundles = replace(some, **columns, owner=np.full(len(loads), -1), namespace=np.zeros(len(loads), np.int64))
     return replace(made, bundles=bundles, namespaces=("t/n",), now=at)
-
-
-def cycle(load: ClusterLoad) -> CycleSamples:
-    return CycleSamples.of(load.now, load.brokers, load.bundles.names, load.bundles.newest)
 
 
 def seen(ring: SampleRing, loads: Iterable[ClusterLoad]) -> RecentSamples:
@@ -63,17 +63,6 @@ def test_the_last_rows_stay() -> None:
     assert recent.bundles[:, 0, 0].tolist() == [float(k) for k in range(12, MINUTES + 12)]
 
 
-def test_after_a_gap_old_minutes_are_no_evidence() -> None:
-    loads = [measured(at, {"x": at}, {"a": 0.5}) for at in (0.0, 60.0, 120.0, 121.0 + SampleRing().span)]
-    assert seen(SampleRing(), loads).time.tolist() == [121.0 + SampleRing().span]
-
-
-def test_the_same_time_again_adds_nothing() -> None:
-    load = measured(60.0, {"x": 1.0}, {"a": 0.5})
-    other = measured(60.0, {"x": 9.0}, {"a": 0.9})
-    assert seen(SampleRing(), [load, other]).bundles[:, 0, 0].tolist() == [1.0]
-
-
 def test_names_keep_their_past_in_any_order_and_new_ones_have_none() -> None:
     first = measured(0.0, {"x": 1.0, "y": 2.0}, {"a": 0.1, "b": 0.2})
     second = measured(60.0, {"z": 3.0, "x": 4.0}, {"c": 0.3, "b": 0.4})
@@ -81,17 +70,6 @@ def test_names_keep_their_past_in_any_order_and_new_ones_have_none() -> None:
     np.testing.assert_array_equal(recent.bundles[:, :, 0], [[np.nan, 1.0], [3.0, 4.0]])
     np.testing.assert_array_equal(recent.cpu, [[np.nan, 0.2], [0.3, 0.4]])
     np.testing.assert_array_equal(recent.traffic[:, :, 0], [[np.nan, 0.0], [0.0, 0.0]])
-
-
-@pytest.mark.parametrize("broken", ["ready", "trusted", "limit"])
-def test_a_broker_that_is_not_believed_has_no_sample(broken: str) -> None:
-    load = measured(0.0, {"x": 1.0}, {"a": 0.1, "b": 0.2})
-    limit = load.brokers.limit.copy()
-    limit[1, CPU] = 0.0
-    change: dict[str, Any] = {"limit": limit} if broken == "limit" else {broken: np.array([True, False])}
-    recent = seen(SampleRing(), [replace(load, brokers=replace(load.brokers, **change))])
-    assert np.isnan(recent.cpu).tolist() == [[False, True]]
-    assert np.isnan(recent.traffic).any(axis=2).tolist() == [[False, True]]
 
 
 def test_what_was_given_away_never_changes() -> None:
@@ -122,7 +100,7 @@ def test_a_ring_of_past_cycles_is_the_ring_that_saw_them(drawn: Sequence[Any], d
     lived, begun = SampleRing(), data.draw(st.integers(0, len(loads) - 1))
     for load in loads:
         expected = seen(lived, [load])
-    rebuilt = SampleRing.of(map(cycle, loads[:begun]))
+    rebuilt = SampleRing.of(map(cycle_samples, loads[:begun]))
     found = seen(rebuilt, loads[begun:])
     np.testing.assert_array_equal(found.time, expected.time)
     always = [name for name in loads[-1].bundles.names if all(name in load.bundles.names for load in loads)]
@@ -134,7 +112,7 @@ def test_a_ring_of_past_cycles_is_the_ring_that_saw_them(drawn: Sequence[Any], d
 
 def test_a_bundle_that_one_past_cycle_did_not_measure_keeps_its_past() -> None:
     past = [measured(0.0, {"x": 1.0, "gone": 8.0}, {"a": 0.1}), measured(60.0, {}, {"b": 0.2})]
-    recent = seen(SampleRing.of(map(cycle, past)), [measured(120.0, {"x": 3.0}, {"a": 0.3})])
+    recent = seen(SampleRing.of(map(cycle_samples, past)), [measured(120.0, {"x": 3.0}, {"a": 0.3})])
     np.testing.assert_array_equal(recent.bundles[:, 0, 0], [1.0, np.nan, 3.0])
     np.testing.assert_array_equal(recent.cpu[:, 0], [0.1, np.nan, 0.3])
 
@@ -163,23 +141,6 @@ def test_sixty_thousand_bundles_are_held_once() -> None:
     assert most < 3 * size
 
 
-def test_averages_stand_for_the_minutes_before_the_first_sample() -> None:
-    ring, first = SampleRing(averaged=True), measured(0.0, {"x": 3.0}, {"a": 0.5})
-    first = replace(first, bundles=replace(first.bundles, short=first.bundles.newest / 3))
-    recent = [seen(ring, [replace(first, now=60.0 * minute)]) for minute in range(MINUTES + 1)]
-    assert recent[0].bundles[:, 0, 0].tolist() == pytest.approx([1.0] * (MINUTES - 1) + [3.0])
-    assert np.isnan(recent[0].cpu[:, 0]).tolist() == [True] * (MINUTES - 1) + [False]
-    assert [one.assumed for one in recent] == [*range(MINUTES - 1, -1, -1), 0]
-
-
-@pytest.mark.parametrize("at", [60.0, 59.0, -600.0])
-def test_a_time_that_is_not_newer_adds_nothing(at: float) -> None:
-    loads = [measured(0.0, {"x": 1.0}, {"a": 0.5}), measured(60.0, {"x": 2.0}, {"a": 0.5})]
-    recent = seen(SampleRing(), [*loads, measured(at, {"x": 9.0}, {"a": 0.9})])
-    assert recent.bundles[:, 0, 0].tolist() == [1.0, 2.0]
-    assert recent.time.tolist() == [0.0, 60.0]
-
-
 @given(drawn_loads, st.data())
 def test_the_newest_rows_of_a_filled_ring_are_those_of_the_ring_that_saw_all_cycles(
     drawn: Sequence[Any], data: st.DataObject
@@ -189,8 +150,8 @@ def test_the_newest_rows_of_a_filled_ring_are_those_of_the_ring_that_saw_all_cyc
     loads = [measured(float(at), *names) for at, (*names, _) in zip(times, drawn, strict=True)]
     begun, end = data.draw(st.integers(0, len(loads) - 1)), len(loads)
     parts = data.draw(st.lists(st.integers(0, 2), min_size=begun, max_size=begun))  # recalled, filled at once, later
-    recalled, soon, late = ([cycle(loads[k]) for k in range(begun) if parts[k] == part] for part in range(3))
-    ring, expected = SampleRing.of(recalled), SampleRing.of(map(cycle, loads[:begun]))
+    recalled, soon, late = ([cycle_samples(loads[k]) for k in range(begun) if parts[k] == part] for part in range(3))
+    ring, expected = SampleRing.of(recalled), SampleRing.of(map(cycle_samples, loads[:begun]))
     ring.fill(data.draw(st.permutations(soon)))
     late_at = data.draw(st.integers(begun, end - 1))
     for k in range(begun, end):
@@ -212,7 +173,7 @@ def test_what_is_filled_in_gives_way_to_rows_that_are_there() -> None:
     ring = SampleRing()
     for second in (0.0, 30.0, 120.0):
         ring.add(measured(second, {"x": 10.0 + second}, {"a": 0.5}))
-    past = [cycle(measured(at, {"x": 1.0}, {"a": 0.1})) for at in (-60.0, -10.0, 54.0, 60.0, 119.0)]
+    past = [cycle_samples(measured(at, {"x": 1.0}, {"a": 0.1})) for at in (-60.0, -10.0, 54.0, 60.0, 119.0)]
     ring.fill(past)
     recent = seen(ring, [measured(130.0, {"x": 110.0}, {"a": 0.5})])
     assert recent.time.tolist() == [-60.0, 30.0, 60.0, 130.0]
@@ -222,7 +183,7 @@ def test_what_is_filled_in_gives_way_to_rows_that_are_there() -> None:
 def test_what_was_measured_replaces_what_was_assumed() -> None:
     ring = SampleRing(averaged=True)
     ring.add(measured(600.0, {"x": 3.0}, {"a": 0.5}))
-    ring.fill([cycle(measured(540.0, {"x": 2.0}, {"a": 0.4}))])
+    ring.fill([cycle_samples(measured(540.0, {"x": 2.0}, {"a": 0.4}))])
     recent = seen(ring, [measured(660.0, {"x": 4.0}, {"a": 0.5})])
     assert (recent.time.tolist(), recent.assumed) == ([540.0, 600.0, 660.0], 0)
     assert recent.bundles[:, 0, 0].tolist() == [2.0, 3.0, 4.0]
@@ -231,13 +192,13 @@ def test_what_was_measured_replaces_what_was_assumed() -> None:
 def test_the_newest_rows_stay_when_too_many_are_filled_in() -> None:
     ring = SampleRing(rows=3)
     ring.add(measured(600.0, {"x": 9.0}, {"a": 0.5}))
-    ring.fill([cycle(measured(600.0 - 60 * ago, {"x": float(ago)}, {"a": 0.5})) for ago in range(5, 0, -1)])
+    ring.fill([cycle_samples(measured(600.0 - 60 * ago, {"x": float(ago)}, {"a": 0.5})) for ago in range(5, 0, -1)])
     assert seen(ring, [measured(601.0, {"x": 9.0}, {"a": 0.5})]).bundles[:, 0, 0].tolist() == [2.0, 1.0, 9.0]
 
 
 def test_what_was_filled_in_is_replayed_and_is_never_what_is_usual() -> None:
     ring = SampleRing()
-    ring.fill([cycle(measured(-60.0 * ago, {"x": 1.0}, {"a": 0.5})) for ago in range(1, REPLAYED)])
+    ring.fill([cycle_samples(measured(-60.0 * ago, {"x": 1.0}, {"a": 0.5})) for ago in range(1, REPLAYED)])
     rows = [len(seen(ring, [measured(60.0 * minute, {"x": 2.0}, {"a": 0.5})])) for minute in range(12)]
     assert rows == [REPLAYED] * REPLAYED + [9, 10, 11, 12]
     assert REPLAYED == WINDOW

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from splitting_clusters import large, with_topics
+from splitting_clusters import large, reasons, with_topics
 from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import BundleName, bundle_names, default_boundaries, parse_bundle
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
@@ -38,10 +38,6 @@ def _split(drawn: ClusterLoad, memory: Any = None, **params: Any) -> Splitting:
 
 def _hot(topics: Sequence[tuple[float, float]] = EVEN) -> ClusterLoad:
     return with_topics(large({}), {0: topics})
-
-
-def _reasons(splitting: Splitting) -> list[Reason]:
-    return [entry.reason for entry in splitting.held_back]
 
 
 def test_each_child_carries_its_part_and_is_below_the_target() -> None:
@@ -102,15 +98,15 @@ def test_two_equal_topics_are_parted() -> None:
 def test_topics_on_one_place_cannot_be_parted() -> None:
     splitting = _split(_hot([(0.2, 70.0), (0.2, 70.0)]))
 
-    assert _reasons(splitting) == [Reason.TOO_FEW_TOPICS]
+    assert reasons(splitting) == [Reason.TOO_FEW_TOPICS]
 
 
 def test_a_single_topic_of_unknown_load_is_too_few() -> None:
-    assert _reasons(_split(large({0: {"topics": 1, "throughput": 300}}))) == [Reason.TOO_FEW_TOPICS]
+    assert reasons(_split(large({0: {"topics": 1, "throughput": 300}}))) == [Reason.TOO_FEW_TOPICS]
 
 
 def test_a_bundle_whose_inside_is_unknown_is_left_whole() -> None:
-    assert _reasons(_split(large({0: {"topics": 9, "throughput": 300}}))) == [Reason.NO_LOAD_DATA]
+    assert reasons(_split(large({0: {"topics": 9, "throughput": 300}}))) == [Reason.NO_LOAD_DATA]
 
 
 def test_topics_that_explain_too_little_of_the_load_are_not_enough() -> None:
@@ -130,11 +126,11 @@ def test_a_range_of_one_hash_is_too_narrow() -> None:
     names = (str(BundleName("public/a", 0, 1)), str(BundleName("public/a", 1, 2**30)), *drawn.bundles.names[1:])
     drawn = replace(drawn, bundles=replace(drawn.bundles, names=names[: len(drawn.bundles)]))
 
-    assert _reasons(_split(drawn)) == [Reason.TOO_NARROW]
+    assert reasons(_split(drawn)) == [Reason.TOO_NARROW]
 
 
 def test_a_full_namespace_is_not_split() -> None:
-    assert _reasons(_split(_hot(), max_bundles=4)) == [Reason.MAX_BUNDLES]
+    assert reasons(_split(_hot(), max_bundles=4)) == [Reason.MAX_BUNDLES]
 
 
 def test_the_condition_must_hold_for_some_cycles() -> None:
@@ -143,7 +139,7 @@ def test_the_condition_must_hold_for_some_cycles() -> None:
     for _ in range(3):
         splitting = _split(_hot(), memory, hit_count=3)
         memory = splitting.memory
-        answers.append((len(splitting.proposed), _reasons(splitting)))
+        answers.append((len(splitting.proposed), reasons(splitting)))
 
     assert answers == [(0, [Reason.HIT_COUNT]), (0, [Reason.HIT_COUNT]), (1, [])]
     assert memory["hits"] == {}
@@ -172,7 +168,7 @@ def test_the_budget_of_a_namespace_is_spent_and_comes_back() -> None:
     )
 
     assert [split.bundle for split in spent.proposed] == [0, 4]
-    assert _reasons(spent) == [Reason.SPLIT_BUDGET]
+    assert reasons(spent) == [Reason.SPLIT_BUDGET]
     assert not later.proposed
     assert "one more in 1 s" in later.held_back[0].detail
     assert [split.bundle for split in much_later.proposed] == [0, 4]
@@ -190,7 +186,7 @@ def test_splits_of_a_namespace_count_against_its_room_in_the_same_cycle() -> Non
     splitting = _split(drawn, max_bundles=7)
 
     assert [split.bundle for split in splitting.proposed] == [0]
-    assert _reasons(splitting) == [Reason.MAX_BUNDLES]
+    assert reasons(splitting) == [Reason.MAX_BUNDLES]
 
 
 def test_the_fullest_bundle_is_split_first() -> None:

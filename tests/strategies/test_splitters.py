@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from splitting_clusters import large, with_topics
+from splitting_clusters import large, reasons, with_topics
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
@@ -33,10 +33,6 @@ def _at_once(drawn: ClusterLoad, **params: Any) -> Splitting:
 
 def _bundles(splitting: Splitting) -> list[int]:
     return [split.bundle for split in splitting.proposed]
-
-
-def _reasons(splitting: Splitting) -> list[Reason]:
-    return [entry.reason for entry in splitting.held_back]
 
 
 def test_splitters_are_built_by_name_from_camel_case_parameters() -> None:
@@ -74,9 +70,9 @@ def test_what_is_above_a_limit_is_too_large_and_at_the_limit_is_not(
     splitting = _split(name, large({3: columns}), **AT_ONCE[name])
 
     if reason is None:
-        assert _reasons(splitting) == [Reason.BALANCED]
+        assert reasons(splitting) == [Reason.BALANCED]
     elif name == "WeightedSplitter":
-        assert _reasons(splitting) == [Reason.NO_LOAD_DATA]
+        assert reasons(splitting) == [Reason.NO_LOAD_DATA]
     else:
         assert [(split.bundle, split.reason) for split in splitting.proposed] == [(3, reason)]
 
@@ -120,7 +116,7 @@ def test_a_namespace_gets_no_more_bundles_than_it_may_have() -> None:
 def test_the_modular_manager_needs_a_second_broker() -> None:
     drawn = large({0: {"topics": 1001}}, a=0.5)
 
-    assert _reasons(_split(MODULAR, drawn)) == [Reason.NO_BROKERS]
+    assert reasons(_split(MODULAR, drawn)) == [Reason.NO_BROKERS]
     assert _bundles(_at_once(drawn)) == [0]
 
 
@@ -186,7 +182,7 @@ def test_brokers_together_exceed_the_namespace_s_maximum_unless_corrected() -> N
 
     assert _bundles(java) == [0, 1]
     assert _bundles(corrected) == [0]
-    assert _reasons(corrected) == [Reason.MAX_BUNDLES]
+    assert reasons(corrected) == [Reason.MAX_BUNDLES]
 
 
 def _beside_a_longer_name() -> ClusterLoad:
@@ -198,7 +194,7 @@ def _beside_a_longer_name() -> ClusterLoad:
 def test_a_split_in_a_namespace_whose_name_begins_alike_holds_back_unless_corrected() -> None:
     java, corrected = (_at_once(_beside_a_longer_name(), compatibility=form) for form in Compatibility)
 
-    assert _reasons(java) == [Reason.IN_FLIGHT]
+    assert reasons(java) == [Reason.IN_FLIGHT]
     assert java.memory == {"hits": {"public/a/0x00000000_0x80000000": 1}}
     assert _bundles(corrected) == [0]
 
@@ -208,8 +204,8 @@ def test_a_bundle_of_one_hash_is_too_narrow() -> None:
     names = ("public/a/0x00000000_0x00000001", *drawn.bundles.names[1:])
     drawn = replace(drawn, bundles=replace(drawn.bundles, names=names))
 
-    assert _reasons(_split(MODULAR, drawn)) == [Reason.TOO_NARROW]
-    assert _reasons(_at_once(drawn)) == [Reason.TOO_NARROW]
+    assert reasons(_split(MODULAR, drawn)) == [Reason.TOO_NARROW]
+    assert reasons(_at_once(drawn)) == [Reason.TOO_NARROW]
 
 
 TEN = [(0.9 + 0.01 * k, 15.0) for k in range(10)]
@@ -239,15 +235,15 @@ def test_several_boundaries_never_split_in_the_extensible_manager() -> None:
 
     splitting = _at_once(drawn, algorithm="flow_or_qps_equally_divide")
 
-    assert _reasons(splitting) == [Reason.UNKNOWN]
+    assert reasons(splitting) == [Reason.UNKNOWN]
     assert list(splitting.memory["hits"].values()) == [1]
 
 
 def test_a_bundle_whose_topics_are_unknown_is_not_split_by_their_number() -> None:
     drawn = large({0: {"topics": 1001}})
 
-    assert _reasons(_split(MODULAR, drawn, algorithm="topic_count_equally_divide")) == [Reason.TOO_FEW_TOPICS]
-    assert _reasons(_at_once(drawn, algorithm="topic_count_equally_divide")) == [Reason.UNKNOWN]
+    assert reasons(_split(MODULAR, drawn, algorithm="topic_count_equally_divide")) == [Reason.TOO_FEW_TOPICS]
+    assert reasons(_at_once(drawn, algorithm="topic_count_equally_divide")) == [Reason.UNKNOWN]
 
 
 @pytest.mark.parametrize("name", BY_LIMITS)
@@ -256,11 +252,11 @@ def test_bundles_without_owner_are_not_split(name: str) -> None:
     topics = np.full(len(drawn.bundles), 5000.0)
     drawn = replace(drawn, bundles=replace(drawn.bundles, topics=topics, owner=np.full(len(topics), -1)))
 
-    assert _reasons(_split(name, drawn)) == [Reason.BALANCED]
+    assert reasons(_split(name, drawn)) == [Reason.BALANCED]
 
 
 def test_a_limit_that_overflows_to_zero_is_reported_without_a_warning() -> None:
     drawn = large({})
     nothing = replace(drawn, bundles=replace(drawn.bundles, long=np.zeros((8, 4))))
 
-    assert _reasons(_split(MODULAR, nothing, maxBandwidth=4096)) == [Reason.BALANCED]
+    assert reasons(_split(MODULAR, nothing, maxBandwidth=4096)) == [Reason.BALANCED]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from manifests import broker
+from small_cluster import until
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.prometheus import PrometheusServer
 from trimtab_testbed.simulated.broker import ServingListener
@@ -24,13 +25,6 @@ from trimtab_testbed.simulated.scenarios import scenario
 pytestmark = pytest.mark.apiserver
 
 FIRST, SECOND, THIRD = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"
-
-
-def eventually(claim: Callable[[], bool], what: str, within: float = 10) -> None:
-    deadline = time.monotonic() + within
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
-        time.sleep(0.05)
 
 
 def opened(control_plane: ControlPlane, namespace: str, on_serving: ServingListener | None = None) -> SimulatedCluster:
@@ -80,7 +74,8 @@ def served(world: SimulatedCluster) -> dict[str, str]:
 
 
 def test_brokers_take_the_bundles_desired_on_them_and_serve_them(world: SimulatedCluster) -> None:
-    eventually(lambda: served(world) == owners(world), "what is confirmed is served")  # confirmed first, then served
+    # confirmed first, then served
+    until("what is confirmed is served", lambda: served(world) == owners(world), within=10)
     assert {bundle["status"]["state"] for bundle in world.bundles().values()} == {"Owned"}
 
 
@@ -95,9 +90,9 @@ def test_a_desired_owner_moves_a_bundle_and_is_confirmed(
 ) -> None:
     bundle = a_bundle_of(world, FIRST)
     set_owner(bundle, THIRD)
-    eventually(lambda: landed(world.bundles()[bundle]), "the move landed")
+    until("the move landed", lambda: landed(world.bundles()[bundle]), within=10)
     assert owners(world)[bundle] == THIRD
-    eventually(lambda: served(world).get(bundle) == THIRD, "the new owner serves it")
+    until("the new owner serves it", lambda: served(world).get(bundle) == THIRD, within=10)
 
 
 def test_no_bundle_is_served_twice_while_many_move(
@@ -109,7 +104,7 @@ def test_no_bundle_is_served_twice_while_many_move(
             serving = [name for bundles in world.serving().values() for name in bundles]
             assert len(serving) == len(set(serving))
     world.wait_until_owned()
-    eventually(lambda: served(world) == owners(world), "what is confirmed is served")
+    until("what is confirmed is served", lambda: served(world) == owners(world), within=10)
 
 
 def test_every_beginning_and_end_of_serving_is_reported(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
@@ -122,7 +117,7 @@ def test_every_beginning_and_end_of_serving_is_reported(trimtab_crds: ControlPla
     with opened(trimtab_crds, kube_namespace, told) as world:
         world.seed_bundles()
         world.wait_until_owned()
-        eventually(lambda: serving == world.serving(), "all were told")
+        until("all were told", lambda: serving == world.serving(), within=10)
         assert sum(map(len, serving.values())) == 8
 
         world.kill(FIRST)
@@ -130,7 +125,7 @@ def test_every_beginning_and_end_of_serving_is_reported(trimtab_crds: ControlPla
 
         world.revive(FIRST)
         world.revive(FIRST)
-        eventually(lambda: bool(serving[FIRST]) and serving == world.serving(), "those it owns are told again")
+        until("those it owns are told again", lambda: bool(serving[FIRST]) and serving == world.serving(), within=10)
 
 
 def test_a_bundle_with_a_typo_in_its_owner_is_served_until_there_is_such_a_broker(
@@ -140,7 +135,7 @@ def test_a_bundle_with_a_typo_in_its_owner_is_served_until_there_is_such_a_broke
     with opened(trimtab_crds, kube_namespace, lambda *change: changes.append(change)) as world:
         world.seed_bundles()
         world.wait_until_owned()
-        eventually(lambda: served(world) == owners(world), "what is confirmed is served")
+        until("what is confirmed is served", lambda: served(world) == owners(world), within=10)
         changes.clear()
         typo, real, *_ = (name for name, owner in sorted(owners(world).items()) if owner == FIRST)
         bundles = f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}/bundles"
@@ -149,7 +144,7 @@ def test_a_bundle_with_a_typo_in_its_owner_is_served_until_there_is_such_a_broke
 
         add_brokers(trimtab_crds, kube_namespace, SECOND)
 
-        eventually(lambda: owners(world)[real] == SECOND, "the other, which waited as long, moves")
+        until("the other, which waited as long, moves", lambda: owners(world)[real] == SECOND, within=10)
         assert (owners(world)[typo], served(world)[typo]) == (FIRST, FIRST)
         assert {object_name(bundle) for _, bundle, _ in changes} == {real}
 
@@ -160,7 +155,7 @@ def test_a_killed_broker_takes_nothing_until_it_is_revived(
     world.kill(THIRD)
     bundle = a_bundle_of(world, FIRST)
     set_owner(bundle, THIRD)
-    eventually(lambda: not owners(world)[bundle], "the source released it")
+    until("the source released it", lambda: not owners(world)[bundle], within=10)
     world.revive(THIRD)
     world.wait_until_owned()
     assert owners(world)[bundle] == THIRD
@@ -209,7 +204,7 @@ def test_brokers_follow_desired_owners_again_after_the_api_server_was_away(own_c
     with opened(own_control_plane, "messaging") as world:
         world.seed_bundles()
         world.wait_until_owned()
-        eventually(lambda: served(world) == owners(world), "what is confirmed is served")
+        until("what is confirmed is served", lambda: served(world) == owners(world), within=10)
         before = served(world)
         own_control_plane.restart_apiserver(down=0.5)
         assert served(world) == before
@@ -234,7 +229,7 @@ def test_prometheus_measures_what_brokers_really_use(
     world: SimulatedCluster, prometheus_binary: Path, tmp_path: Path
 ) -> None:
     with PrometheusServer(prometheus_binary, tmp_path, world.targets, scrape_interval=0.5) as prometheus:
-        eventually(lambda: len(_cpu(prometheus, world.namespace)) == 3, "all brokers are measured", within=20)
+        until("all brokers are measured", lambda: len(_cpu(prometheus, world.namespace)) == 3, within=20)
         time.sleep(3)
         measured, truth = _cpu(prometheus, world.namespace), world.cpu()
     assert measured == pytest.approx(truth, rel=0.1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
 from manifests import broker
+from small_cluster import until
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.cluster import SimulatedCluster, Spellings, object_name
@@ -69,13 +68,6 @@ def test_parts_are_spelt_as_pulsar_does() -> None:
     assert spellings.get("other-0x00000000-0x10000000") is None
 
 
-def eventually(what: str, claim: Callable[[], bool], within: float = 10) -> None:
-    deadline = time.monotonic() + within
-    while not claim():
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
-        time.sleep(0.05)
-
-
 @pytest.mark.apiserver
 def test_a_broker_serves_a_child_only_once_its_parent_is_gone(trimtab_crds: ControlPlane, kube_namespace: str) -> None:
     rest, path = trimtab_crds.rest, f"/apis/trimtab.dev/v1alpha1/namespaces/{kube_namespace}/bundles"
@@ -98,18 +90,20 @@ def test_a_broker_serves_a_child_only_once_its_parent_is_gone(trimtab_crds: Cont
             }
             rest.create(path, manifest)
         names = [f"{space}-{low}-{high}" for low, high in children]
-        eventually("it takes them", lambda: all(world.bundles()[n].get("status", {}).get("owner") for n in names))
+        until("it takes them", lambda: all(world.bundles()[n].get("status", {}).get("owner") for n in names), within=10)
         before = world.cpu()[FIRST]
         assert whole in world.serving()[FIRST]
         parts = {f"{begun.namespaces[0].full_name}/{low}_{high}" for low, high in children}
         assert not parts & world.serving()[FIRST]
 
         rest.patch(f"{path}/{names[1]}", {"spec": {"owner": SECOND}})
-        eventually("it lets go of one", lambda: world.bundles()[names[1]]["status"]["owner"] == SECOND)
+        until("it lets go of one", lambda: world.bundles()[names[1]]["status"]["owner"] == SECOND, within=10)
         assert not parts & (world.serving()[FIRST] | world.serving()[SECOND])
         rest.patch(f"{path}/{names[1]}", {"spec": {"owner": FIRST}})
-        eventually("it takes it back", lambda: world.bundles()[names[1]]["status"]["owner"] == FIRST)
+        until("it takes it back", lambda: world.bundles()[names[1]]["status"]["owner"] == FIRST, within=10)
         rest.delete(f"{path}/{object_name(whole)}")
 
-        eventually("it serves both", lambda: parts <= world.serving()[FIRST] and whole not in world.serving()[FIRST])
+        until(
+            "it serves both", lambda: parts <= world.serving()[FIRST] and whole not in world.serving()[FIRST], within=10
+        )
         assert world.cpu()[FIRST] == pytest.approx(before, rel=0.1)

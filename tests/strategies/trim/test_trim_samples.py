@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trim_world import POINT, START, World, unmeasured
+from trim_world import POINT, START, World, cycle_samples, unmeasured
 from trimtab_strategies.model import CPU, ClusterLoad
 from trimtab_strategies.model.cluster_load import IntArray, RecentSamples
-from trimtab_strategies.shedding.trim.samples import MINUTES, CycleSamples, SampleRing
+from trimtab_strategies.shedding.trim.samples import MINUTES, SampleRing
 from trimtab_strategies.testing.compare import reordered
 
 LEVEL = ([10, 20, 5], [15, 15], [30])
@@ -92,7 +92,7 @@ def test_an_earlier_answer_stays_as_it_was() -> None:
     assert (first.traffic == kept[2]).all()
 
 
-@pytest.mark.parametrize("seconds", [60, 0, -600])
+@pytest.mark.parametrize("seconds", [60, 59, 0, -600])
 def test_a_time_that_was_seen_or_is_past_changes_no_figure(seconds: float) -> None:
     ring = SampleRing()
     ring.add(at(0))
@@ -207,7 +207,7 @@ def test_a_broker_that_is_not_believed_is_not_measured(column: str) -> None:
     assert recent is not None
 
     assert np.isnan(recent.cpu[0]).tolist() == [False, True, False]
-    assert np.isnan(recent.traffic[0]).all(axis=1).tolist() == [False, True, False]
+    assert np.isnan(recent.traffic[0]).tolist() == [[False] * 3, [True] * 3, [False] * 3]
     assert np.isfinite(recent.bundles).all()
 
 
@@ -229,6 +229,7 @@ def test_a_broker_without_a_limit_of_cpu_is_not_measured() -> None:
     assert recent is not None
 
     assert np.isnan(recent.cpu[0]).tolist() == [False, True, False]
+    assert np.isnan(recent.traffic[0]).tolist() == [[False] * 3, [True] * 3, [False] * 3]
 
 
 def test_averages_stand_for_the_minutes_before_the_first_sample() -> None:
@@ -240,6 +241,7 @@ def test_averages_stand_for_the_minutes_before_the_first_sample() -> None:
     assert recent.assumed == MINUTES - 1
     assert work == pytest.approx([10] * (MINUTES - 1) + [30])
     assert np.isnan(recent.cpu[:-1]).all()
+    assert np.isfinite(recent.cpu[-1]).all()
     assert (np.diff(recent.time) == 60).all()
 
 
@@ -287,15 +289,11 @@ def test_the_last_rows_cannot_be_changed() -> None:
         filled(60, 3).last(2).bundles[0, 0, 0] = 1.0
 
 
-def cycle(cluster: ClusterLoad) -> CycleSamples:
-    return CycleSamples.of(cluster.now, cluster.brokers, cluster.bundles.names, cluster.bundles.newest)
-
-
 def test_the_samples_of_a_cycle_are_its_newest_figures_with_both_directions_of_messages() -> None:
     world = World.of(*LEVEL)
     world.long = 0 * world.load  # averages don't count
     cluster = at(120, 2.0, world)
-    found = cycle(cluster)
+    found = cycle_samples(cluster)
     load = 2 * world.load
 
     assert (found.time, found.bundles, found.brokers) == (START + 120, world.bundles, world.brokers)
@@ -314,7 +312,9 @@ def test_of_a_cycle_a_broker_counts_with_all_its_figures_or_with_none(missing: s
     limit[1, CPU] = 0.0 if missing == "limit" else limit[1, CPU]
     traffic[1, 2] = np.nan if missing == "traffic" else traffic[1, 2]
     flags = {missing: np.arange(3) != 1} if missing in {"ready", "trusted"} else {}
-    found = cycle(replace(cluster, brokers=replace(brokers, usage=usage, limit=limit, traffic=traffic, **flags)))
+    found = cycle_samples(
+        replace(cluster, brokers=replace(brokers, usage=usage, limit=limit, traffic=traffic, **flags))
+    )
 
     assert np.isnan(found.cpu).tolist() == [False, True, False]
     assert np.isnan(found.traffic).tolist() == [[False] * 3, [True] * 3, [False] * 3]
@@ -327,7 +327,7 @@ def test_past_cycles_fill_a_ring_as_if_it_had_seen_them() -> None:
     seen = SampleRing()
     for cluster in shown:
         expected = seen.add(cluster).recent
-    restored = SampleRing.of(map(cycle, shown[:-1]))
+    restored = SampleRing.of(map(cycle_samples, shown[:-1]))
     found = restored.add(shown[-1]).recent
     assert expected is not None
     assert found is not None

@@ -13,8 +13,11 @@ from ring_check import check_ring
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_strategies.hash_ring import parse_bundle
+from trimtab_strategies.testing import cluster
 
 PARENT = "trimtab.dev/parent"
+SPLIT_LOAD = cluster(bundles={"a": [1] * 32, "b": [1]}, a=0.5, b=0.5, c=0.1)
+"""Broker a has a bundle for each split of a test."""
 
 
 class DiedError(BaseException):
@@ -104,6 +107,27 @@ def order(env: PolicyEnvironment, name: str, **spec: Any) -> None:
     manifest = bundle_split(name, **spec)
     manifest["spec"] = {key: value for key, value in manifest["spec"].items() if value is not None}
     env.rest.create(env.path("bundlesplits"), manifest)
+
+
+def bundle_of(env: PolicyEnvironment, row: int = 0) -> str:
+    """Object name of the bundle in this row of the environment's load."""
+    return env.names[env.load.bundles.names[row]]
+
+
+def halve(env: PolicyEnvironment, row: int = 0, name: str = "halve", **spec: Any) -> str:
+    """Order that a bundle is halved, as a person does; returns the bundle."""
+    bundle = bundle_of(env, row)
+    order(env, name, **{"bundle": bundle, "boundaries": [half(bundle)], **spec})
+    return bundle
+
+
+def failed(env: PolicyEnvironment, name: str = "halve") -> tuple[str, str]:
+    """Which condition says why a split failed, in one word."""
+    status = split_status(env, name)
+    assert status["phase"] == "Failed", status
+    accepted, complete = condition(status, "Accepted"), condition(status, "Complete")
+    assert status["reason"] == (accepted if accepted[0] == "False" else complete)[1]
+    return ("Accepted", accepted[1]) if accepted[0] == "False" else ("Complete", complete[1])
 
 
 def split_status(env: PolicyEnvironment, name: str) -> Any:

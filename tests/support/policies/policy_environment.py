@@ -217,6 +217,16 @@ class PolicyEnvironment:
         found = {c["type"]: (c["status"], c["reason"]) for c in self.status(name).get("conditions", [])}
         return found.get(kind, ("", ""))
 
+    def message(self, kind: str, name: str = "main") -> str:
+        """What the policy's condition of this kind says."""
+        (found,) = (c["message"] for c in self.status(name)["conditions"] if c["type"] == kind)
+        return str(found)
+
+    def held_back(self) -> dict[str, int]:
+        """How often the last cycle held something back, by reason."""
+        found: dict[str, int] = self.status()["lastCycle"]["heldBack"]
+        return found
+
     def bundles(self) -> dict[str, Any]:
         return {item["metadata"]["name"]: item for item in self.rest.get(self.path("bundles"))["items"]}
 

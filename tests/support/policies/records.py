@@ -6,6 +6,7 @@ from typing import Any
 
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
+from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
 from trimtab_strategies.model import NO_POLICY
 
 NAN = float("nan")
@@ -59,6 +60,10 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
     return BrokerRecord(**{**fields, **changes})
 
 
+def by_name(*found: BrokerRecord) -> dict[str, BrokerRecord]:
+    return {record.name: record for record in found}
+
+
 def pod(name: str = "x", **changes: Any) -> PodRecord:
     """A ready pod with a broker's labels."""
     labels = {"app": "pulsar", "component": "broker"}
@@ -78,3 +83,8 @@ def topic_namespace(name: str = "t-n", **changes: Any) -> TopicNamespaceRecord:
         "conditions": (),
     }
     return TopicNamespaceRecord(**{**fields, **changes})
+
+
+def ownership_change(left: str, taken: str, at: float, kind: ChangeKind = ChangeKind.MOVED) -> OwnershipChange:
+    """Bundle b went from the broker `left` to the broker `taken` at this time (seconds)."""
+    return OwnershipChange("b", left, taken, at, kind)

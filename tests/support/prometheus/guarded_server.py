@@ -11,8 +11,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from local_server import LocalServer
+from trimtab_pipeline.api import Credentials
 
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
+TOKEN, TENANT = "tok-5f3a9c-bearer", "ten-88af1d-tenant"
+"""Secrets that no log, error or file may show."""
+
+CREDENTIALS = Credentials(bearer_token=TOKEN, headers=(("X-Scope-OrgID", TENANT),))
 
 
 def vector(**values: float) -> str:

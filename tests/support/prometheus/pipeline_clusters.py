@@ -1,10 +1,19 @@
-"""Topologies to observe, with default values."""
+"""Topologies to observe, with default values, and the one that most tests of sources observe: two brokers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from trimtab_pipeline.api import Topology
+from trimtab_pipeline.api import LoadSource, Topology
+from trimtab_strategies.model import ClusterLoad
+
+Observing = Callable[..., LoadSource]
+"""Opens a source on the address of a Prometheus server."""
+
+AT = 1_750_000_000.0
+"""When most tests of sources measure first (seconds since 1970)."""
 
 
 def topology(brokers: dict[str, str], bundles: dict[str, str], *, declared_cpu: float = np.nan) -> Topology:
@@ -29,3 +38,20 @@ def topology(brokers: dict[str, str], bundles: dict[str, str], *, declared_cpu: 
         moving_from=np.full(m, -1, np.int64),
         moving_share=np.zeros(m),
     )
+
+
+FIRST, SECOND = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+TWO_BROKERS = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b"})
+IDLE = "t/idle/0x00000000_0xffffffff"
+WITH_IDLE = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SECOND: "broker-b", IDLE: "broker-b"})
+"""`TWO_BROKERS`, and a bundle without traffic."""
+
+
+def snapshot(source: LoadSource, at: float = AT) -> ClusterLoad:
+    """What a cycle at this time sees of `TWO_BROKERS`."""
+    return source.observe(TWO_BROKERS, at).result(timeout=120).load
+
+
+def asks_broker_b(promql: str) -> bool:
+    """Whether it is a query of the shard of pod b."""
+    return 'pod=~"b"' in promql

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import ClusterLoad, Topics
+from trimtab_strategies.model import ClusterLoad, Reason, Topics
+from trimtab_strategies.protocols import Splitting
 from trimtab_strategies.testing import cluster
 
 MEBIBYTE = 1048576
@@ -57,3 +58,8 @@ def with_topics(drawn: ClusterLoad, inside: Mapping[int, Sequence[tuple[float, f
         bundles=replace(bundles, topics=topics, short=short, long=short.copy()),
         topics=Topics(tuple(names), np.array(rows), np.array(places), np.array(traffic, dtype=np.float64)),
     )
+
+
+def reasons(splitting: Splitting) -> list[Reason]:
+    """Why bundles were not split."""
+    return [entry.reason for entry in splitting.held_back]

@@ -13,7 +13,7 @@ from trimtab_strategies.hash_ring import bundle_names, default_boundaries
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, Brokers, Bundles, ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Shedding
-from trimtab_strategies.shedding.trim.samples import SampleRing
+from trimtab_strategies.shedding.trim.samples import CycleSamples, SampleRing
 from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
 
 START = 1_000_000.0
@@ -224,3 +224,8 @@ def unmeasured(cluster: ClusterLoad, *rows: int) -> ClusterLoad:
 def skewed(points: float = 85, bundles: int = 20) -> World:
     """Four brokers at 40 % and one at `points`."""
     return World.of(*(spread(40, bundles, seed) for seed in range(4)), spread(points, bundles, 9))
+
+
+def cycle_samples(cluster: ClusterLoad) -> CycleSamples:
+    """The samples that a cycle leaves of this snapshot."""
+    return CycleSamples.of(cluster.now, cluster.brokers, cluster.bundles.names, cluster.bundles.newest)
