@@ -146,9 +146,9 @@ class Recorder:
 
     async def _note_facts(self, result: CycleResult, settings: Settings, remembered: PolicyState) -> None:
         """Write the policy and what resources say of brokers and namespaces into the history, if there is one."""
-        sources, load = self.cluster.sources, result.load
-        if isinstance(sources, KeepsFacts) and load is not None:
-            known = facts(load, result.plan.target_weights, self.cluster.departures(self.policy))
+        sources, load, plan = self.cluster.sources, result.load, result.plan
+        if isinstance(sources, KeepsFacts) and load is not None and plan is not None:
+            known = facts(load, plan.target_weights, self.cluster.departures(self.policy))
             name, memory = f"{self.cluster.namespace}/{self.policy}", json.loads(remembered.to_json())
             try:
                 await asyncio.to_thread(sources.write_facts, name, load.now, known, FACTS)

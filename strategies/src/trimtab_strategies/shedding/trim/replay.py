@@ -124,7 +124,8 @@ class Replay:
         the whole cluster has just begun, it is what they carry now.
         """
         if self.begun:
-            return self.away[-1]
+            now: FloatArray = self.away[-1]
+            return now
         enough = len(self.earlier) >= FEWEST_EARLIER
         usual = middle(_complete(self.earlier, self.load[0])) if enough else self.long
         carried, background = self._carried(usual)[np.newaxis], self.model.background[-1:]
