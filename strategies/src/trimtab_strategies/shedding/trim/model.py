@@ -34,7 +34,7 @@ import numpy as np
 from trimtab_strategies.model import NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
 from trimtab_strategies.protocols import recall, remember
-from trimtab_strategies.shedding.trim.readings import FULL, Readings, carried_on, median, pooled, work_of
+from trimtab_strategies.shedding.trim.readings import FULL, BrokerReadings, carried_on, median, pooled, work_of
 from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
 _FEW_SAMPLES = 3  # below which a ratio is hardly known
@@ -84,7 +84,7 @@ def learned(
     cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]
 ) -> tuple[BrokerModel, dict[str, Any]]:
     """The model after the newest minute, and the memory."""
-    readings, memory = Readings.of(cluster, recent, memory)
+    readings, memory = BrokerReadings.of(cluster, recent, memory)
     names, new_row = cluster.brokers.names, _fresh(recent, memory)
     fresh = new_row & readings.known[-1]
     count = np.minimum(np.nan_to_num(recall(memory, "count", names)) + fresh, _MOST_COUNTED)
@@ -126,7 +126,7 @@ class _Ratios:
     sd: FloatArray
 
     @classmethod
-    def of(cls, readings: Readings, before: FloatArray, count: FloatArray, fresh: BoolArray) -> _Ratios:
+    def of(cls, readings: BrokerReadings, before: FloatArray, count: FloatArray, fresh: BoolArray) -> _Ratios:
         """The ratios after a minute. before: (n,) ratios. count: (n,) samples. fresh: (n,) brokers with a new one."""
         ratio = _followed(before, median(readings.each), count, fresh)
         pool, spread = pooled(ratio, readings.kinds), _spread(readings.each)
@@ -138,7 +138,7 @@ class _Ratios:
         trust = np.divide(away**2, away**2 + error**2, out=np.zeros_like(away), where=away != 0)
         return cls(ratio, pool, spread, error, pool + away * trust, np.maximum(_OWN * pool, np.abs(away)))
 
-    def slope(self, readings: Readings, information: FloatArray, drift: FloatArray) -> FloatArray:
+    def slope(self, readings: BrokerReadings, information: FloatArray, drift: FloatArray) -> FloatArray:
         """The slopes (n,), by the ratios and the evidence."""
         prior, sd = self.prior, self.sd
         slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if np.all(sd > 0) else prior

@@ -56,7 +56,7 @@ def work_of(sampled: FloatArray, message: float) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Readings:
+class BrokerReadings:
     """What the ring shows of n brokers in k minutes; NaN where it misleads.
 
     cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work, without and with idle CPU. known: (k, n) where
