@@ -1,6 +1,6 @@
 """What each broker's CPU is made of: a background, and a slope times the work of its bundles.
 
-    cpu_i(t) = b_i(t) + a_i * U_i(t)        cores; U in bytes/s, see `readings`
+    cpu_i(t) = b_i(t) + a_i * U_i(t)        cores; U = bytes/s in + bytes/s out + price of a message * msg/s
 
 The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so mixed machines need no declaration.
 The background `b` is everything else: the broker's own idle CPU, other programs on the machine, a sidecar.
