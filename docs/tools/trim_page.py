@@ -58,6 +58,7 @@ def _constants() -> dict[str, str]:
         "WINDOWS": ", ".join(map(str, cause.WINDOWS[:-1])) + f" and {cause.WINDOWS[-1]}",
         "REPLAYED": f"{replay.WINDOW}",
         "LOUD": f"{cause.LOUD:g}",
+        "SURGE": f"{cause.SURGE:g}",
         "BUSY": f"{cause.BUSY:g}",
         "WITHIN": f"{scores.WITHIN:g}",
         "NARROW": f"{100 * cause.NARROW:.0f}",

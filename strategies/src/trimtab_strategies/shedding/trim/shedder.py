@@ -2,9 +2,9 @@
 
 Idea. The last eight minutes of every bundle are kept. They are replayed with the present owners: what would each broker
 have used? A difference that lasted in the replay is real; a new broker is seen to be empty at once, and a burst never
-moves anything. What a bundle costs on a broker is learned (`model`), so mixed machines and other programs need no
-declaration. The plan (`plan`) takes the moves with the most balance for the fewest disconnected clients, and only if
-the gain pays (`cause`).
+moves anything. What a bundle costs on a broker is learned, so mixed machines, idle CPU and other programs need no
+declaration. The plan takes the moves with the most balance for the fewest disconnected clients, and only if the gain
+pays.
 
 Formula. Let b_i be the background of broker i, a_i the cost of work on it, U_i the work of its bundles, L the least
 level at which all load would fit. It is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above its target. A broker
