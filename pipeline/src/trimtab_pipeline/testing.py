@@ -26,16 +26,19 @@ class StaticSource:
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """The content of `load`, as of `at`."""
+        return self._observed(topology, at)
+
+    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
+        """The content of `load`; without bundles in the topology, only the brokers."""
+        return self._observed(topology, at)
+
+    def _observed(self, topology: Topology, at: float) -> Future[Observation]:
         outcome: Future[Observation] = Future()
         if self.error is not None:
             outcome.set_exception(self.error)
         else:
             outcome.set_result(Observation(self._aligned(topology, at), {"static": 0.0}))
         return outcome
-
-    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """The content of `load`; without bundles in the topology, only the brokers."""
-        return self.observe(topology, at)
 
     def close(self) -> None:
         """Record that the source was closed."""
