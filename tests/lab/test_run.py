@@ -138,7 +138,7 @@ def test_the_ring_starts_with_the_averages_and_holds_the_newest_samples() -> Non
     assert [recent.assumed for recent in recents] == [MINUTES - 1 - step for step in range(10)]
     recent, newest = script.seen[5].recent, script.seen[5].bundles.newest
     assert recent is not None
-    assert recent.bundles[-1, :, 0].tolist() == newest[:, 2].tolist()
+    assert recent.bundles[-1][:, 0].tolist() == newest[:, 2].astype(np.float32).tolist()
     assert recent.cpu[-1].tolist() == script.seen[5].brokers.usage[:, 0].tolist()
 
 

@@ -48,8 +48,8 @@ def test_children_are_named_by_their_ranges_and_begin_without_a_history() -> Non
     )
     assert cluster.bundles.short[-2:] == pytest.approx(cluster.bundles.newest[-2:])
     assert cluster.recent is not None
-    assert np.isnan(cluster.recent.bundles[:-1, -2:]).all()
-    assert np.isfinite(cluster.recent.bundles[-1, -2:]).all()
+    assert np.isnan(np.stack(cluster.recent.bundles)[:-1, -2:]).all()
+    assert np.isfinite(cluster.recent.bundles[-1][-2:]).all()
 
 
 def test_children_go_where_the_split_says() -> None:

@@ -190,7 +190,9 @@ def test_a_stale_report_is_no_sample() -> None:
 def recent_of(cpu: list[list[float]], bundles: list[list[float]], traffic: list[list[float]]) -> RecentSamples:
     """Rows of two brokers and two bundles."""
     wide = [np.repeat(np.array(values)[..., np.newaxis], 3, axis=2) for values in (bundles, traffic)]
-    return RecentSamples(START + 60 * np.arange(len(cpu), dtype=float), wide[0], np.array(cpu), wide[1])
+    return RecentSamples(
+        START + 60 * np.arange(len(cpu), dtype=float), [*wide[0].astype(np.float32)], np.array(cpu), wide[1]
+    )
 
 
 OWN: IntArray = np.array([0, 1])

@@ -195,7 +195,7 @@ def test_the_largest_comes_first_and_the_order_of_rows_does_not_matter() -> None
         cluster.recent,
         cpu=cluster.recent.cpu[:, brokers],
         traffic=cluster.recent.traffic[:, brokers],
-        bundles=cluster.recent.bundles[:, bundles],
+        bundles=[minute[bundles] for minute in cluster.recent.bundles],
     )
     other = replace(reordered(replace(cluster, recent=None), brokers, bundles), recent=recent)
 

@@ -15,9 +15,9 @@ def test_the_texts_name_the_broker_and_the_figures() -> None:
 
     assert level.reasons == [Reason.BALANCED]
     needed = "a plan needs 7.5 points (trim.hot) or 15 (trim.apart) that last for 2 to 8 minutes"
-    assert level.text == f"broker-4 is 2.4 points above its level, 3.0 above broker-1; {needed}"
+    assert level.text == f"broker-4 is 2.4 points above its level, 3.0 above broker-0; {needed}"
     assert young.reasons == [Reason.AVERAGING]
-    now = "broker-4 is 36.0 points above its level, 45.0 above broker-1, for 1 minute now"
+    now = "broker-4 is 36.0 points above its level, 45.0 above broker-0, for 1 minute now"
     assert young.text == f"{now}; {needed}, the larger the sooner"
     assert floor.reasons == [Reason.BELOW_MINIMUM]
     assert floor.text == "the busiest broker is at 40 %; balancing begins at 60 % (trim.floor); 40 or less would act"

@@ -7,7 +7,7 @@ construction, so a strategy can't change the input of the next one. NaN means *u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -19,6 +19,8 @@ import numpy.typing as npt
 from trimtab_strategies.model.reason import Reason
 
 FloatArray = npt.NDArray[np.float64]
+SmallFloatArray = npt.NDArray[np.float32]
+"""Half as large as `FloatArray`: what is kept for minutes, for every bundle."""
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -229,24 +231,29 @@ class RecentSamples:
     """What was measured in the last minutes, oldest first: k rows of a minute each. NaN: not measured in that minute.
 
     time:    (k,) epoch seconds of the newest sample of each row, ascending.
-    bundles: (k, m, 3) columns `SAMPLED`, wherever the bundle was then.
+    bundles: k arrays (m, 3), columns `SAMPLED`, wherever the bundle was then.
     cpu:     (k, n) cores that each broker used.
     traffic: (k, n, 3) columns `SAMPLED`, each broker's own totals, measured together with `cpu`.
     assumed: number of leading rows that were not measured minute by minute: they repeat the bundles' averages.
     """
 
     time: FloatArray
-    bundles: FloatArray
+    bundles: Sequence[SmallFloatArray]
     cpu: FloatArray
     traffic: FloatArray
     assumed: int = 0
 
     def __post_init__(self) -> None:
-        k, n, m = len(self.time), self.cpu.shape[-1], self.bundles.shape[1]
-        _check_shape("recent.bundles", self.bundles, (k, m, len(SAMPLED)))
+        k, n = len(self.time), self.cpu.shape[-1]
+        if len(self.bundles) != k:
+            raise ValueError(f"recent.bundles: {len(self.bundles)} minutes, expected {k}")
+        for minute in self.bundles:
+            _check_shape("recent.bundles", minute, (len(self.bundles[0]), len(SAMPLED)))
         _check_shape("recent.cpu", self.cpu, (k, n))
         _check_shape("recent.traffic", self.traffic, (k, n, len(SAMPLED)))
         _freeze(self)
+        for minute in self.bundles:
+            minute.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.time)
@@ -377,7 +384,8 @@ class ClusterLoad:
         bundles, brokers = self.bundles, len(self.brokers)
         if self.recent is not None:
             _check_shape("recent.cpu", self.recent.cpu, (len(self.recent), brokers))
-            _check_shape("recent.bundles", self.recent.bundles, (len(self.recent), len(bundles), len(SAMPLED)))
+            for minute in self.recent.bundles:
+                _check_shape("recent.bundles", minute, (len(bundles), len(SAMPLED)))
         _check_rows("bundles.owner", bundles.owner, -1, brokers, "-1 (no owner) or a row of the brokers")
         _check_rows("bundles.moving_from", bundles.moving_from, -1, brokers, "-1 (nowhere) or a row of the brokers")
         _check_rows("bundles.namespace", bundles.namespace, 0, len(self.namespaces), "a row of the namespaces")

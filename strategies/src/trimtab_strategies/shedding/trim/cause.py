@@ -13,7 +13,8 @@ after two or three, a burst of a minute never. A plan pays when
 
 Points above 85 % count three times, above 95 % twenty times. A difference will last as long as it has lasted: the
 window, but an hour after eight minutes, and at least 20 minutes within a campaign. A campaign lasts three minutes after
-each plan.
+each plan. Where the load of the whole cluster has just begun, the difference is how its bundles were placed, and not
+what one of them does: it will last for 20 minutes, too.
 
 Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
 times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile. And what is
@@ -72,7 +73,7 @@ _YOUNG = 1800.0  # seconds
 _RISES = 0.1  # points by which the usual background follows a higher one, per decision
 _PATIENCE = 1.5  # times the longest spike that an excess must last
 _OFTEN = 60.0  # minutes that a difference will last which has lasted for the longest window
-_AT_LEAST = 20.0  # minutes that it will last within a campaign
+_AT_LEAST = 20.0  # minutes that it will last within a campaign, or where the load has just begun
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Watch:
     calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not. spike:
     minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young: whether it
     is too new to know of spikes. wide: minutes for which brokers have been nearly far enough apart. filling: whether
-    brokers without bundles are filled, which needs no patience.
+    brokers without bundles are filled, which needs no patience. begun: whether the load of the cluster has just begun.
     """
 
     now: float
@@ -96,6 +97,7 @@ class Watch:
     young: bool
     wide: float = 0.0
     filling: bool = False
+    begun: bool = False
 
     def lasted(self, since: FloatArray) -> FloatArray:
         """Minutes (n,) from `since` to now, 0 where it is NaN."""
@@ -120,7 +122,7 @@ class Watch:
     def life(self, window: int) -> float:
         """Minutes that a difference will last which has lasted for `window`."""
         lasts = _OFTEN if self.filling or window == WINDOWS[0] else float(window)
-        return max(lasts, _AT_LEAST) if self.campaign else lasts
+        return max(lasts, _AT_LEAST) if self.campaign or self.begun else lasts
 
 
 def watched(
@@ -146,7 +148,8 @@ def watched(
     far = _shown(replay, WINDOWS[0], hot * NARROW, apart * NARROW).given and len(replay) >= WINDOWS[0]
     wide = (memory.get("wide") or now) if far else None
     lasts = 0.0 if wide is None else (now - wide) / 60
-    watch = Watch(now, since, below, usual, loud, spike, campaign, now - born < _YOUNG, lasts)
+    young, begun = now - born < _YOUNG, replay.begun
+    watch = Watch(now, since, below, usual, loud, spike, campaign, young, lasts, begun=begun)
     return watch, {**memory, "spikes": spikes, "born": born, "wide": wide}
 
 

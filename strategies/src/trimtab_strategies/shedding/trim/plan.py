@@ -45,6 +45,9 @@ LEAST_GAP, MOST_GAP = 0.5, 2.0
 AGAIN = 4.0
 """Price of a bundle that has just moved, in times its own; it falls to 1 within an hour."""
 
+ROUNDING = 1e-4
+"""Points by which a broker may be above its target and still counts as at it: samples are 32-bit floats."""
+
 _SWAPPED = 40  # bundles of each end that are considered for a swap
 
 
@@ -294,7 +297,7 @@ class Planner:
         raw = balance.with_load(takers, load) - balance.target[takers][:, np.newaxis]  # (t, k)
         there = clear(raw, balance.noise[takers][:, np.newaxis])
         gain = (now[giver] ** 2 + now[takers] ** 2)[:, np.newaxis] - left**2 - there**2
-        allowed = (raw <= 0) & (without < busiest[giver]) & (busiest[takers] < busiest[giver])[:, np.newaxis]
+        allowed = (raw <= ROUNDING) & (without < busiest[giver]) & (busiest[takers] < busiest[giver])[:, np.newaxis]
         return np.where(allowed, gain, -np.inf)
 
     def _score(self, gain: FloatArray, price: FloatArray) -> FloatArray:

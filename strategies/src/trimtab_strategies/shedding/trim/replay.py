@@ -16,13 +16,14 @@ The minutes before those that are replayed show what is usual for the bundles: w
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import BrokerModel
 from trimtab_strategies.shedding.trim.readings import FULL, carried_on
@@ -47,6 +48,7 @@ _FEW, _LITTLE = 0.25, 0.1  # ratio of an average broker's bundles and work below
 _FEWEST_OF_TREND = 12  # minutes
 _CLEAR_TREND = 3.0  # times its uncertainty that a growth must be
 _BISECTIONS = 40
+_BLOCK = 8192  # bundles
 _FREE = 1e300  # share of the work per unit of level where work costs no CPU
 
 
@@ -55,14 +57,14 @@ class Replay:
     """See the module. k minutes, n brokers, m bundles.
 
     load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none. assumed: number of
-    leading minutes that were not measured. pools: (n,) number of each broker's pool. earlier: (j, m, 3) the minutes
-    before, which may have gaps. long: (m, 3) the bundles' long averages. begun: whether the ring shows how the load of
-    the whole cluster began.
+    leading minutes that were not measured. pools: (n,) number of each broker's pool. earlier: j arrays (m, 3), the
+    minutes before, which may have gaps. long: (m, 3) the bundles' long averages. begun: whether the ring shows how the
+    load of the whole cluster began.
     """
 
     model: BrokerModel
     load: FloatArray
-    earlier: FloatArray
+    earlier: Sequence[SmallFloatArray]
     long: FloatArray
     owner: IntArray
     assumed: int
@@ -104,17 +106,22 @@ class Replay:
         The slope of a line through the measured minutes, divided by their mean. A namespace has one line. What a bundle
         grows by beside it counts if it is three times its own uncertainty.
         """
-        minutes = [self.model.work(minute) for minute in (*self.earlier, *self.load[self.assumed :])]
+        minutes = (*self.earlier, *self.load[self.assumed :])
         if len(minutes) < _FEWEST_OF_TREND:
             return np.zeros(len(self.owner))
-        work = _complete(np.stack(minutes), minutes[-1])
+        work = np.empty((len(minutes), len(self.owner)))
+        for row, minute in enumerate(minutes):
+            work[row] = self.model.work(minute)
+        work = _complete(work, work[-1])
         spaces = int(self.namespace.max(initial=-1)) + 1
         sums = (np.bincount(self.namespace, weights=minute, minlength=spaces) for minute in work)
         together: FloatArray = np.stack(list(sums))
-        shared = _grown(together)[self.namespace]
-        beside = _grown(work - work.mean(axis=0) * shared * _since_middle(len(work))[:, np.newaxis])
-        growth: FloatArray = shared + beside
-        return growth
+        shared: FloatArray = _grown(together)[self.namespace]
+        time = _since_middle(len(work))[:, np.newaxis]
+        for some in _blocks(work.shape[1]):
+            part = work[:, some]
+            shared[some] += _grown(part - part.mean(axis=0) * shared[some] * time)
+        return shared
 
     @cached_property
     def usual(self) -> FloatArray:
@@ -127,7 +134,7 @@ class Replay:
             now: FloatArray = self.away[-1]
             return now
         enough = len(self.earlier) >= FEWEST_EARLIER
-        usual = middle(_complete(self.earlier, self.load[0])) if enough else self.long
+        usual = _middle_of(self.earlier, self.load[0]) if enough else self.long
         carried, background = self._carried(usual)[np.newaxis], self.model.background[-1:]
         away: FloatArray = self._away(carried, background)[0]
         return away
@@ -161,7 +168,7 @@ class Replay:
         few: BoolArray = count < _FEW * (np.bincount(pools, weights=count) / np.maximum(np.bincount(pools), 1))[pools]
         if not few.any():
             return few
-        most = np.fmax.reduce([*self.earlier, *self.load, self.long])
+        most = reduce(np.fmax, [*self.earlier, *self.load], self.long)
         cores = np.nan_to_num(self.model.cores, nan=1.0)
         carried = self._carried(np.nan_to_num(most))[:, 0]
         per_core = np.bincount(pools, weights=carried)[pools] / np.bincount(pools, weights=cores)[pools]
@@ -185,7 +192,9 @@ def replayed(
 ) -> Replay:
     """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed."""
     newest = recent.last(WINDOW)
-    load = _wanted(_complete(newest.bundles, sampled(cluster.bundles.short)), cluster, newest)
+    load = _wanted(
+        _complete(np.stack(newest.bundles, dtype=np.float64), sampled(cluster.bundles.short)), cluster, newest
+    )
     long = sampled(cluster.bundles.long)
     long = np.where(np.isfinite(long), long, load[-1])
     owner, earlier = cluster.bundles.owner, recent.bundles[: -len(newest)]
@@ -265,6 +274,20 @@ def _complete(load: FloatArray, average: FloatArray) -> FloatArray:
         return load
     filled = carried_on(carried_on(load)[::-1])[::-1]
     return np.where(np.isnan(filled), np.nan_to_num(average), filled)
+
+
+def _middle_of(minutes: Sequence[SmallFloatArray], average: FloatArray) -> FloatArray:
+    """Median (m, ...) of `minutes`, completed with `average` (m, ...)."""
+    found = np.empty(average.shape)
+    for some in _blocks(len(average)):
+        part = np.stack([minute[some] for minute in minutes], dtype=np.float64)
+        found[some] = middle(_complete(part, average[some]))
+    return found
+
+
+def _blocks(bundles: int) -> Iterator[slice]:
+    """Parts of the bundles, one after the other: what needs all minutes of each is not made for all bundles at once."""
+    return (slice(first, first + _BLOCK) for first in range(0, bundles, _BLOCK))
 
 
 def _wanted(load: FloatArray, cluster: ClusterLoad, recent: RecentSamples) -> FloatArray:

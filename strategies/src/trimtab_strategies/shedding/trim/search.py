@@ -15,6 +15,7 @@ import numpy as np
 
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.shedding.trim.plan import (
+    ROUNDING,
     PlanBounds,
     PlannedLoad,
     PlannedMove,
@@ -169,7 +170,7 @@ class PairSearch:
         after = clear(raw, balance.noise[brokers])
         net = (away[brokers] ** 2).sum() - (after**2).sum(axis=-1) - self._least * price
         busier = busiest > balance.busiest()[brokers]
-        too_much = (raw > max(0.0, LUMPY * float(away.max()))) | (busiest > self._most[brokers])
+        too_much = (raw > max(ROUNDING, LUMPY * float(away.max()))) | (busiest > self._most[brokers])
         return np.where((busier & too_much).any(axis=-1), -np.inf, net)
 
 

@@ -46,6 +46,7 @@ from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, 
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
+from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
 _ROLLOUT = 900.0  # seconds within which two departures make a rollout
@@ -92,7 +93,8 @@ class Trim:
             )
         if recent is None or not len(recent):
             return _nothing(Reason.NO_LOAD_DATA, "no recent samples of the bundles are kept", memory)
-        if len(cluster.bundles) and not (np.isfinite(recent.bundles).any() or np.isfinite(cluster.bundles.short).any()):
+        measured: tuple[AnyFloats, ...] = (*recent.bundles, cluster.bundles.short)
+        if len(cluster.bundles) and not any(np.isfinite(minute).any() for minute in measured):
             return _nothing(Reason.NO_LOAD_DATA, "no traffic of a bundle was measured yet", memory)
         if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)

@@ -48,7 +48,7 @@ def above(names: Sequence[str], found: Cause) -> str:
     """
     minutes = counted(found.window, "minute")
     if found.hottest >= found.hot:
-        return f"{names[int(np.argmax(found.low))]} was {found.hottest:.1f} points above its level for {minutes}"
+        return f"{names[_most(found.low)]} was {found.hottest:.1f} points above its level for {minutes}"
     top, bottom = _ends(found.low, found.high, found.pools)
     level = f"{names[top]} was {found.low[top]:.1f} points above its level"
     return f"{level}, and {found.range:.1f} above {names[bottom]}, for {minutes}"
@@ -60,7 +60,12 @@ def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]
         (np.flatnonzero(pools == pool) for pool in np.unique(pools)),
         key=lambda rows: float(low[rows].max() - high[rows].min()),
     )
-    return int(rows[np.argmax(low[rows])]), int(rows[np.argmin(high[rows])])
+    return int(rows[_most(low[rows])]), int(rows[_most(-high[rows])])
+
+
+def _most(points: FloatArray) -> int:
+    """The row of the largest; the first of those that look alike."""
+    return int(np.argmax(np.round(points, 3)))
 
 
 def made(names: Sequence[str], found: Cause, worth: Worth) -> str:
@@ -101,9 +106,9 @@ def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watc
     """
     top, bottom = _ends(away, away, pools)
     if away.max() >= hot:
-        top = int(np.argmax(away))
+        top = _most(away)
         alike = np.flatnonzero(pools == pools[top])
-        bottom = int(alike[np.argmin(away[alike])])
+        bottom = int(alike[_most(-away[alike])])
     text = (
         f"{names[top]} is {away[top]:.1f} points above its level, {away[top] - away[bottom]:.1f} above {names[bottom]}"
     )
