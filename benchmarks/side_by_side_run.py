@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,8 +29,8 @@ from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 
-LOOK_EVERY = 0.5
-"""Seconds between two readings of the owners."""
+LOOK_EVERY = 1.0
+"""Seconds between two readings of the owners, each from the next broker: 25 requests, which cost a broker CPU."""
 
 COUNT_EVERY = 1.0
 """Seconds between two readings of the counters."""
@@ -48,12 +49,14 @@ class Watch:
     rows: list[Row] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
+    _rests: deque[PulsarRest] = field(default_factory=deque)
     _owners: dict[int, int] = field(default_factory=dict)
     _free: set[int] = field(default_factory=set)
     _done: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Self:
+        self._rests.extend(self.cluster.rest(broker) for broker in range(len(self.cluster.ids)))
         self._look()
         jobs = ((self._look, LOOK_EVERY), (self._count, COUNT_EVERY))
         self._threads = [threading.Thread(target=self._follow, args=job, daemon=True) for job in jobs]
@@ -78,8 +81,9 @@ class Watch:
 
     def _look(self) -> None:
         """Read the owners; without an answer this reading is left out."""
+        self._rests.rotate()
         try:
-            owners = self.cluster.rest(0).owners(*{bundle.rpartition("/")[0] for bundle in self.bundles})
+            owners = self._rests[0].owners(*{bundle.rpartition("/")[0] for bundle in self.bundles})
         except (OSError, HTTPException, PulsarRestError):
             return
         rows, ids = {name: row for row, name in enumerate(self.bundles)}, self.cluster.ids
