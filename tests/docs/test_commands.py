@@ -32,6 +32,7 @@ LEFT_OUT = {
     "make demo DEMO=--keep": "the demo without --keep is a stage of CI; what it leaves running is what runs here",
     "make setup KUBE=download": "needs a mirror of the Kubernetes binaries",
     "trimtab demo --json": "tests/testbed/test_demo.py runs it",
+    "trimtab backtest": "tests/lab/test_backtest_command.py runs it",
     "trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/pip install": "installs packages, of which tests/lab/test_simulate_command.py checks the list",

@@ -61,6 +61,7 @@ PLUGINS = "trimtab.commands"
 
 
 _HELP = {
+    "backtest": "replay policies over recorded load",
     "demo": "balance a simulated cluster on this machine",
     "simulate": "play strategies in a simulated cluster",
     "conformance": "replay recordings of the reference implementations",

@@ -222,7 +222,7 @@ def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
 def cycle_times(of: HistoryFile, table: HistoryTable) -> list[float]:
     """Times (epoch s) of the cycles in a file of a table by cycle. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
-        return _times_in(file, of)
+        return cycles_in(file, of)
 
 
 def merged_from(of: HistoryFile, table: HistoryTable) -> list[str]:
@@ -231,7 +231,8 @@ def merged_from(of: HistoryFile, table: HistoryTable) -> list[str]:
         return [str(name) for name in _origin(file, FILES_KEY)]
 
 
-def _times_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
+def cycles_in(file: pq.ParquetFile, of: HistoryFile) -> list[float]:
+    """Times (epoch s) of the cycles in an open file, one for each row group. Raises `ForeignFileError`."""
     if not of.merged:
         return [of.begin]
     times = _origin(file, CYCLES_KEY)
@@ -251,17 +252,18 @@ def _origin(file: pq.ParquetFile, key: bytes) -> list[Any]:
 def read_cycle(of: HistoryFile, at: float, table: HistoryTable) -> pa.Table:
     """Rows of the cycle at `at`, one of `cycle_times`. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
-        return _group(file, _times_in(file, of).index(at), table.schema)
+        return row_group(file, cycles_in(file, of).index(at), table.schema)
 
 
 def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
     """All rows of a file. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
-        groups = [_group(file, group, table.schema) for group in range(file.num_row_groups)]
+        groups = [row_group(file, group, table.schema) for group in range(file.num_row_groups)]
     return pa.concat_tables([table.schema.empty_table(), *groups])
 
 
-def _group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
+def row_group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
+    """A row group of an open file. Raises `ForeignFileError`."""
     if not file.num_row_groups:
         return schema.empty_table()
     try:

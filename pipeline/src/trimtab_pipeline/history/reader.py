@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +27,14 @@ from trimtab_pipeline.history.files import (
     HistoryFile,
     HistoryTable,
     cycle_times,
+    cycles_in,
     listed,
     merged_from,
+    opened,
     parsed,
     read_all,
     read_cycle,
+    row_group,
 )
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.snapshot_tables import load_of
@@ -203,6 +206,22 @@ class HistoryReader:
         """(evaluation time, rows) of each cycle from `begin` to `end` (epoch s), one in memory at a time."""
         for time in self.times(begin, end):
             yield time, self.cycle(table, time)
+
+    def demand(self, begin: float, end: float) -> Iterator[tuple[float, pa.Table]]:
+        """`cycles` of the demand. Each file is opened once. Raises `ForeignFileError` when one can't be read."""
+        held = self._found[0]
+        for file, times in groupby(self.times(begin, end), key=held.__getitem__):
+            yield from self._demand(file, list(times))
+
+    def _demand(self, file: HistoryFile, times: Sequence[float]) -> Iterator[tuple[float, pa.Table]]:
+        try:
+            with opened(file.place, DEMAND.schema) as source:
+                there = cycles_in(source, file)
+                for time in times:
+                    yield time, row_group(source, there.index(time), DEMAND.schema)
+        except FileNotFoundError:  # merged since it was listed; the reader of single cycles looks again
+            for time in times:
+                yield time, self.cycle(DEMAND.name, time)
 
     def rows(self, table: str, begin: float, end: float) -> Iterator[pa.Table]:
         """Rows of `table` from `begin` to `end` (epoch s) in the order of time: a cycle or a file at a time.

@@ -71,7 +71,7 @@ def _measured(bundles: pa.Table, times: pa.Table, state: pa.Table, cycle: Cycle)
         "sessions": pc.coalesce(pc.add(bundles["producers"], bundles["consumers"]), last["sessions"]),
         "seen": pa.repeat(cycle.at, len(bundles)),
         "time": nullable(np.where(good, np.fmax(time, before.time), before.time)),
-        "count": nullable(np.where(good, _counted(before.count, LONG_WINDOW), before.count)),
+        "count": nullable(np.where(good, counted(before.count, LONG_WINDOW), before.count)),
     }
     for names, new, old in ((SHORT, short, before.short), (LONG, long, before.long)):
         kept = np.where(good[:, None], new, old)
@@ -109,7 +109,7 @@ def _remembered(bundles: pa.Table, state: pa.Table, cycle: Cycle) -> pa.Table:
 def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) -> tuple[FloatArray, FloatArray]:
     """The short and long averages (n, 4) with the `sample` (n, 4) of `time` (n,) added, by the cycle's constants."""
     passed = np.fmax(time - before.time, 0.0)
-    measured = _counted(before.count, LONG_WINDOW) - 1.0  # Pulsar's initial default statistics do not count
+    measured = counted(before.count, LONG_WINDOW) - 1.0  # Pulsar's initial default statistics do not count
     least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
     alphas = (np.fmax(-np.expm1(-passed / tau), least)[:, None] for tau in (cycle.short_tau, cycle.long_tau))
     short, long = (
@@ -121,8 +121,8 @@ def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) 
 
 def by_samples(before: Before, sample: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Pulsar's averages (n, 4) with the `sample` (n, 4) added: all weigh the same until the window is full."""
-    return _step(before.short, sample, _counted(before.count, SHORT_WINDOW)), _step(
-        before.long, sample, _counted(before.count, LONG_WINDOW)
+    return _step(before.short, sample, counted(before.count, SHORT_WINDOW)), _step(
+        before.long, sample, counted(before.count, LONG_WINDOW)
     )
 
 
@@ -132,6 +132,6 @@ def _step(old: FloatArray, sample: FloatArray, count: FloatArray) -> FloatArray:
     return step
 
 
-def _counted(count: FloatArray, window: int) -> FloatArray:
+def counted(count: FloatArray, window: int) -> FloatArray:
     """The number of samples in the window with the new one added. The default statistics are the first sample."""
     return np.minimum(np.where(np.isnan(count), 1.0, count) + 1.0, float(window))

@@ -1,0 +1,1 @@
+"""Backtests: a policy replayed over recorded load, compared with what happened and with other policies."""

@@ -1,0 +1,135 @@
+"""`trimtab backtest`: replay policies over the recorded load, and compare them with what really happened."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from trimtab_operator.cli.common import (
+    FINDING,
+    FINE,
+    HELP,
+    CommandError,
+    add_output_option,
+    add_verb,
+    moment,
+    print_data,
+)
+
+if TYPE_CHECKING:
+    from trimtab_lab.backtest.gate import Requirement
+
+_DESCRIPTION = """\
+Replay policies over the load that `trimtab run --history` recorded: what would they have moved, cut and left?
+
+Each policy begins with the owners that the bundles had, and then decides by itself, as the operator would have. The
+traffic of each bundle is the recorded one. What a broker would have used follows from the bundles that it would have
+had; while they are where they really were, it is what was measured. The hour before --from warms up the averages and
+the memory, and does not count.
+
+columns of the table:
+  moves, again    bundles moved for balance; of those, bundles that had moved before
+  cut %           clients that lost their connection, in percent of all; counted each time
+  silent s        seconds for which moves interrupted publishers, of all bundles together
+  area            points between the busiest and the idlest broker, mean over time
+  within          the same: points that were not exceeded for 95 % of the time
+  worst hour      the same: mean of the worst hour
+  hot min         broker-minutes above 85 %
+  measured %      work that was measured on the broker that would have had it; the rest follows a model
+
+--require exits with 1 when a requirement is not met. It compares a figure with a number, or with that of `live` (what
+really happened) or `against` (the first policy of --against), times a factor if you like. The figures are moves, again,
+cut, silent, area, within, worst, hot and measured.
+
+examples:
+  trimtab backtest --history DIR
+  trimtab backtest --history DIR --policy new.yaml --days 7
+  trimtab backtest --history DIR --policy new.yaml --against old.yaml --require "moves<=live*0.5, area<=live, cut<=2%"
+  trimtab backtest --history DIR --policy new.yaml -o markdown > comment.md
+"""
+
+DAYS = 14.0
+"""Days of the recording that are replayed unless others are asked for."""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
+    parser = add_verb(subparsers, "backtest", _DESCRIPTION, run)
+    parser.add_argument("--history", metavar="DIR", required=True, help="folder or URI of `trimtab run --history`")
+    parser.add_argument(
+        "--recorded", metavar="NAME", help="policy whose history is replayed, as namespace/name or name (the only one)"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="manifest of policies to replay; may be repeated",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="FILE|live",
+        action="append",
+        default=[],
+        help="what to compare with: a manifest, or live for what really happened (default live); may be repeated",
+    )
+    parser.add_argument(
+        "--days", type=_positive, default=DAYS, help=f"days before the newest cycle to replay (default {DAYS:g})"
+    )
+    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
+    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same way")
+    parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
+    parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
+    add_output_option(parser, shapes=("table", "json", "markdown"))
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return the exit code. Raises `CommandError`."""
+    from trimtab_lab.backtest.gate import InvalidRequirementError, requirements  # noqa: PLC0415  (loads numpy)
+    from trimtab_lab.backtest.history import opened  # noqa: PLC0415
+    from trimtab_lab.backtest.players import Players  # noqa: PLC0415
+
+    try:
+        required = requirements(arguments.require)
+    except InvalidRequirementError as error:
+        raise CommandError(f"--require: {error}") from error
+    if any(one.base == "against" for one in required) and not _files(arguments.against):
+        raise CommandError("--require compares with `against`: name a policy with --against")
+    window = opened(arguments)
+    players = Players.of(window, arguments.policy, _files(arguments.against), arguments.seed)
+    window.play(players.replays)
+    return _report(arguments, window, players, required)
+
+
+def _files(against: Sequence[str]) -> list[str]:
+    return [file for file in against if file != "live"]
+
+
+def _report(arguments: argparse.Namespace, window: Any, players: Any, required: Sequence[Requirement]) -> int:
+    """Print the result; the exit code."""
+    from trimtab_lab.backtest.report import BacktestReport  # noqa: PLC0415
+    from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
+
+    report = BacktestReport.of(window, players, required)
+    if arguments.output == "json":
+        print_data(report.as_data(), "json")
+    elif arguments.output == "markdown":
+        print(report.markdown(), end="")
+    else:
+        screen = console(arguments.color)
+        screen.print(report.title, style="bold")
+        print_grid(screen, report.grid)
+        for line in report.lines:
+            screen.print(line)
+        for line in report.failed:
+            print(f"not met: {line}", file=sys.stderr)
+    return FINDING if report.failed else FINE

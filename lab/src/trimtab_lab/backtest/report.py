@@ -1,0 +1,184 @@
+"""The result of a backtest for people: a table, a verdict in words, and Markdown for a pull request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trimtab_lab.backtest.fidelity import Fidelity, fidelity
+from trimtab_lab.backtest.gate import Requirement
+from trimtab_lab.backtest.history import ReplayWindow
+from trimtab_lab.backtest.players import Players
+from trimtab_lab.backtest.replay import HistoryReplay
+from trimtab_lab.backtest.trace import Figures, NamespaceFigures
+from trimtab_operator.cli.common import iso, length, written
+from trimtab_operator.cli.tables import Grid
+
+COLUMNS = {
+    "moves": "moves",
+    "again": "again",
+    "cut": "cut %",
+    "silent": "silent s",
+    "area": "area",
+    "within": "within",
+    "worst": "worst hour",
+    "hot": "hot min",
+    "measured": "measured %",
+}
+"""Heading of each figure of the table."""
+
+LITTLE_MEASURED = 0.5
+"""Ratio of measured work below which the verdict warns."""
+
+_SPARE = ("hot min", "worst hour", "silent s", "again")
+_NAMESPACES = 10
+_WHOLE = 0.98  # ratio of the time that must have been recorded to call it all
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """A replay that is over."""
+
+    name: str
+    figures: Figures
+    namespaces: dict[str, NamespaceFigures]
+
+    @classmethod
+    def of(cls, replay: HistoryReplay) -> ReplayResult:
+        """The result of a replay. Raises `ValueError` for a replay without a cycle."""
+        return cls(replay.name, replay.trace.figures(), replay.trace.by_namespace())
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON values; null for what is not known."""
+        figures: dict[str, Any] = {key: _known(value) for key, value in asdict(self.figures).items()}
+        figures["worst_at"] = None if math.isnan(self.figures.worst_at) else iso(self.figures.worst_at)
+        spaces = {name: asdict(found) for name, found in self.namespaces.items()}
+        return {"name": self.name, **figures, "namespaces": spaces}
+
+
+@dataclass(frozen=True)
+class BacktestReport:
+    """A backtest that is over. results: of the table, what is judged first. failed: requirements that are not met.
+
+    check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
+    """
+
+    recording: str
+    begin: float
+    end: float
+    results: Sequence[ReplayResult]
+    check: Fidelity | None
+    unchecked: str
+    failed: Sequence[str]
+
+    @classmethod
+    def of(cls, window: ReplayWindow, players: Players, required: Sequence[Requirement]) -> BacktestReport:
+        """The report of `players` who have played `window`."""
+        results = [ReplayResult.of(replay) for replay in players.shown]
+        bases = {"policy": results[0].figures, "live": results[-1].figures}
+        if players.against:
+            bases["against"] = ReplayResult.of(players.against[0]).figures
+        failed = [line for one in required if (line := one.failure(bases))]
+        unchecked = _unchecked(players)
+        check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
+        return cls(window.recording.policy, window.begin, window.end, results, check, unchecked, failed)
+
+    @property
+    def title(self) -> str:
+        """What was replayed."""
+        figures, span = self.results[0].figures, self.end - self.begin
+        gaps = "" if figures.hours * 3600 > _WHOLE * span else f", {length(figures.hours * 3600)} of it recorded"
+        when = f"{written(self.begin)} to {written(self.end)} ({length(span)}{gaps})"
+        return f"{self.recording}: {when}, {figures.cycles} cycles"
+
+    @property
+    def grid(self) -> Grid:
+        """The table; a row is a policy."""
+        return Grid(
+            title="",
+            headings=("policy", *COLUMNS.values()),
+            rows=[(one.name, *(_cell(name, getattr(one.figures, name)) for name in COLUMNS)) for one in self.results],
+            numbers=tuple(COLUMNS.values()),
+            spare=_SPARE,
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The verdict: the first result against each other one, a sentence each; and how far it can be trusted."""
+        first, *others = self.results
+        lines = [_against(first, other) for other in others]
+        if first.figures.measured < LITTLE_MEASURED:
+            there = "was measured on the broker that would have had it; the rest follows a model"
+            lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
+        return [*lines, f"Check: {self.check or self.unchecked}."]
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON values."""
+        check = None if self.check is None else self.check._asdict()
+        return {
+            "recording": self.recording,
+            "from": iso(self.begin),
+            "to": iso(self.end),
+            "policies": [result.as_data() for result in self.results],
+            "check": None if check is None else {key: _known(value) for key, value in check.items()},
+            "unchecked": self.unchecked or None,
+            "failed": list(self.failed),
+        }
+
+    def markdown(self) -> str:
+        """As a comment on a pull request."""
+        grid, spaces = self.grid, list(self.results[0].namespaces.items())
+        lines = ["### Trimtab backtest", "", self.title, "", *(f"{line}  " for line in self.lines), ""]
+        lines += _table(grid.headings, grid.rows)
+        if spaces:
+            rows = [(name, f"{f.moves}", f"{f.clients:.0f}", f"{f.silent:.1f}") for name, f in spaces[:_NAMESPACES]]
+            lines += ["", f"Moves of {self.results[0].name} by namespace:", ""]
+            lines += _table(("namespace", "moves", "clients cut", "silent s"), rows)
+        lines += ["", *(f"**Not met**: {line}  " for line in self.failed)] if self.failed else []
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def _unchecked(players: Players) -> str:
+    """Why the replay of the policy that really ran can't be compared with what happened; empty if it can."""
+    if players.recorded is None:
+        return "the history does not say which policy ran, so its moves are not replayed"
+    if players.mode != "Auto":
+        return f"the recorded policy was in mode {players.mode} and moved nothing by itself"
+    return ""
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _cell(name: str, value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    if name == "measured":
+        return f"{100 * value:.0f}"
+    return f"{value:.0f}" if name in ("moves", "again", "hot", "silent") else f"{value:.1f}"
+
+
+def _against(one: ReplayResult, other: ReplayResult) -> str:
+    mine, theirs = one.figures, other.figures
+    cut = (
+        ""
+        if math.isnan(mine.cut) or math.isnan(theirs.cut)
+        else f", {_percent(mine)} of the clients cut instead of {_percent(theirs)}"
+    )
+    within = f"the brokers within {mine.within:.0f} points instead of {theirs.within:.0f}"
+    return f"{one.name}: {_moves(mine)} instead of {theirs.moves} ({other.name}), {within}{cut}."
+
+
+def _moves(figures: Figures) -> str:
+    return "1 move" if figures.moves == 1 else f"{figures.moves} moves"
+
+
+def _percent(figures: Figures) -> str:
+    return f"{figures.cut:.1f} %" if figures.cut < 10 else f"{figures.cut:.0f} %"  # noqa: PLR2004
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    return [f"| {' | '.join(map(str, row))} |" for row in (headings, ["---"] * len(headings), *rows)]

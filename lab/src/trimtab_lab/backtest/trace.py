@@ -1,0 +1,194 @@
+"""What a replay came to: the usage of the brokers over time, the moves, and the figures of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab_lab.backtest.feed import RecordedCycle
+from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
+from trimtab_strategies.model.cluster_load import Brokers, FloatArray
+from trimtab_strategies.shedding.trim.plan import USUAL_GAP
+
+HOT = 85.0
+"""Percent of usage above which Pulsar calls a broker overloaded."""
+
+_LONGEST = 2.0  # usual intervals that a cycle stands for at most: a gap in the history counts for nobody
+_HOUR = 3600.0
+
+
+class Change(NamedTuple):
+    """A move for balance: at `at` (epoch s), of a bundle with so many clients, which interrupts publishers for so long.
+
+    clients: NaN unknown. gap: seconds.
+    """
+
+    at: float
+    bundle: str
+    source: str
+    destination: str
+    clients: float
+    gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceFigures:
+    """What a replay cost one namespace. moves: of its bundles. clients: that were cut. silent: seconds of gaps."""
+
+    moves: int
+    clients: float
+    silent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of a replay.
+
+    moves, again: bundles moved for balance; of those, bundles that had moved before.
+    cut:    percent of the clients (producers and consumers) that lost their connection; NaN if they are not known.
+    silent: seconds for which moves interrupted publishers, of all bundles together.
+    area:   points between the busiest and the idlest broker (percent of the limit, busiest resource), mean over time.
+    within: the same, points that are not exceeded for 95 % of the time.
+    worst, worst_at: mean of the worst hour, and the epoch seconds at which it begins.
+    hot:    broker-minutes above `HOT`.
+    measured: ratio 0-1 of the work that was measured on the broker that would have had it; mean over time.
+    hours:  of load that was replayed, gaps left out. cycles: of the recording.
+    """
+
+    moves: int
+    again: int
+    cut: float
+    silent: float
+    area: float
+    within: float
+    worst: float
+    worst_at: float
+    hot: float
+    measured: float
+    hours: float
+    cycles: int
+
+
+@dataclass
+class Trace:
+    """A replay, cycle by cycle.
+
+    times: (k) epoch seconds. usage: for each cycle the busiest resource of each broker, percent, by name; NaN for a
+    broker that is unknown, not ready or not schedulable.
+    """
+
+    times: list[float] = field(default_factory=list)
+    brokers: list[tuple[str, ...]] = field(default_factory=list)
+    usage: list[FloatArray] = field(default_factory=list)
+    measured: list[float] = field(default_factory=list)
+    clients: list[float] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+    def add(
+        self, cycle: RecordedCycle, cluster: ClusterLoad, moves: Sequence[tuple[str, str, str]], *, measured: float
+    ) -> None:
+        """Add a cycle. cluster: as replayed, before `moves` (bundle, source, destination) are made."""
+        self.times.append(cluster.now)
+        self.brokers.append(cluster.brokers.names)
+        self.usage.append(busiest(cluster.brokers))
+        self.measured.append(measured)
+        sessions = cluster.bundles.sessions
+        self.clients.append(float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan"))
+        rows, gaps = cluster.bundles.index, cycle.load.publish_gaps
+        for bundle, source, destination in moves:
+            gap = gaps.get(bundle.rpartition("/")[0], USUAL_GAP)
+            self.changes.append(Change(cluster.now, bundle, source, destination, float(sessions[rows[bundle]]), gap))
+
+    def ranges(self) -> FloatArray:
+        """(k,) points between the busiest and the idlest broker; NaN where fewer than two are known."""
+        return np.array([_range(usage) for usage in self.usage])
+
+    def seconds(self) -> FloatArray:
+        """(k,) seconds that each cycle stands for: until the next one, but no more than two usual intervals."""
+        steps = np.diff(self.times)
+        usual = float(np.median(steps)) if len(steps) else 0.0
+        seconds: FloatArray = np.minimum(np.append(steps, usual), _LONGEST * usual)
+        return seconds
+
+    def figures(self) -> Figures:
+        """The figures. Raises `ValueError` for a replay without a cycle."""
+        if not self.times:
+            raise ValueError("not one cycle was replayed")
+        ranges, seconds = self.ranges(), self.seconds()
+        known = np.isfinite(ranges)
+        weight = np.where(known, seconds, 0.0)
+        worst_at, worst = self._worst_hour(ranges, weight)
+        hot = sum(float((usage > HOT).sum()) * each for usage, each in zip(self.usage, seconds, strict=True)) / 60
+        times = Counter(change.bundle for change in self.changes)
+        clients = float(np.nanmean(self.clients)) if np.isfinite(self.clients).any() else float("nan")
+        lost = float(np.nansum([change.clients for change in self.changes]))
+        return Figures(
+            moves=len(self.changes),
+            again=sum(count - 1 for count in times.values()),
+            cut=100 * lost / clients if clients > 0 else float("nan"),
+            silent=sum(change.gap for change in self.changes),
+            area=_mean(ranges, weight),
+            within=_quantile(ranges[known], weight[known], 0.95),
+            worst=worst,
+            worst_at=worst_at,
+            hot=hot,
+            measured=_mean(np.array(self.measured), seconds),
+            hours=float(seconds.sum()) / _HOUR,
+            cycles=len(self.times),
+        )
+
+    def by_namespace(self) -> dict[str, NamespaceFigures]:
+        """What the moves cost each namespace, the most moves first."""
+        found: dict[str, list[Change]] = {}
+        for change in self.changes:
+            found.setdefault(change.bundle.rpartition("/")[0], []).append(change)
+        ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+        return {
+            space: NamespaceFigures(
+                len(changes), float(np.nansum([c.clients for c in changes])), sum(c.gap for c in changes)
+            )
+            for space, changes in ordered
+        }
+
+    def _worst_hour(self, ranges: FloatArray, weight: FloatArray) -> tuple[float, float]:
+        """(epoch s of its beginning, points): the hour of the clock with the largest mean; NaN if nothing is known."""
+        hours = np.array(self.times) // _HOUR * _HOUR
+        means = {float(hour): _mean(ranges[hours == hour], weight[hours == hour]) for hour in np.unique(hours)}
+        known = {hour: mean for hour, mean in means.items() if np.isfinite(mean)}
+        return max(known.items(), key=lambda item: item[1]) if known else (float("nan"), float("nan"))
+
+
+def busiest(brokers: Brokers) -> FloatArray:
+    """(n,) percent of its limit that each broker uses, of its busiest resource among CPU and network.
+
+    NaN for a broker that is not ready or not schedulable, or of which nothing is known.
+    """
+    columns = [CPU, NETWORK_IN, NETWORK_OUT]
+    limit = brokers.limit[:, columns]
+    percent = 100 * brokers.usage[:, columns] / np.where(limit > 0, limit, np.nan)
+    percent = np.where((brokers.ready & brokers.schedulable)[:, np.newaxis], percent, np.nan)
+    found: FloatArray = np.where(brokers.trusted, np.fmax.reduce(percent, axis=1), np.nan)
+    return found
+
+
+def _range(usage: FloatArray) -> float:
+    known = usage[np.isfinite(usage)]
+    return float(np.ptp(known)) if len(known) > 1 else float("nan")
+
+
+def _mean(values: FloatArray, weight: FloatArray) -> float:
+    total = float(weight.sum())
+    return float(np.where(weight > 0, values * weight, 0.0).sum()) / total if total > 0 else float("nan")
+
+
+def _quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
+    """The least value that is not exceeded for `share` (ratio) of the weight."""
+    if not len(values):
+        return float("nan")
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order]) >= share * weight.sum()
+    return float(values[order][int(np.argmax(reached))])

@@ -1,0 +1,313 @@
+"""A history as backtests replay it: cycle after cycle, with everything that the strategies were given then.
+
+    demand    the rates of each bundle; its owner is the broker whose pod reported it
+    brokers   usage, limits, readiness and trust
+    facts     pins, isolation, anti-affinity, fixed weights, publish gaps; the owner of a bundle that was not measured
+    averages  computed again from the demand, by the rule of `transform.averages`
+
+Moves that were under way then are not part of it: a replay makes its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trimtab_pipeline.api import PrometheusSettings
+from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
+from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
+from trimtab_pipeline.history.snapshot_tables import brokers_of
+from trimtab_pipeline.transform.arrays import block, floats, positions
+from trimtab_pipeline.transform.averages import Before, by_samples, by_time, counted
+from trimtab_pipeline.transform.relations import Cycle
+from trimtab_strategies.model import BrokerTraits, Bundles, ClusterLoad, Isolation, NamespacePolicy
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.usage import LONG_WINDOW
+
+_HOUR = 3600.0
+
+
+class RecordedPolicy(NamedTuple):
+    """The specification of the policy in force from `at` (epoch s) on, as JSON values."""
+
+    at: float
+    spec: Mapping[str, Any]
+
+
+class Recording:
+    """The history of one policy (``namespace/name``, or its name). Raises `NoHistoryError` when there is none."""
+
+    def __init__(self, root: Place, policy: str) -> None:
+        self._reader = HistoryReader(root, policy)
+        self.policy = self._reader.policy
+
+    @cached_property
+    def summary(self) -> HistorySummary:
+        """Span, usual interval and gaps. Raises `NoHistoryError` when not one cycle can be read."""
+        return self._reader.summary()
+
+    def times(self, begin: float, end: float) -> list[float]:
+        """Epoch seconds of the cycles from `begin` to `end`, oldest first."""
+        return self._reader.times(begin, end)
+
+    def damaged(self, begin: float, end: float) -> list[str]:
+        """Unreadable files of that time, each with the cause."""
+        return self._reader.damaged(begin, end)
+
+    def specs(self, begin: float, end: float) -> tuple[RecordedPolicy, ...]:
+        """The policies in force from `begin` to `end` (epoch s), oldest first: one for each change.
+
+        Raises `ForeignFileError` for a file that can't be read.
+        """
+        found: list[RecordedPolicy] = []
+        for table in self._reader.rows(POLICIES.name, begin - _HOUR, end):
+            for row in table.filter(pc.equal(table["kind"], "spec")).to_pylist():
+                spec = json.loads(row["value"])
+                if not found or found[-1].spec != spec:
+                    found.append(RecordedPolicy(row["at"].timestamp(), spec))
+        before = [one for one in found if one.at <= begin]
+        return tuple(before[-1:] + [one for one in found if one.at > begin])
+
+    def cycles(self, begin: float, end: float) -> Iterator[ClusterLoad]:
+        """The cluster in each cycle from `begin` to `end` (epoch s), oldest first, one in memory at a time.
+
+        Raises `ForeignFileError` for a file that can't be read.
+        """
+        known, averages = _Facts(), RunningAverages()
+        facts = _by_cycle(self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end))
+        brokers = _by_cycle(self._reader.rows(BROKERS.name, begin, end))
+        waiting, there = next(facts, None), next(brokers, None)
+        for at, demand in self._reader.demand(begin, end):
+            while waiting is not None and waiting[0] <= at:
+                known.learn(waiting[1])
+                waiting = next(facts, None)
+            while there is not None and there[0] < at:
+                there = next(brokers, None)
+            if there is None or there[0] != at:
+                continue  # the brokers' file is lost: nothing can be said about this cycle
+            rows = there[1]
+            cycle = rows.filter(pc.equal(rows["kind"], "cycle"))
+            if len(cycle):
+                yield _load(at, demand, cycle, known, averages)
+
+
+def _by_cycle(parts: Iterator[pa.Table]) -> Iterator[tuple[float, pa.Table]]:
+    """The rows of each cycle of `parts`, which are in the order of time."""
+    for part in parts:
+        at = part["at"].cast(pa.int64()).to_numpy()
+        starts = np.flatnonzero(np.diff(at, prepend=-1))
+        for begin, end in zip(starts, [*starts[1:], len(at)], strict=True):
+            yield float(at[begin]) / 1000, part.slice(begin, end - begin)
+
+
+@dataclass(frozen=True, eq=False)
+class _KnownBundles:
+    """The bundles that facts told of, and those that were measured without one; sorted by name, m rows.
+
+    values: what the facts say of each, as JSON values.
+    """
+
+    names: tuple[str, ...]
+    values: Sequence[Mapping[str, Any]]
+
+    @cached_property
+    def column(self) -> pa.StringArray:
+        """The names as a column."""
+        return pa.array(self.names, pa.string())
+
+    @cached_property
+    def namespaces(self) -> tuple[str, ...]:
+        """Names of their namespaces, sorted."""
+        return tuple(sorted({name.rpartition("/")[0] for name in self.names}))
+
+    @cached_property
+    def namespace(self) -> IntArray:
+        """(m,) row of each bundle's namespace."""
+        place = {name: row for row, name in enumerate(self.namespaces)}
+        return np.array([place[name.rpartition("/")[0]] for name in self.names], dtype=np.int64)
+
+    @cached_property
+    def pinned(self) -> BoolArray:
+        """(m,) whether a user pinned it."""
+        return np.array([one.get("pinned", False) for one in self.values], dtype=bool)
+
+    @cached_property
+    def last_unload(self) -> FloatArray:
+        """(m,) epoch seconds of its last move, NaN never."""
+        return np.array([one.get("lastUnload", math.nan) for one in self.values], dtype=np.float64)
+
+    def owners(self, brokers: Sequence[str], measured: IntArray) -> IntArray:
+        """(m,) row of each owner: the `measured` one (m,), else the one that the facts know; else -1."""
+        at, owner = {name: row for row, name in enumerate(brokers)}, measured.copy()
+        for row in np.flatnonzero(owner < 0).tolist():
+            owner[row] = at.get(self.values[row].get("owner") or "", -1)
+        return owner
+
+
+class _Facts:
+    """What resources said, as of the last rows that were learned.
+
+    values: of each fact but those of bundles, by kind and name.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, Any]] = {}
+        self.bundles = _KnownBundles((), ())
+        self._texts: dict[str, str] = {}  # of the bundles, as written
+        self._parsed: dict[str, Any] = {"{}": {}}  # most bundles share their text with others
+
+    def learn(self, rows: pa.Table) -> None:
+        """Take over the facts of a cycle, in the order in which they were written."""
+        new: dict[str, str | None] = {}
+        for kind, name, text in zip(*(rows[column].to_pylist() for column in FACTS.columns.names), strict=True):
+            if kind == "bundle":
+                new[name] = text
+            elif text is None:
+                self.values.get(kind, {}).pop(name, None)
+            else:
+                self.values.setdefault(kind, {})[name] = json.loads(text)
+        self._take(new)
+
+    def see(self, bundles: pa.ChunkedArray) -> IntArray:
+        """Rows (k,) of measured bundles among the known ones, which get those that no fact told of."""
+        rows = positions(bundles, self.bundles.column)
+        if not (rows < 0).any():
+            return rows
+        self._take(dict.fromkeys(bundles.filter(pa.array(rows < 0)).to_pylist(), "{}"))
+        return positions(bundles, self.bundles.column)
+
+    def _take(self, new: Mapping[str, str | None]) -> None:
+        """Take over the facts of bundles; None: it is gone."""
+        changed = {name: text for name, text in new.items() if self._texts.get(name) != text}
+        if not changed:
+            return
+        self._texts = {name: text for name, text in {**self._texts, **changed}.items() if text is not None}
+        parsed = self._parsed
+        parsed |= {text: json.loads(text) for text in {*changed.values()} if text is not None and text not in parsed}
+        names = tuple(sorted(self._texts))
+        names = self.bundles.names if names == self.bundles.names else names
+        self.bundles = _KnownBundles(names, [parsed[self._texts[name]] for name in names])
+
+
+@dataclass
+class RunningAverages:
+    """The running averages of bundles, from one cycle to the next. seen: epoch seconds of each one's last sample."""
+
+    names: tuple[str, ...] = ()
+    before: Before = field(default_factory=lambda: _unknown(0))
+    seen: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    def add(self, names: tuple[str, ...], sample: FloatArray, time: FloatArray, cycle: Cycle) -> Before:
+        """The averages of `names` with a cycle's samples added; NaN where a bundle was not measured."""
+        if names is not self.names:
+            self._bring(names)
+        there = np.isfinite(time)
+        good = np.isfinite(sample.sum(axis=1)) & there
+        old = self.before
+        steps = by_samples(old, sample) if cycle.by_samples else by_time(old, sample, time, cycle)
+        short, long = (
+            np.where(good[:, np.newaxis], new, last) for new, last in zip(steps, (old.short, old.long), strict=True)
+        )
+        count = np.where(good, counted(old.count, LONG_WINDOW), old.count)
+        self.before = Before(short, long, np.where(good, np.fmax(time, old.time), old.time), count)
+        self.seen = np.where(there, cycle.at, self.seen)
+        if (gone := self.seen < cycle.at - cycle.horizon).any():
+            self.before = _only(self.before, np.where(gone, -1, np.arange(len(names))))
+            self.seen = np.where(gone, np.nan, self.seen)
+        return self.before
+
+    def _bring(self, names: tuple[str, ...]) -> None:
+        """Bring everything into the order of `names`."""
+        known = {name: row for row, name in enumerate(self.names)}
+        rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
+        self.before, self.names = _only(self.before, rows), names
+        self.seen = np.append(self.seen, np.nan)[rows]
+
+
+def _unknown(count: int) -> Before:
+    wide, one = np.full((count, len(TRAFFIC)), np.nan), np.full(count, np.nan)
+    return Before(wide, wide, one, one)
+
+
+def _only(before: Before, rows: IntArray) -> Before:
+    """The rows of `before`; unknown for -1."""
+    none = _unknown(1)
+    return Before(
+        np.concatenate([before.short, none.short])[rows],
+        np.concatenate([before.long, none.long])[rows],
+        np.append(before.time, np.nan)[rows],
+        np.append(before.count, np.nan)[rows],
+    )
+
+
+def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages: RunningAverages) -> ClusterLoad:
+    """The cluster at `at` (epoch s). table: rows of `BROKERS` of the cycle."""
+    brokers, cycle, row = brokers_of(table), _cycle(table, at), known.see(demand["bundle"])
+    facts = known.bundles
+    m = len(facts.names)
+    sample, time, owner = np.full((m, len(TRAFFIC)), np.nan), np.full(m, np.nan), np.full(m, -1, dtype=np.int64)
+    sample[row], owner[row] = block(demand, TRAFFIC), positions(demand["pod"], table["pod"])
+    time[row] = np.fmin(np.append(floats(table, "traffic_time"), np.nan)[owner[row]], at)
+    after = averages.add(facts.names, sample, time, cycle)
+    sample[at - time > cycle.max_age] = np.nan
+    bundles = Bundles(
+        names=facts.names,
+        namespace=facts.namespace,
+        owner=facts.owners(brokers.names, owner),
+        short=after.short,
+        long=after.long,
+        topics=_counts(demand, "topics", row, m),
+        sessions=_counts(demand, "sessions", row, m),
+        last_unload=facts.last_unload,
+        pinned=facts.pinned,
+        in_flight=np.zeros(m, dtype=bool),
+        moving_from=np.full(m, -1, dtype=np.int64),
+        moving_share=np.zeros(m),
+        newest=sample,
+    )
+    return ClusterLoad(
+        brokers,
+        bundles,
+        facts.namespaces,
+        at,
+        traits={name: _traits(value) for name, value in known.values.get("traits", {}).items()},
+        policies={name: _policy(value) for name, value in known.values.get("namespace", {}).items()},
+        publish_gaps={name: value["seconds"] for name, value in known.values.get("publishGap", {}).items()},
+    )
+
+
+def _cycle(brokers: pa.Table, at: float) -> Cycle:
+    """The rules of averages that are kept with the brokers: without time constants, Pulsar's."""
+    short, long, age = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau", "max_age"))
+    rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
+    return Cycle.of("", PrometheusSettings("", "", max_age=math.inf if age is None else age, **rule), at)
+
+
+def _counts(demand: pa.Table, column: str, row: IntArray, m: int) -> FloatArray:
+    found = np.full(m, np.nan)
+    found[row] = floats(demand, column)
+    return found
+
+
+def _traits(value: Mapping[str, Any]) -> BrokerTraits:
+    weight = value.get("weight")
+    return BrokerTraits(**{**value, "weight": math.nan if weight is None else weight})
+
+
+def _policy(value: Mapping[str, Any]) -> NamespacePolicy:
+    isolation = value.get("isolation")
+    found = None
+    if isolation is not None:
+        primary, secondary = (tuple(isolation.get(key, ())) for key in ("primary", "secondary"))
+        found = Isolation(primary, secondary, isolation.get("min_available", 1))
+    return NamespacePolicy(found, value.get("anti_affinity_group", ""), value.get("unload", True))

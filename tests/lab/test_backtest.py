@@ -1,0 +1,226 @@
+"""Backtests of histories whose truth is known: what happened, what would have happened, and what a gate says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorded_history import POLICY, RecordedHistory
+from trim_world import START, World, spread
+from trimtab_lab.backtest.feed import recorded_cycles
+from trimtab_lab.backtest.fidelity import fidelity
+from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, play
+from trimtab_lab.simulation.deciders import UnderTrimtab
+from trimtab_operator.state.settings import Settings
+from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.model import CPU
+
+SOURCE = {"source": {"prometheus": {"url": "http://prometheus.monitoring.svc:9090"}}}
+STILL: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
+"""A policy that moves nothing in these worlds."""
+
+TRIM: dict[str, Any] = {}
+AVERAGES = {"shedder": {"type": "AvgShedder"}, "placement": {"type": "AvgShedder"}}
+THRESHOLD = {"shedder": {"type": "ThresholdShedder"}, "placement": {"type": "LeastLongTermMessageRate"}}
+
+
+def uneven() -> World:
+    """One broker at 70 %, two at 25 %."""
+    return World.of(spread(70, 20, 1), spread(25, 20, 2), spread(25, 20, 3), background=np.array([0.5, 1.0, 0.0]))
+
+
+def policy(name: str, spec: dict[str, Any]) -> PolicyReplay:
+    """The replay of a policy with this specification."""
+    settings = Settings.of({"metadata": {"name": name, "namespace": "messaging"}, "spec": {**SOURCE, **spec}})
+    return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval)
+
+
+def recorded(history: RecordedHistory, world: World, minutes: int, *, moves: dict[int, list[tuple[int, int]]]) -> None:
+    """Write `minutes` cycles of `world`; moves: minute -> (bundle, broker), which have landed by that minute."""
+    random = np.random.default_rng(5)
+    for minute in range(minutes):
+        for bundle, broker in moves.get(minute, ()):
+            world.owner[bundle] = broker
+        history.cycle(world.cluster(random.normal(1, 0.05, len(world.load))))
+        world.now += 60
+
+
+def played(root: Path, *replays: Any, begin: float = START) -> None:
+    """Play over the whole history."""
+    play(recorded_cycles(Recording(str(root), POLICY).cycles(0, 1e12)), replays, begin)
+
+
+def test_what_happened_is_what_was_recorded(tmp_path: Path) -> None:
+    world, history, live = uneven(), RecordedHistory(tmp_path), LiveReplay()
+    recorded(history, world, 10, moves={4: [(0, 1), (1, 2)], 7: [(0, 2)]})
+
+    played(tmp_path, live)
+
+    figures = live.trace.figures()
+    assert (figures.moves, figures.again, figures.cycles) == (3, 1, 10)
+    assert figures.cut == pytest.approx(100 * 3 / 60)
+    assert figures.measured == 1
+    assert figures.hours == pytest.approx(10 / 60)
+    assert [(change.source, change.destination) for change in live.trace.changes] == [
+        ("broker-0", "broker-1"),
+        ("broker-0", "broker-2"),
+        ("broker-1", "broker-2"),
+    ]
+    assert live.trace.usage[0] == pytest.approx([75, 35, 25], rel=0.1)
+
+
+def test_a_policy_that_moves_nothing_keeps_the_owners_and_the_usage_that_they_would_have_caused(tmp_path: Path) -> None:
+    """Half of the busy broker's bundles really left. The replay knows what it would have used with them."""
+    world, history, still = uneven(), RecordedHistory(tmp_path), policy("still", STILL)
+    truth = world.points().copy()
+    recorded(history, world, 30, moves={10: [(bundle, 1 + bundle % 2) for bundle in range(10)]})
+    assert world.points()[0] < truth[0] - 20
+
+    played(tmp_path, still)
+
+    usage = np.array(still.trace.usage)
+    assert usage[-10:].mean(axis=0) == pytest.approx(truth, abs=2)
+    assert still.trace.figures().moves == 0
+    assert still.trace.figures().measured < 0.9
+
+
+def test_trim_would_have_levelled_what_nobody_did(tmp_path: Path) -> None:
+    world, history = uneven(), RecordedHistory(tmp_path)
+    recorded(history, world, 40, moves={})
+    trim, live = policy("trim", TRIM), LiveReplay()
+
+    played(tmp_path, trim, live)
+
+    assert live.trace.figures().moves == 0
+    assert 0 < trim.trace.figures().moves < 20
+    assert trim.trace.ranges()[-5:].mean() < 8
+    assert live.trace.ranges()[-5:].mean() > 40
+    world.owner[:] = [int(name[-1]) for name in owners_at_the_end(trim, world)]
+    assert trim.trace.usage[-1] == pytest.approx(world.points(), abs=3)  # as it would really have been
+
+
+def owners_at_the_end(replay: PolicyReplay, world: World) -> list[str]:
+    """The broker of each bundle after all moves of a replay."""
+    owners = [world.brokers[row] for row in world.owner]
+    for change in replay.trace.changes:
+        owners[world.bundles.index(change.bundle)] = change.destination
+    return owners
+
+
+@pytest.mark.parametrize("spec", [TRIM, AVERAGES, THRESHOLD], ids=["Trim", "AvgShedder", "ThresholdShedder"])
+def test_the_recorded_policy_makes_the_moves_that_it_made(tmp_path: Path, spec: dict[str, Any]) -> None:
+    """The history is that of a cluster under the policy. It saw the same cycles, and its moves landed in a minute."""
+    world, history = uneven(), RecordedHistory(tmp_path)
+    real, random = policy("real", spec), np.random.default_rng(7)
+    for _ in range(40):
+        cluster = history.averaged(world.cluster(random.normal(1, 0.05, len(world.load))))
+        history.cycle(cluster)
+        [cycle] = recorded_cycles([cluster])
+        before = len(real.trace.changes)
+        real.step(cycle, counted=True)
+        for change in real.trace.changes[before:]:
+            world.owner[world.bundles.index(change.bundle)] = world.brokers.index(change.destination)
+        world.now += 60
+    again, live = policy("again", spec), LiveReplay()
+
+    played(tmp_path, again, live)
+
+    found = fidelity(again.trace, live.trace)
+    assert found.moves > 0
+    assert found.reproduced >= 0.9
+    assert found.error < 1
+
+
+def test_bundles_of_a_lost_broker_get_owners_and_are_no_moves(tmp_path: Path) -> None:
+    world, history = uneven(), RecordedHistory(tmp_path)
+    still, live = policy("still", STILL), LiveReplay()
+    recorded(history, world, 5, moves={})
+    world.owner[world.owner == 2] = 1
+    gone = world.cluster()
+    ready = np.array([True, True, False])
+    for _ in range(5):
+        history.cycle(replace(gone, now=world.now, brokers=replace(gone.brokers, ready=ready)))
+        world.now += 60
+
+    played(tmp_path, still, live)
+
+    assert still.trace.figures().moves == live.trace.figures().moves == 0
+    assert np.isnan(still.trace.usage[-1]).tolist() == [False, False, True]
+    assert still.trace.usage[-1][:2].sum() == pytest.approx(75 + 35 + 25, abs=5)
+
+
+def test_pinned_bundles_are_where_they_were(tmp_path: Path) -> None:
+    world, history = uneven(), RecordedHistory(tmp_path)
+    pins = {("bundle", name): {"owner": world.brokers[0], "pinned": True} for name in world.bundles[:20]}
+    history.know(START, pins)
+    recorded(history, world, 30, moves={})
+    trim = policy("trim", TRIM)
+
+    played(tmp_path, trim)
+
+    assert not {change.bundle for change in trim.trace.changes} & set(world.bundles[:20])
+
+
+def test_children_of_a_recorded_split_begin_with_the_owner_of_their_parent(tmp_path: Path) -> None:
+    world, history = World.of([30, 10], [20]), RecordedHistory(tmp_path)
+    whole = world.cluster()
+    history.cycle(whole)
+    names = ("public/default/0x00000000_0x20000000", "public/default/0x20000000_0x55555555", *world.bundles[1:])
+    apart = World.of([15, 15, 10], [20], bundles=names, now=START + 60)
+    apart.owner[:2] = 1  # in the real cluster the children moved when they were made
+    made = {("bundle", name): {"owner": apart.brokers[1]} for name in names[:2]}
+    history.know(START + 60, {("bundle", world.bundles[0]): None, **made})
+    history.cycle(apart.cluster())
+    still = policy("still", STILL)
+
+    played(tmp_path, still)
+
+    assert still.trace.usage[1] == pytest.approx([40, 20], abs=1)
+
+
+def test_a_gap_in_the_history_counts_for_nobody(tmp_path: Path) -> None:
+    world, history, live = uneven(), RecordedHistory(tmp_path), LiveReplay()
+    recorded(history, world, 10, moves={})
+    world.now += 7200
+    recorded(history, world, 10, moves={})
+
+    played(tmp_path, live)
+
+    assert live.trace.figures().hours == pytest.approx(21 / 60)
+
+
+def test_the_time_before_the_beginning_warms_up_and_does_not_count(tmp_path: Path) -> None:
+    world, history, live = uneven(), RecordedHistory(tmp_path), LiveReplay()
+    recorded(history, world, 20, moves={3: [(0, 1)], 15: [(1, 1)]})
+
+    played(tmp_path, live, begin=START + 600)
+
+    assert live.trace.figures().moves == 1
+    assert live.trace.figures().cycles == 10
+
+
+def test_a_policy_with_a_longer_interval_decides_less_often(tmp_path: Path) -> None:
+    world, history = uneven(), RecordedHistory(tmp_path)
+    recorded(history, world, 30, moves={})
+    often, seldom = policy("often", TRIM), policy("seldom", {"interval": "300s"})
+
+    played(tmp_path, often, seldom)
+
+    times = {change.at for change in seldom.trace.changes}
+    assert times
+    assert {(at - START) % 300 for at in times} == {0}
+
+
+def test_clients_of_a_full_machine_want_more_than_it_serves() -> None:
+    """120 % of a broker: what leaves it takes less off it than its measured traffic says."""
+    world = World.of([60, 60], [5], [5])
+    cluster = world.cluster()
+    [cycle] = recorded_cycles([cluster])
+
+    assert cluster.brokers.usage[0, CPU] == cluster.brokers.limit[0, CPU]
+    assert (cycle.wanted[:2] > 1.05 * cluster.bundles.newest[:2]).all()
+    assert cycle.wanted[2] == pytest.approx(cluster.bundles.newest[2])

@@ -1,0 +1,209 @@
+"""The history as backtests replay it: each cycle as the strategies were given it, also after merging and losses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from recorded_history import POLICY, RecordedHistory
+from trim_world import START, World, spread
+from trimtab_pipeline.api import ForeignFileError, Retention
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, HistoryDataset
+from trimtab_pipeline.history.housekeeping import Housekeeping
+from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
+from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.model import ClusterLoad, Isolation
+
+HOUR = 3600.0
+
+
+def world() -> World:
+    """Two brokers with three bundles each."""
+    return World.of(spread(60, 3, 1), spread(20, 3, 2))
+
+
+def written(root: Path, minutes: int = 5) -> list[ClusterLoad]:
+    """A history of so many minutes, in which the load of each bundle changes; the snapshots that were written."""
+    history, lived, random = RecordedHistory(root), world(), np.random.default_rng(3)
+    found = []
+    for _ in range(minutes):
+        found.append(lived.cluster(random.normal(1, 0.2, 6)))
+        history.cycle(found[-1])
+        lived.now += 60
+    return found
+
+
+def cycles(root: Path, begin: float = 0, end: float = 1e12) -> list[ClusterLoad]:
+    """All cycles of the recording."""
+    return list(Recording(str(root), POLICY).cycles(begin, end))
+
+
+def assert_same(found: ClusterLoad, expected: ClusterLoad) -> None:
+    """Owners and rates are the same, the rates as far as the history keeps them."""
+    assert found.now == expected.now
+    assert found.brokers.names == expected.brokers.names
+    np.testing.assert_allclose(found.brokers.usage, expected.brokers.usage)
+    assert found.bundles.names == tuple(sorted(expected.bundles.names))
+    rows = [expected.bundles.index[name] for name in found.bundles.names]
+    assert found.bundles.owner.tolist() == expected.bundles.owner[rows].tolist()
+    np.testing.assert_allclose(found.bundles.newest, expected.bundles.newest[rows], rtol=6e-4)
+
+
+def test_each_cycle_is_what_was_measured(tmp_path: Path) -> None:
+    expected = written(tmp_path)
+
+    found = cycles(tmp_path)
+
+    assert len(found) == 5
+    for one, other in zip(found, expected, strict=True):
+        assert_same(one, other)
+
+
+def test_averages_are_those_that_the_reader_of_single_cycles_computes(tmp_path: Path) -> None:
+    written(tmp_path, 20)
+    reader = HistoryReader(str(tmp_path), POLICY)
+
+    for found in cycles(tmp_path)[::6]:
+        expected = reader.load(found.now)
+        assert found.bundles.names == expected.bundles.names
+        np.testing.assert_allclose(found.bundles.short, expected.bundles.short, rtol=1e-9)
+        np.testing.assert_allclose(found.bundles.long, expected.bundles.long, rtol=1e-9)
+
+
+def test_merged_hours_give_the_same_cycles(tmp_path: Path) -> None:
+    written(tmp_path, 150)
+    before = cycles(tmp_path)
+    Housekeeping(HistoryDataset(str(tmp_path)).of(POLICY), Retention()).tidy(START + 10 * HOUR, lambda: False)
+    assert any(file.merged for file in HistoryDataset(str(tmp_path)).of(POLICY).files(DEMAND))
+
+    after = cycles(tmp_path)
+
+    assert len(after) == len(before) == 150
+    for one, other in zip(after, before, strict=True):
+        assert_same(one, other)
+        np.testing.assert_array_equal(one.bundles.short, other.bundles.short)
+
+
+def test_a_part_of_the_time_is_read_alone(tmp_path: Path) -> None:
+    written(tmp_path, 10)
+
+    assert [one.now - START for one in cycles(tmp_path, START + 120, START + 300)] == [120, 180, 240, 300]
+
+
+def test_facts_hold_until_they_change(tmp_path: Path) -> None:
+    written(tmp_path, 4)
+    name, history = world().bundles[0], RecordedHistory(tmp_path)
+    isolated: dict[str, Any] = {
+        "isolation": {"primary": ["broker-0"], "secondary": ["broker-1"], "min_available": 2},
+        "anti_affinity_group": "pair",
+        "unload": False,
+    }
+    traits = {"version": "4.0.8", "failure_domain": "a", "load_manager": "", "persistent": True}
+    history.know(
+        START + 60,
+        {
+            ("bundle", name): {"owner": "broker-0", "pinned": True, "lastUnload": 7.0},
+            ("namespace", "public/default"): isolated,
+            ("traits", "broker-0"): {**traits, "non_persistent": True, "weight": None},
+            ("publishGap", "public/default"): {"seconds": 0.5},
+            ("leaving", "broker-1"): {"causes": ["drained"]},
+        },
+    )
+    history.know(START + 180, {("bundle", name): {"owner": "broker-0"}, ("namespace", "public/default"): None})
+
+    first, second, third, last = cycles(tmp_path)
+
+    row = first.bundles.index[name]
+    assert [bool(one.bundles.pinned[row]) for one in (first, second, third, last)] == [False, True, True, False]
+    assert second.bundles.last_unload[row] == 7
+    policy = third.policies["public/default"]
+    assert policy.isolation == Isolation(("broker-0",), ("broker-1",), 2)
+    assert (policy.anti_affinity_group, policy.unload) == ("pair", False)
+    assert last.policies == {}
+    assert third.traits["broker-0"].version == "4.0.8"
+    assert np.isnan(third.traits["broker-0"].weight)
+    assert third.publish_gaps == {"public/default": 0.5}
+
+
+def test_a_bundle_that_was_not_measured_keeps_its_owner_and_its_averages(tmp_path: Path) -> None:
+    history, lived = RecordedHistory(tmp_path), world()
+    history.know(START, {("bundle", name): {"owner": "broker-1"} for name in lived.bundles})
+    history.cycle(lived.cluster())
+    lived.now += 60
+    partly = lived.cluster()
+    newest = partly.bundles.newest.copy()
+    newest[0] = np.nan
+    history.cycle(replace(partly, bundles=replace(partly.bundles, newest=newest)))
+
+    first, second = cycles(tmp_path)
+
+    assert first.bundles.owner[0] == 0  # as measured
+    assert second.bundles.owner[0] == 1  # as the facts say
+    assert np.isnan(second.bundles.newest[0]).all()
+    np.testing.assert_array_equal(second.bundles.short[0], first.bundles.short[0])
+
+
+def test_a_bundle_that_is_gone_is_gone(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    history, name = RecordedHistory(tmp_path), world().bundles[5]
+    lived = World.of(spread(60, 3, 1), spread(20, 2, 2), bundles=world().bundles[:5], now=START + 120)
+    history.know(START + 120, {("bundle", name): None})
+    history.cycle(lived.cluster())
+
+    assert [name in one.bundles.names for one in cycles(tmp_path)] == [True, True, False]
+
+
+def test_a_cycle_without_its_brokers_is_left_out(tmp_path: Path) -> None:
+    written(tmp_path)
+    place = HistoryDataset(str(tmp_path)).of(POLICY).cycle_file(BROKERS, START + 120)
+    Path(place.path).unlink()
+
+    assert [one.now - START for one in cycles(tmp_path)] == [0, 60, 180, 240]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    written(tmp_path)
+    place = HistoryDataset(str(tmp_path)).of(POLICY).cycle_file(BROKERS, START + 120)
+    Path(place.path).write_bytes(b"no parquet")
+
+    with pytest.raises(ForeignFileError, match="can't be read"):
+        cycles(tmp_path)
+
+
+def test_the_policy_in_force_is_known_although_it_was_written_before(tmp_path: Path) -> None:
+    history = RecordedHistory(tmp_path)
+    written(tmp_path, 5)
+    for at, spec in ((START, {"interval": "30s"}), (START + 60, {"interval": "30s"}), (START + 180, {"mode": "Auto"})):
+        history.policy(at, spec)
+    recording = Recording(str(tmp_path), POLICY)
+
+    assert recording.specs(START + 120, START + 240) == ((START, {"interval": "30s"}), (START + 180, {"mode": "Auto"}))
+    assert recording.specs(START + 200, START + 240) == ((START + 180, {"mode": "Auto"}),)
+
+
+def test_a_policy_without_a_history_is_named(tmp_path: Path) -> None:
+    written(tmp_path)
+
+    with pytest.raises(NoHistoryError, match="messaging/main"):
+        Recording(str(tmp_path), "other")
+
+
+def test_pulsars_averages_count_samples(tmp_path: Path) -> None:
+    """A history without time constants is that of a policy whose averages count samples."""
+    expected = written(tmp_path, 12)
+    dataset = HistoryDataset(str(tmp_path)).of(POLICY)
+    for one in expected:
+        place = dataset.cycle_file(BROKERS, one.now)
+        rows = pa.parquet.read_table(place.path)
+        for name in ("short_tau", "long_tau"):
+            rows = rows.set_column(rows.column_names.index(name), name, pa.nulls(len(rows), pa.float64()))
+        pa.parquet.write_table(rows.cast(BROKERS.schema), place.path)
+
+    for found in cycles(tmp_path)[::5]:
+        wanted = HistoryReader(str(tmp_path), POLICY).load(found.now)
+        np.testing.assert_allclose(found.bundles.short, wanted.bundles.short, rtol=1e-9)
