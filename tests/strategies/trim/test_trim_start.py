@@ -66,3 +66,17 @@ def test_where_the_whole_load_has_just_begun_none_of_it_is_unusual() -> None:
     """A load that changes in the first half hour must last for 12 minutes, unless there is nothing usual yet."""
     assert with_shift(quiet=3).first_move(20) <= 3
     assert with_shift(quiet=0).first_move(20) == 12
+
+
+def first_move_after(quiet: int) -> int | None:
+    """Minutes to the first move of three brokers at 55, 35 and 35 % after `quiet` minutes without load."""
+    play = Play(World.of(spread(55, 10, 1), spread(35, 10, 2), spread(35, 10, 3)))
+    for _ in range(quiet):
+        play.seen(0.0)
+        play.world.now += 60
+    return play.first_move(20)
+
+
+def test_a_difference_that_came_with_the_whole_load_is_how_bundles_were_placed_and_will_last() -> None:
+    assert first_move_after(quiet=3) == 2
+    assert first_move_after(quiet=0) == 5

@@ -206,7 +206,7 @@ class Cause:
 def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float) -> Cause:
     """The cause that `window` shows."""
     shown = _shown(replay, window, hot * watch.share, apart * watch.share)
-    if watch.filling:
+    if watch.filling or not shown.given:  # patience only takes causes away
         return shown
     low, high = _patient(replay, watch, window, shown.low, shown.high)
     return replace(shown, low=low, high=high)

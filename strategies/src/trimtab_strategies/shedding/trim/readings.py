@@ -222,30 +222,39 @@ def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
 
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
     """The price of a message that makes brokers of a kind most alike in cpu / U; it changes only for a clear gain."""
-    apart = {price: _unlike(cpu, traffic, kinds, price) for price in {*PRICES, before}}
-    best = min(sorted(apart), key=lambda price: apart[price])
-    clear = apart[best] < 0.7 * apart[before] and apart[before] - apart[best] > 0.01  # noqa: PLR2004
-    return best if clear else before
+    prices = np.array(sorted({*PRICES, before}))
+    apart = _unlike(cpu, traffic, kinds, prices)
+    best, now = int(np.argmin(apart)), int(np.searchsorted(prices, before))
+    clear = apart[best] < 0.7 * apart[now] and apart[now] - apart[best] > 0.01  # noqa: PLR2004
+    return float(prices[best]) if clear else before
 
 
-def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, price: float) -> float:
-    """Mean absolute deviation of log(cpu / U) within the kinds; 0 when there is nothing to compare."""
-    work = work_of(traffic, price)
-    known = (cpu > 0) & (work > 0)
-    log = median(np.log(np.divide(cpu, work, out=np.full(cpu.shape, np.nan), where=known)))
-    away = log - pooled(log, kinds, mean=True)
-    return float(np.nanmean(np.abs(away))) if np.isfinite(away).any() else 0.0
+def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: FloatArray) -> FloatArray:
+    """Mean absolute deviation of log(cpu / U) within the kinds at each of `prices` (p,); 0 with nothing to compare."""
+    k, n = cpu.shape
+    message = prices[:, np.newaxis]
+    work = np.stack([work_of(minute[np.newaxis], message) for minute in traffic])  # (k, p, n)
+    known = (cpu[:, np.newaxis] > 0) & (work > 0)
+    ratio = np.divide(cpu[:, np.newaxis], work, out=np.full(work.shape, np.nan), where=known)
+    log = median(np.log(ratio).reshape(k, len(prices) * n)).reshape(len(prices), n)
+    away = np.stack([np.abs(each - pooled(each, kinds, mean=True)) for each in log])
+    found = np.isfinite(away)
+    mean: FloatArray = np.where(found, away, 0).sum(axis=1) / np.maximum(found.sum(axis=1), 1)
+    return mean
 
 
 def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatArray:
     """The median (or mean) of each broker's kind (n,); of all brokers where the kind has none; 1 where no one has."""
-    center = np.nanmean if mean else np.nanmedian
-    found = np.full(len(values), np.nan)
+    known = np.isfinite(values)
+    if not known.any():
+        return np.ones(len(values))
+    center = np.mean if mean else np.median
+    found = np.full(len(values), center(values[known]))
     for kind in np.unique(kinds):
-        of = kinds == kind
-        if np.isfinite(values[of]).any():
-            found[of] = center(values[of])
-    return np.where(np.isnan(found), center(values) if np.isfinite(values).any() else 1.0, found)
+        own = (kinds == kind) & known
+        if own.any():
+            found[kinds == kind] = center(values[own])
+    return found
 
 
 def median(values: FloatArray) -> FloatArray:

@@ -47,9 +47,11 @@ FEWEST_EARLIER = 4
 _FEW, _LITTLE = 0.25, 0.1  # ratio of an average broker's bundles and work below which a broker is vacant
 _FEWEST_OF_TREND = 12  # minutes
 _CLEAR_TREND = 3.0  # times its uncertainty that a growth must be
-_BISECTIONS = 40
+_HIGHEST = 64.0  # ratio of usage
+_STEPS, _BISECTS = 200, 3  # at most; each how many-th is a bisection
+_EXACT = 1e-11  # ratio of the work, or of usage
 _BLOCK = 8192  # bundles
-_FREE = 1e300  # share of the work per unit of level where work costs no CPU
+_FREE = 1e9  # share of the work per unit of level where work costs no CPU
 
 
 @dataclass(frozen=True)
@@ -246,15 +248,31 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
             axis=1
         )  # (k, n)
     no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
-    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.minimum(per_core, _FREE))
+    per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.fmin(per_core, _FREE))
     occupied = np.nan_to_num(background / model.cores)
-    low, high = np.zeros(len(total)), np.full(len(total), 64.0)
-    for _ in range(_BISECTIONS):
-        at = (low + high) / 2
-        share = np.fmin(np.maximum(at[:, np.newaxis] - occupied, 0) * per_core, at[:, np.newaxis] * wire)
-        fits = np.nansum(share, axis=1) >= 1
-        low, high = np.where(fits, low, at), np.where(fits, at, high)
-    return np.where(total[:, 0] > 0, high, 0.0)
+    return np.where(total[:, 0] > 0, _filled_up(occupied, per_core, wire), 0.0)
+
+
+def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> FloatArray:
+    """The level (k,) at which shares sum to 1, `_HIGHEST` at most.
+
+    A share is (level - occupied) per_core, level wire at most: (k, n) each. The sum is a line in pieces: a few of
+    Newton's steps usually end on it. Every third step halves what is left.
+    """
+    low, high, at = np.zeros(len(wire)), np.full(len(wire), _HIGHEST), np.ones(len(wire))
+    for number in range(_STEPS):
+        above = np.maximum(at[:, np.newaxis] - occupied, 0)
+        by_cpu, by_wire = above * per_core, at[:, np.newaxis] * wire
+        wired = ~(by_cpu <= by_wire)
+        over = np.where(wired, by_wire, by_cpu).sum(axis=1) - 1
+        slope = np.where(wired, wire, np.where(above > 0, per_core, 0)).sum(axis=1)
+        low, high = np.where(over >= 0, low, at), np.where(over >= 0, at, high)
+        step = at - np.divide(over, slope, out=np.full_like(over, np.inf), where=slope > 0)
+        if ((np.abs(over) <= _EXACT) | (high - low <= _EXACT)).all():
+            break
+        good = (step > low) & (step < high) & (number % _BISECTS < _BISECTS - 1)
+        at = np.where(good, step, (low + high) / 2)
+    return at
 
 
 def targets(model: BrokerModel, carried: FloatArray, background: FloatArray, pools: IntArray) -> FloatArray:
