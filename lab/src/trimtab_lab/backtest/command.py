@@ -39,6 +39,10 @@ columns of the table:
   hot min         broker-minutes above 85 %
   measured %      work that was measured on the broker that would have had it; the rest follows a model
 
+--sweep replays a variant of the policy for each combination of values. Lists are combined with each other; each sample
+takes a value from every range. A star marks the variants that no other one beats: none has fewer clients cut and the
+brokers as near to each other.
+
 --require exits with 1 when a requirement is not met. It compares a figure with a number, or with that of `live` (what
 really happened) or `against` (the first policy of --against), times a factor if you like. The figures are moves, again,
 cut, silent, area, within, worst, hot and measured.
@@ -47,6 +51,7 @@ examples:
   trimtab backtest --history DIR
   trimtab backtest --history DIR --policy new.yaml --days 7
   trimtab backtest --history DIR --policy new.yaml --against old.yaml --require "moves<=live*0.5, area<=live, cut<=2%"
+  trimtab backtest --history DIR --policy new.yaml --sweep shedder.trim.price=200,400,800 --sweep interval=30s,60s
   trimtab backtest --history DIR --policy new.yaml -o markdown > comment.md
 """
 
@@ -80,9 +85,26 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
     parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same way")
+    parser.add_argument(
+        "--sweep",
+        metavar="FIELD=VALUES",
+        action="append",
+        default=[],
+        help="replay variants of the policy: values with commas, or a range like 100..1600; may be repeated",
+    )
+    parser.add_argument(
+        "--samples", type=_count, default=10, help="variants with values from the ranges of --sweep (default 10)"
+    )
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
     parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
     add_output_option(parser, shapes=("table", "json", "markdown"))
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
 
 
 def _positive(text: str) -> float:
@@ -96,16 +118,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code. Raises `CommandError`."""
     from trimtab_lab.backtest.gate import InvalidRequirementError, requirements  # noqa: PLC0415  (loads numpy)
     from trimtab_lab.backtest.history import opened  # noqa: PLC0415
-    from trimtab_lab.backtest.players import Players  # noqa: PLC0415
+    from trimtab_lab.backtest.players import Chosen, Players  # noqa: PLC0415
+    from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep  # noqa: PLC0415
 
     try:
         required = requirements(arguments.require)
+        sweeps = [Sweep.of(text) for text in arguments.sweep]
     except InvalidRequirementError as error:
         raise CommandError(f"--require: {error}") from error
+    except InvalidSweepError as error:
+        raise CommandError(f"--sweep: {error}") from error
+    if required and sweeps:
+        raise CommandError("--require judges one policy, and --sweep makes many of it: give one of them")
     if any(one.base == "against" for one in required) and not _files(arguments.against):
         raise CommandError("--require compares with `against`: name a policy with --against")
     window = opened(arguments)
-    players = Players.of(window, arguments.policy, _files(arguments.against), arguments.seed)
+    chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples)
+    players = Players.of(window, chosen, arguments.seed)
     window.play(players.replays)
     return _report(arguments, window, players, required)
 

@@ -8,13 +8,30 @@ from typing import Any
 
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
+from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, variants
 from trimtab_lab.simulation.deciders import UnderTrimtab
-from trimtab_lab.simulation.policy import policies
+from trimtab_lab.simulation.policy import KIND, policies
 from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.lint.files import spelt
+from trimtab_operator.cli.lint.schema import refusals
+from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import ForeignFileError
+from trimtab_strategies.model import some
 
 RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the user chose to play. judged, against: files of policies. sweeps: variants of the judged ones, with so
+    many samples of ranges.
+    """
+
+    judged: Sequence[str]
+    against: Sequence[str]
+    sweeps: Sequence[Sweep] = ()
+    samples: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +47,28 @@ class Players:
     live: LiveReplay
 
     @classmethod
-    def of(cls, window: ReplayWindow, judged: Sequence[str], against: Sequence[str], seed: int) -> Players:
-        """The players of the files `judged` and `against`. Raises `CommandError`.
+    def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
+        """The players that the user chose. Raises `CommandError`.
 
         Without a file the recorded policy is judged; its replay says how far a backtest of this history can be trusted.
         """
-        recorded, mode = _recorded(window, seed)
-        if not judged and recorded is None:
+        manifest = _recorded(window)
+        if not chosen.judged and manifest is None:
             raise CommandError(f"{window.folder} does not say which policy ran: name one with --policy")
-        mine = [_replay(player.name, player.manifest, seed) for player in policies(judged)]
+        judged = {player.name: player.manifest for player in policies(chosen.judged)}
+        if chosen.sweeps:
+            judged = _varied(judged or {RECORDED: manifest or {}}, chosen, seed)
+        mine = [_replay(name, each, seed) for name, each in judged.items()]
         names = {one.name for one in mine}
         others = [
             _replay(f"{player.name} (against)" if player.name in names else player.name, player.manifest, seed)
-            for player in policies(against)
+            for player in policies(chosen.against)
         ]
+        try:
+            recorded = None if manifest is None else _replay(RECORDED, manifest, seed)
+        except InvalidPolicyError as error:
+            raise CommandError(f"this version can't run the recorded policy: {error}") from error
+        mode = "" if manifest is None else Settings.of(manifest).mode
         return cls(mine, others, recorded, mode, LiveReplay())
 
     @property
@@ -58,20 +83,32 @@ class Players:
         return [*first, *self.against, self.live]
 
 
-def _recorded(window: ReplayWindow, seed: int) -> tuple[PolicyReplay | None, str]:
-    """The newest policy that was in force, and its mode. Raises `CommandError` if it can't be read, or run here."""
+def _recorded(window: ReplayWindow) -> dict[str, Any] | None:
+    """The newest policy that was in force; None if the history has none. Raises `CommandError` if it can't be read."""
     try:
         specs = window.recording.specs(window.begin, window.end)
     except ForeignFileError as error:
         raise CommandError(f"the policy that ran can't be read: {error}") from error
     if not specs:
-        return None, ""
+        return None
     space, _, name = window.recording.policy.partition("/")
-    manifest = {"metadata": {"name": name, "namespace": space}, "spec": specs[-1].spec}
-    try:
-        return _replay(RECORDED, manifest, seed), Settings.of(manifest).mode
-    except InvalidPolicyError as error:
-        raise CommandError(f"this version can't run the recorded policy: {error}") from error
+    kind = {"apiVersion": API_VERSION, "kind": KIND}
+    return {**kind, "metadata": {"name": name, "namespace": space}, "spec": specs[-1].spec}
+
+
+def _varied(manifests: Mapping[str, Mapping[str, Any]], chosen: Chosen, seed: int) -> dict[str, Mapping[str, Any]]:
+    """The variants of each policy, by its name and what sets them apart. Raises `CommandError` for an invalid one."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, manifest in manifests.items():
+        try:
+            made = variants(manifest, chosen.sweeps, chosen.samples, seed)
+        except InvalidSweepError as error:
+            raise CommandError(f"--sweep: {error}") from error
+        for what, variant in made.items():
+            if wrong := [f"{spelt(one.at)} {one.text}" for one in refusals(variant)]:
+                raise CommandError(f"--sweep: {what} is no valid policy: {some(wrong, 3, '; ')}")
+            found[what if len(manifests) == 1 else f"{name} {what}"] = variant
+    return found
 
 
 def _replay(name: str, manifest: Mapping[str, Any], seed: int) -> PolicyReplay:

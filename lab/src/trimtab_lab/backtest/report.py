@@ -12,6 +12,7 @@ from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.players import Players
 from trimtab_lab.backtest.replay import HistoryReplay
+from trimtab_lab.backtest.sweep import front
 from trimtab_lab.backtest.trace import Figures, NamespaceFigures
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid
@@ -63,6 +64,7 @@ class BacktestReport:
     """A backtest that is over. results: of the table, what is judged first. failed: requirements that are not met.
 
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
+    front: names of the variants that no other one beats; empty for a single policy.
     """
 
     recording: str
@@ -72,6 +74,7 @@ class BacktestReport:
     check: Fidelity | None
     unchecked: str
     failed: Sequence[str]
+    front: Sequence[str] = ()
 
     @classmethod
     def of(cls, window: ReplayWindow, players: Players, required: Sequence[Requirement]) -> BacktestReport:
@@ -83,7 +86,8 @@ class BacktestReport:
         failed = [line for one in required if (line := one.failure(bases))]
         unchecked = _unchecked(players)
         check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
-        return cls(window.recording.policy, window.begin, window.end, results, check, unchecked, failed)
+        best = _front(results[: len(players.judged)])
+        return cls(window.recording.policy, window.begin, window.end, results, check, unchecked, failed, best)
 
     @property
     def title(self) -> str:
@@ -99,7 +103,13 @@ class BacktestReport:
         return Grid(
             title="",
             headings=("policy", *COLUMNS.values()),
-            rows=[(one.name, *(_cell(name, getattr(one.figures, name)) for name in COLUMNS)) for one in self.results],
+            rows=[
+                (
+                    f"{one.name}{' *' if one.name in self.front else ''}",
+                    *(_cell(name, getattr(one.figures, name)) for name in COLUMNS),
+                )
+                for one in self.results
+            ],
             numbers=tuple(COLUMNS.values()),
             spare=_SPARE,
         )
@@ -108,7 +118,8 @@ class BacktestReport:
     def lines(self) -> list[str]:
         """The verdict: the first result against each other one, a sentence each; and how far it can be trusted."""
         first, *others = self.results
-        lines = [_against(first, other) for other in others]
+        lines = [f"Not beaten by another one: {', '.join(self.front)}."] if self.front else []
+        lines += [_against(first, other) for other in others] if not self.front else []
         if first.figures.measured < LITTLE_MEASURED:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
@@ -121,7 +132,7 @@ class BacktestReport:
             "recording": self.recording,
             "from": iso(self.begin),
             "to": iso(self.end),
-            "policies": [result.as_data() for result in self.results],
+            "policies": [{**result.as_data(), "front": result.name in self.front} for result in self.results],
             "check": None if check is None else {key: _known(value) for key, value in check.items()},
             "unchecked": self.unchecked or None,
             "failed": list(self.failed),
@@ -138,6 +149,13 @@ class BacktestReport:
             lines += _table(("namespace", "moves", "clients cut", "silent s"), rows)
         lines += ["", *(f"**Not met**: {line}  " for line in self.failed)] if self.failed else []
         return "\n".join(lines).rstrip() + "\n"
+
+
+def _front(judged: Sequence[ReplayResult]) -> list[str]:
+    """Names of the results that no other one beats; none for a single one."""
+    if len(judged) < 2:  # noqa: PLR2004 - there is nothing to compare
+        return []
+    return [one.name for one, best in zip(judged, front([one.figures for one in judged]), strict=True) if best]
 
 
 def _unchecked(players: Players) -> str:

@@ -49,8 +49,11 @@ _MORE_THAN_IDLE = 2.0  # times its idle CPU below which a broker's CPU tells no 
 _NEWLY_IDLE = 0.02  # ratio of the cores by which idle CPU must differ from what it was
 
 
-def work_of(sampled: FloatArray, message: float) -> FloatArray:
-    """U in bytes/s of samples with the columns `SAMPLED` (..., 3), at a price of `message` bytes for each message."""
+def work_of(sampled: FloatArray, message: float | FloatArray) -> FloatArray:
+    """U in bytes/s of samples with the columns `SAMPLED` (..., 3), at a price of `message` bytes for each message.
+
+    The shape of prices must fit the others of the samples, as numpy broadcasts.
+    """
     work: FloatArray = sampled[..., 0] + sampled[..., 1] + message * sampled[..., 2]
     return work
 
