@@ -203,6 +203,20 @@ def test_the_time_before_the_beginning_warms_up_and_does_not_count(tmp_path: Pat
     assert live.trace.figures().cycles == 10
 
 
+def test_a_policy_that_is_warm_acts_in_the_first_cycle_that_counts(tmp_path: Path) -> None:
+    """What it would have done before has left nothing in its memory: no campaign, no prediction that went wrong."""
+    world, history = uneven(), RecordedHistory(tmp_path)
+    recorded(history, world, 40, moves={})
+    trim = policy("trim", TRIM)
+
+    played(tmp_path, trim, begin=START + 1200)
+
+    assert min(change.at for change in trim.trace.changes) == START + 1200
+    assert trim.trace.ranges()[3:].max() < 8
+    assert trim.decider.memory.shedder["errors"]
+    assert max(trim.decider.memory.shedder["errors"]) < 3
+
+
 def test_a_policy_with_a_longer_interval_decides_less_often(tmp_path: Path) -> None:
     world, history = uneven(), RecordedHistory(tmp_path)
     recorded(history, world, 30, moves={})

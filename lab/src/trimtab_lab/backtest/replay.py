@@ -1,9 +1,9 @@
 """A policy, or what really happened, played over the cycles of a recording.
 
-A replay has its own owners. They begin as they really were: while it warms up, its moves are not made. Later they land
-by the next cycle. Bundles that a lost broker leaves behind get an owner
-from the policy's placement, at once. Pinned bundles are where they were. What a recorded split makes of a bundle begins
-with the bundle's owner.
+A replay has its own owners. They begin as they really were. While it warms up, all bundles count as pinned, so that it
+decides and learns, but moves nothing. Later its moves land by the next cycle. Bundles that a lost broker leaves behind
+get an owner from the policy's placement, at once. Pinned bundles are where they were. What a recorded split makes of a
+bundle begins with the bundle's owner.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class PolicyReplay:
         """See `HistoryReplay`."""
         then = cycle.load
         owner = self._owners.rows(then, real=not counted)
-        bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved)
+        pinned = then.bundles.pinned if counted else np.ones(len(owner), dtype=bool)
+        bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
         cluster = self._ring.add(replace(then, brokers=cycle.brokers_with(owner), bundles=bundles))
         moves = self._decided(cluster)
         self._last = cluster.now
