@@ -83,7 +83,7 @@ UNWISE = {
 
 
 @pytest.mark.parametrize("rule", UNWISE)
-def test_what_would_wake_somebody_is_told_with_value_and_fix(rule: str, tmp_path: Path, capsys: Captured) -> None:
+def test_what_would_raise_an_alert_is_told_with_value_and_fix(rule: str, tmp_path: Path, capsys: Captured) -> None:
     spec, words = UNWISE[rule]
     manifest = {**FINE, "spec": spec if rule == "auto-without-limits" else {**FINE["spec"], **spec}}
     told = [f for f in found(capsys, tmp_path, manifest) if f["rule"] == rule]

@@ -117,7 +117,7 @@ def test_a_policy_that_is_deleted_meanwhile_is_passed_over(
 
 
 @pytest.mark.parametrize(("times", "code"), [(3, 0), (100, 1)])
-def test_an_object_that_somebody_else_writes_meanwhile_is_read_again(
+def test_an_object_that_another_client_writes_meanwhile_is_read_again(
     trimtab_crds: ControlPlane,
     kube_namespace: str,
     tmp_path: Path,

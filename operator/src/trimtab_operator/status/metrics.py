@@ -28,7 +28,7 @@ TRUSTED = "Trusted"
 
 
 PROPOSAL_ENDS = ("Offered", "Approved", "Expired", "Superseded", "Refreshed", "Stopped")
-"""What can happen to a proposal before it is carried out: values of the label `became`."""
+"""What can happen to a proposal before it is carried out: values of the label `event`."""
 
 _ENDINGS = (Reason.LANDED, Reason.TIMED_OUT, Reason.SUPERSEDED)
 
