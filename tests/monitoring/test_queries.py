@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asked_board import NEEDS_PULSAR, Asked
+from asked_board import NEEDS_PULSAR, NEEDS_TIME, Asked
 from promql import OTHERS, grouping, known_metrics, selectors
 from small_cluster import API, NAMESPACE, POLICY, SmallCluster, until
 from trimtab_operator.proposals.states import BECAME
@@ -126,7 +126,11 @@ def run_policy(stage: SmallCluster) -> None:
 
     stage.edit_policy(mode="Auto", shedder={"type": "AvgShedder", "thresholdShedder": None})
     stage.wait_cycles(2)
-    stage.edit_policy(shedder={"avgShedder": None, **LEARNING_POLICY["shedder"]})
+    stage.edit_policy(
+        shedder={"type": "Trim", "avgShedder": None}, placement={"type": "Trim", "leastResourceUsageWithWeight": None}
+    )
+    stage.wait_cycles(2)
+    stage.edit_policy(shedder={"trim": None, **LEARNING_POLICY["shedder"]}, placement=LEARNING_POLICY["placement"])
     stage.wait_cycles(2)
     hot = stage.world.brokers[0]
     stage.world.mute_metrics(hot)
@@ -168,7 +172,7 @@ class TestAsked:
     ) -> None:
         empty = {title for title, target in board_queries if not asked.series(target["expr"])}
 
-        assert empty == set(NEEDS_PULSAR)
+        assert empty == {*NEEDS_PULSAR, *NEEDS_TIME}
 
     def test_every_alert_asks_for_what_is_there(self, asked: Asked, rules: dict[str, dict[str, Any]]) -> None:
         for name, rule in rules.items():

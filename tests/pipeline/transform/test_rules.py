@@ -71,6 +71,7 @@ def test_rates(session: SparkSession) -> None:
         *series("memory", [(15, 7.0), (0, 8.0)], "gauge"),
         *series("memory", [(16, 70.0), (1, 80.0)], "gauge", series="1"),
         *series("rate_in", [(15, 7.0), (0, math.nan)], "gauge"),
+        *series("rate_out", [(45, -math.inf), (30, 0.5), (15, 3.05), (0, 4.2)]),
         timeless("network_in", "expected"),
         timeless("direct_memory", "expected"),
         timeless("cpu_limit", "value", 4.0),
@@ -89,6 +90,7 @@ def test_rates(session: SparkSession) -> None:
     assert of("network_out") == [1.0, 15.0, 45.0, 4.0, 1.0, 1.0]  # nothing is known of the pair with the reset
     assert of("memory") == [8.0, 15.0, None, 2.0, None, 2.0]  # the newest series; the other is a copy
     assert of("rate_in")[0] is None  # not a number
+    assert of("rate_out")[:3] == [None, 15.0, 30.0]  # not a number, then values that a new process may have counted
     assert of("direct_memory") == [None] * 6  # expected, but not measured
     assert of("cpu_limit") == [4.0, *[None] * 5]
     assert found[None, None]["report"] == "{}"

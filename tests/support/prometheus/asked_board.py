@@ -23,7 +23,13 @@ NEEDS_PULSAR = {
     "Time of one sync round": "an admin REST",
     "Writes of the sync": "an admin REST",
 }
-"""Panels that stay empty in the demo, with the metrics that they need. Their metrics must be registered anyway."""
+"""Panels that stay empty in the demo, with what they need. Their metrics must be registered anyway."""
+
+NEEDS_TIME = {
+    "Right predictions": "three minutes after a move of Trim",
+    "Median error of the last predictions": "three minutes after a move of Trim",
+}
+"""Panels that stay empty while a policy has not judged a prediction."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

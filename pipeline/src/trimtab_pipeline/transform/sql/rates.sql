@@ -29,8 +29,8 @@ from {samples}
 |> extend array_max(transform(pairs, pair -> try_divide(pair.gained, pair.step))) as fastest
 
 -- A value this small may be that of a new process, which began to count in this pair. Only another pair tells.
-|> extend filter(pairs, pair -> pair.inside and size(pairs) > 1 and coalesce(
-       pair.gained >= 0 and pair.value >= 1.2D * greatest(fastest, 0D) * pair.step, pair.gained is null
+|> extend filter(pairs, pair -> pair.inside and size(pairs) > 1 and (
+       pair.gained is null or pair.gained >= 0 and pair.value >= 1.2D * greatest(fastest, 0D) * pair.step
    )) as covering
 
 -- rate() of a user's query ends at the evaluation time. It extends an increase to the ends of its window, or by half an
