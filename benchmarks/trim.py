@@ -57,11 +57,12 @@ class Run:
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     @classmethod
-    def of(cls, size: Size) -> Run:
-        """A cluster of `size` before its first minute."""
+    def of(cls, size: Size, wanted: FloatArray | None = None) -> Run:
+        """A cluster of `size` before its first minute. wanted: (n,) load of each broker, as multiples of each other."""
         cluster = workload(size, hot=False)
         carried = np.bincount(cluster.bundles.owner, weights=cluster.bundles.short.sum(axis=1))
-        wanted = np.where(np.arange(size.brokers) % 3 == 0, BUSY, CALM)
+        if wanted is None:
+            wanted = np.where(np.arange(size.brokers) % 3 == 0, BUSY, CALM)
         load = cluster.bundles.short * (wanted / carried * carried.mean())[cluster.bundles.owner, np.newaxis]
         return cls(replace(cluster, bundles=replace(cluster.bundles, short=load, long=load)))
 

@@ -1,9 +1,14 @@
-"""Factories of load sources, with or without Spark. They load PySpark when called."""
+"""Factories of load sources, with or without Spark, and of task pools. They load PySpark when called."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention
 from trimtab_pipeline.history.location import Place
+
+if TYPE_CHECKING:
+    from trimtab_pipeline.spark.task_pool import TaskPool
 
 
 def spark_sources(
@@ -35,3 +40,13 @@ def direct_sources(history_dir: Place) -> LoadSources:
     from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
 
     return DirectLoadSources(history_dir, deadline=60.0)
+
+
+def task_pool(master: str, memory: str = "700m") -> TaskPool:
+    """A Spark session that spreads calls of a function; see `TaskPool`.
+
+    Raises `ValueError` for a wrong `master`, and `SourceUnavailableError` without the Java, or the client, it needs.
+    """
+    from trimtab_pipeline.spark.task_pool import TaskPool  # noqa: PLC0415  (keeps PySpark out until it is asked for)
+
+    return TaskPool(master, memory)

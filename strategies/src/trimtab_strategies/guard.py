@@ -77,6 +77,8 @@ class Verdict:
 
     def rule_out(self, rows: BoolArray, reason: Reason) -> Verdict:
         """A verdict that also rules out these rows (mask) for `reason`. Earlier reasons stay."""
+        if not rows.any():
+            return self
         after = Verdict(0)
         after._code = np.where(rows & self.allowed, _CODE_OF[reason], self._code)
         return after

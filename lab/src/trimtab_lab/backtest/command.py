@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimtab_operator.cli.common import (
@@ -47,11 +48,18 @@ brokers as near to each other.
 really happened) or `against` (the first policy of --against), times a factor if you like. The figures are moves, again,
 cut, silent, area, within, worst, hot and measured.
 
+--spark spreads the replays over the cores of this machine (local[2]) or of a cluster, whose executors must see the
+history. Policies are spread, and with --window also parts of the time: each window but the first begins with three
+hours in which the policies act and nothing counts, instead of with the owners that they would have left. The last line
+says what that changed.
+
 examples:
   trimtab backtest --history DIR
   trimtab backtest --history DIR --policy new.yaml --days 7
   trimtab backtest --history DIR --policy new.yaml --against old.yaml --require "moves<=live*0.5, area<=live, cut<=2%"
   trimtab backtest --history DIR --policy new.yaml --sweep shedder.trim.price=200,400,800 --sweep interval=30s,60s
+  trimtab backtest --history s3://bucket/history --policy new.yaml --spark spark://HOST:7077 --window 1
+  trimtab backtest --history DIR --policy new.yaml --html report.html
   trimtab backtest --history DIR --policy new.yaml -o markdown > comment.md
 """
 
@@ -97,6 +105,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
     parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
+    parser.add_argument(
+        "--spark", metavar="MASTER", help="where to replay: local[N], spark://HOST:PORT or sc://HOST:PORT (default here)"
+    )
+    parser.add_argument(
+        "--window", type=_positive, metavar="DAYS", help="replay windows of so many days at the same time"
+    )
+    parser.add_argument("--html", metavar="FILE", help="also write a page with charts to this file")
     add_output_option(parser, shapes=("table", "json", "markdown"))
 
 
@@ -119,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     from trimtab_lab.backtest.gate import InvalidRequirementError, requirements  # noqa: PLC0415  (loads numpy)
     from trimtab_lab.backtest.history import opened  # noqa: PLC0415
     from trimtab_lab.backtest.players import Chosen, Players  # noqa: PLC0415
+    from trimtab_lab.backtest.runners import progress, runner  # noqa: PLC0415
     from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep  # noqa: PLC0415
 
     try:
@@ -135,8 +151,18 @@ def run(arguments: argparse.Namespace) -> int:
     window = opened(arguments)
     chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples)
     players = Players.of(window, chosen, arguments.seed)
-    window.play(players.replays)
+    with runner(arguments.spark) as tasks, progress() as report:
+        window.play(players.replays, tasks, report)
     return _report(arguments, window, players, required)
+
+
+def _write_page(file: str, report: Any, players: Any) -> None:
+    from trimtab_lab.backtest.page import page  # noqa: PLC0415
+
+    try:
+        Path(file).write_text(page(report, players))
+    except OSError as error:
+        raise CommandError(f"--html {file}: {error.strerror}") from error
 
 
 def _files(against: Sequence[str]) -> list[str]:
@@ -149,6 +175,8 @@ def _report(arguments: argparse.Namespace, window: Any, players: Any, required: 
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
 
     report = BacktestReport.of(window, players, required)
+    if arguments.html:
+        _write_page(arguments.html, report, players)
     if arguments.output == "json":
         print_data(report.as_data(), "json")
     elif arguments.output == "markdown":

@@ -7,42 +7,40 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trimtab_lab.backtest.feed import recorded_cycles
-from trimtab_lab.backtest.replay import HistoryReplay, play
+from trimtab_lab.backtest.replay import HistoryReplay
+from trimtab_lab.backtest.tasks import Report, Runner, TimeWindow, play_all, tasks, windows
 from trimtab_operator.cli.common import CommandError, iso
-from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.reader import NoHistoryError, policies
 from trimtab_pipeline.history.recording import Recording
-
-WARM_UP = 3600.0
-"""Seconds before the beginning that are replayed and do not count."""
 
 _DAY = 86_400.0
 
 
 @dataclass(frozen=True)
 class ReplayWindow:
-    """What is replayed. folder: of the history, as the user named it. begin, end: epoch seconds."""
+    """What is replayed. folder: of the history, as the user named it. begin, end: epoch seconds.
+
+    length: seconds of the windows that are played at the same time; None: one window.
+    """
 
     folder: str
     recording: Recording
     begin: float
     end: float
+    length: float | None = None
 
     @property
-    def warm(self) -> float:
-        """Epoch seconds from which the cycles are read: those before `begin` warm up."""
-        return max(self.begin - WARM_UP, self.recording.summary.begin)
+    def parts(self) -> list[TimeWindow]:
+        """The windows that are played at the same time."""
+        return windows(self.begin, self.end, self.length)
 
-    def play(self, replays: Sequence[HistoryReplay]) -> None:
-        """Play `replays` over the window. Unreadable cycles are named and left out. Raises `CommandError`."""
-        try:
-            play(recorded_cycles(self.recording.cycles(self.warm, self.end)), replays, self.begin)
-        except ForeignFileError as error:
-            raise CommandError(
-                f"{error}; `trimtab history --dir {self.folder}` says which files are damaged"
-            ) from error
-        for damage in self.recording.damaged(self.warm, self.end):
+    def play(self, replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> None:
+        """Play `replays`. Unreadable cycles are named and left out. Raises `CommandError`."""
+        parts = self.parts
+        work = tasks(self.folder, self.recording.policy, parts, replays, runner.parallelism())
+        if error := play_all(work, replays, runner, report):
+            raise CommandError(f"{error}; `trimtab history --dir {self.folder}` says which files are damaged")
+        for damage in self.recording.damaged(max(parts[0].read, self.recording.summary.begin), self.end):
             print(f"left out: {damage}", file=sys.stderr)
 
 
@@ -55,7 +53,8 @@ def opened(arguments: argparse.Namespace) -> ReplayWindow:
         raise CommandError(str(error)) from error
     end = min(arguments.end(summary.end), summary.end) if arguments.end else summary.end
     begin = arguments.begin(summary.end) if arguments.begin else end - _DAY * arguments.days
-    window = ReplayWindow(arguments.history, recording, max(begin, summary.begin), end)
+    length = None if arguments.window is None else _DAY * arguments.window
+    window = ReplayWindow(arguments.history, recording, max(begin, summary.begin), end, length)
     if len(recording.times(window.begin, end)) < 2:  # noqa: PLR2004 - one cycle shows no change
         known = f"the history has {iso(summary.begin)} to {iso(summary.end)}"
         raise CommandError(f"from {iso(begin)} to {iso(end)} there are fewer than two cycles; {known}")

@@ -4,12 +4,16 @@ A replay has its own owners. They begin as they really were. While it warms up, 
 decides and learns, but moves nothing. Later its moves land by the next cycle. Bundles that a lost broker leaves behind
 get an owner from the policy's placement, at once. Pinned bundles are where they were. What a recorded split makes of a
 bundle begins with the bundle's owner.
+
+A window that begins in the middle of a replay has no owners to begin with. So policies act for some time before it,
+which does not count: `Phase.RUN_IN`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -26,21 +30,44 @@ EARLY = 0.5
 """Ratio of the time between two cycles of the recording by which a decision may be early."""
 
 
+class Phase(Enum):
+    """What a cycle is for."""
+
+    WARM_UP = "averages and memory learn; nothing moves"
+    RUN_IN = "policies act, and nothing counts"
+    COUNTED = "policies act, and figures count"
+
+
 class HistoryReplay(Protocol):
     """Something that is played over a recording."""
 
     name: str
     trace: Trace
 
-    def step(self, cycle: RecordedCycle, *, counted: bool) -> None:
-        """Play one cycle. counted: whether it is part of the figures, and not of the time before, which warms up."""
+    def step(self, cycle: RecordedCycle, phase: Phase) -> None:
+        """Play one cycle."""
 
 
-def play(cycles: Iterable[RecordedCycle], replays: Sequence[HistoryReplay], begin: float) -> None:
-    """Play all `replays` over `cycles`, oldest first; those before `begin` (epoch s) warm up."""
+def play(
+    cycles: Iterable[RecordedCycle],
+    replays: Sequence[HistoryReplay],
+    begin: float,
+    *,
+    act: float | None = None,
+    seen: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Play all `replays` over `cycles`, oldest first.
+
+    begin: epoch seconds from which cycles count. act: from which policies act, `begin` unless given; cycles before warm
+    up. seen: is called with the time of each cycle that was played.
+    """
+    act = begin if act is None else act
     for cycle in cycles:
+        now = cycle.load.now
+        phase = Phase.COUNTED if now >= begin else Phase.RUN_IN if now >= act else Phase.WARM_UP
         for each in replays:
-            each.step(cycle, counted=cycle.load.now >= begin)
+            each.step(cycle, phase)
+        seen(now)
 
 
 @dataclass
@@ -49,22 +76,40 @@ class LiveReplay:
 
     name: str = "live"
     trace: Trace = field(default_factory=Trace)
-    _owners: Mapping[str, str] = field(default_factory=dict)
+    _names: tuple[str, ...] = ()
+    _ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `_brokers`, -1 unknown
+    _brokers: dict[str, int] = field(default_factory=dict)
 
-    def step(self, cycle: RecordedCycle, *, counted: bool) -> None:
+    def step(self, cycle: RecordedCycle, phase: Phase) -> None:
         """See `HistoryReplay`."""
         load = cycle.load
-        names = (*load.brokers.names, "")
-        owners = {bundle: names[row] for bundle, row in zip(load.bundles.names, load.bundles.owner, strict=True)}
-        if counted:
-            self.trace.add(cycle, load, self._moves(load, owners), measured=1.0)
-        self._owners = {**self._owners, **{bundle: owner for bundle, owner in owners.items() if owner}}
+        before, ids = self._before(load.bundles.names), _numbers(load.brokers.names, self._brokers)
+        then = np.append(ids, -1)[load.bundles.owner]
+        if phase is Phase.COUNTED:
+            self.trace.add(cycle, load, self._moves(load, before, then, ids[load.brokers.ready]), measured=1.0)
+        self._ids = np.where(then >= 0, then, before)
 
-    def _moves(self, load: ClusterLoad, owners: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    def _before(self, names: tuple[str, ...]) -> IntArray:
+        """(m,) the owner of each of `names` in the last cycle."""
+        if names is not self._names:
+            known = {name: row for row, name in enumerate(self._names)}
+            rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
+            self._names, self._ids = names, np.append(self._ids, -1)[rows]
+        return self._ids
+
+    def _moves(
+        self, load: ClusterLoad, before: IntArray, then: IntArray, ready: IntArray
+    ) -> list[tuple[str, str, str]]:
         """The changes of owners. A bundle that a lost broker left behind did not move for balance."""
-        there = {name for name, ready in zip(load.brokers.names, load.brokers.ready, strict=True) if ready}
-        changed = ((bundle, self._owners.get(bundle, ""), owner) for bundle, owner in owners.items() if owner)
-        return [(bundle, old, new) for bundle, old, new in changed if old in there and old != new]
+        moved = np.flatnonzero((then >= 0) & (before != then) & np.isin(before, ready))
+        brokers = list(self._brokers)
+        rows = zip(moved.tolist(), before[moved].tolist(), then[moved].tolist(), strict=True)
+        return [(load.bundles.names[row], brokers[old], brokers[new]) for row, old, new in rows]
+
+
+def _numbers(names: Sequence[str], known: dict[str, int]) -> IntArray:
+    """The number of each name in `known`, which gets the new ones."""
+    return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=len(names))
 
 
 @dataclass
@@ -84,8 +129,7 @@ class _Ownership:
 
         real: all of them are as they really were.
         """
-        numbers = (self.brokers.setdefault(name, len(self.brokers)) for name in load.brokers.names)
-        ids = np.fromiter(numbers, dtype=np.int64)
+        ids = _numbers(load.brokers.names, self.brokers)
         then = np.append(ids, -1)[load.bundles.owner]
         if load.bundles.names is not self.names:
             self._follow(load, then)
@@ -134,17 +178,18 @@ class PolicyReplay:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
-    def step(self, cycle: RecordedCycle, *, counted: bool) -> None:
+    def step(self, cycle: RecordedCycle, phase: Phase) -> None:
         """See `HistoryReplay`."""
-        then = cycle.load
-        owner = self._owners.rows(then, real=not counted)
-        pinned = then.bundles.pinned if counted else np.ones(len(owner), dtype=bool)
+        then, acts = cycle.load, phase is not Phase.WARM_UP
+        owner = self._owners.rows(then, real=not acts)
+        pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
         cluster = self._ring.add(replace(then, brokers=cycle.brokers_with(owner), bundles=bundles))
         moves = self._decided(cluster)
         self._last = cluster.now
-        if counted:
+        if acts:
             self._owners.take(moves, cluster)
+        if phase is Phase.COUNTED:
             balancing = [(move.bundle, move.source, move.destination) for move in moves if move.source]
             self.trace.add(cycle, cluster, balancing, measured=cycle.measured_there(owner))
 

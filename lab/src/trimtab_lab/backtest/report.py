@@ -13,6 +13,7 @@ from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.players import Players
 from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.sweep import front
+from trimtab_lab.backtest.tasks import Seams, seams
 from trimtab_lab.backtest.trace import Figures, NamespaceFigures
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid
@@ -64,7 +65,8 @@ class BacktestReport:
     """A backtest that is over. results: of the table, what is judged first. failed: requirements that are not met.
 
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
-    front: names of the variants that no other one beats; empty for a single policy.
+    front: names of the variants that no other one beats; empty for a single policy. seams: of the first result; None
+    for a single window.
     """
 
     recording: str
@@ -75,6 +77,7 @@ class BacktestReport:
     unchecked: str
     failed: Sequence[str]
     front: Sequence[str] = ()
+    seams: Seams | None = None
 
     @classmethod
     def of(cls, window: ReplayWindow, players: Players, required: Sequence[Requirement]) -> BacktestReport:
@@ -87,7 +90,8 @@ class BacktestReport:
         unchecked = _unchecked(players)
         check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
         best = _front(results[: len(players.judged)])
-        return cls(window.recording.policy, window.begin, window.end, results, check, unchecked, failed, best)
+        cuts = seams(players.shown[0].trace, window.parts)
+        return cls(window.recording.policy, window.begin, window.end, results, check, unchecked, failed, best, cuts)
 
     @property
     def title(self) -> str:
@@ -123,6 +127,7 @@ class BacktestReport:
         if first.figures.measured < LITTLE_MEASURED:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
+        lines += [f"{self.seams}."] if self.seams else []
         return [*lines, f"Check: {self.check or self.unchecked}."]
 
     def as_data(self) -> dict[str, Any]:
@@ -135,6 +140,7 @@ class BacktestReport:
             "policies": [{**result.as_data(), "front": result.name in self.front} for result in self.results],
             "check": None if check is None else {key: _known(value) for key, value in check.items()},
             "unchecked": self.unchecked or None,
+            "seams": None if self.seams is None else {k: _known(v) for k, v in self.seams._asdict().items()},
             "failed": list(self.failed),
         }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -88,6 +88,15 @@ class Trace:
     clients: list[float] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
 
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """One trace of `parts`, which follow each other."""
+        whole = cls()
+        for part in parts:
+            for name, values in vars(part).items():
+                getattr(whole, name).extend(values)
+        return whole
+
     def add(
         self, cycle: RecordedCycle, cluster: ClusterLoad, moves: Sequence[tuple[str, str, str]], *, measured: float
     ) -> None:
@@ -98,10 +107,10 @@ class Trace:
         self.measured.append(measured)
         sessions = cluster.bundles.sessions
         self.clients.append(float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan"))
-        rows, gaps = cluster.bundles.index, cycle.load.publish_gaps
+        gaps = cycle.load.publish_gaps
         for bundle, source, destination in moves:
             gap = gaps.get(bundle.rpartition("/")[0], USUAL_GAP)
-            self.changes.append(Change(cluster.now, bundle, source, destination, float(sessions[rows[bundle]]), gap))
+            self.changes.append(Change(cluster.now, bundle, source, destination, float(sessions[cluster.bundles.index[bundle]]), gap))
 
     def ranges(self) -> FloatArray:
         """(k,) points between the busiest and the idlest broker; NaN where fewer than two are known."""
@@ -155,9 +164,16 @@ class Trace:
         }
 
     def _worst_hour(self, ranges: FloatArray, weight: FloatArray) -> tuple[float, float]:
-        """(epoch s of its beginning, points): the hour of the clock with the largest mean; NaN if nothing is known."""
+        """(epoch s of its beginning, points): the hour of the clock with the largest mean; NaN if nothing is known.
+
+        An hour of which less than half was recorded does not count, unless there is no other.
+        """
         hours = np.array(self.times) // _HOUR * _HOUR
-        means = {float(hour): _mean(ranges[hours == hour], weight[hours == hour]) for hour in np.unique(hours)}
+        covered = {float(hour): float(weight[hours == hour].sum()) for hour in np.unique(hours)}
+        enough = min(_HOUR / 2, max(covered.values()))
+        means = {
+            hour: _mean(ranges[hours == hour], weight[hours == hour]) for hour, of in covered.items() if of >= enough
+        }
         known = {hour: mean for hour, mean in means.items() if np.isfinite(mean)}
         return max(known.items(), key=lambda item: item[1]) if known else (float("nan"), float("nan"))
 

@@ -243,7 +243,7 @@ class HistoryReader:
             try:
                 files = listed(self._history.hour(table, hour))
                 merged = {name for file in files if file.merged for name in merged_from(file, table)}
-                parts = [read_all(file, table) for file in files if file.place.name not in merged]
+                parts = [_named(file, table) for file in files if file.place.name not in merged]
             except FileNotFoundError:  # merged meanwhile
                 if attempt == _MERGES - 1:
                     raise
@@ -317,6 +317,14 @@ class HistoryReader:
                     break
         before = self.times(at - HORIZON, at)
         return averages_at((time, self.cycle(DEMAND.name, time), self.cycle(BROKERS.name, time)) for time in before)
+
+
+def _named(file: HistoryFile, table: HistoryTable) -> pa.Table:
+    """All rows of a file. Raises `ForeignFileError` with its name when it can't be read."""
+    try:
+        return read_all(file, table)
+    except ForeignFileError as error:
+        raise ForeignFileError(f"{file.place}: {error}") from error
 
 
 def _between(rows: pa.Table, begin: float, end: float) -> pa.Table:

@@ -10,7 +10,19 @@ import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
-from trimtab_strategies.model import VERDICTS, ClusterLoad, Decision, Doubt, HeldBack, Memory, Move, Plan, Reason
+from trimtab_strategies.model import (
+    NOTHING_CONSIDERED,
+    VERDICTS,
+    ClusterLoad,
+    Considered,
+    Decision,
+    Doubt,
+    HeldBack,
+    Memory,
+    Move,
+    Plan,
+    Reason,
+)
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
@@ -62,13 +74,15 @@ def decide(
     *,
     moved_last_hour: int = 0,
     drains: Drains = NO_DRAINS,
+    audited: bool = True,
 ) -> Decision:
     """The moves and splits of `pair` within `limits`, and what stays with its reason.
 
     memory: returned by the last decision. rng: picks among equally good destinations. moved_last_hour: moves made in
     the hour before `cluster.now`. When the guard refuses the cycle, nothing moves and the memory stays unchanged, since
     doubtful data must not enter the averages. drains: brokers to be emptied regardless of the load; while they pause
-    balancing, neither the shedder nor the splitter runs, and both keep their memory.
+    balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan says what
+    was considered, for people who ask why.
     """
     before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
     landed = believed(with_moves_in_flight(cluster), drains.restarted)
@@ -111,12 +125,16 @@ def decide(
         splits=division.splits,
         target_weights=shedding.target_weights,
         carried=shedding.carried,
-        considered=placing.notes.considered([unload.broker for unload in shedding.unloads], shedding.held_back),
+        considered=_considered(placing, shedding) if audited else NOTHING_CONSIDERED,
         cause=shedding.cause if shed_moves else "",
         verdict=None if shed_moves else _verdict((*shedding.held_back, *placing.held_back())),
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))
+
+
+def _considered(placing: MovePlanner, shedding: Shedding) -> Considered:
+    return placing.notes.considered([unload.broker for unload in shedding.unloads], shedding.held_back)
 
 
 def _verdict(held_back: Sequence[HeldBack]) -> HeldBack | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,12 @@ class DrainMoves:
     _left_out: dict[tuple[str, Reason], list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        unhurried = replace(self.limits, cool_down=-1.0)
-        self._movable = movable_bundles(replace(self.cluster, withheld={}), unhurried)
         self.taken: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
+
+    @cached_property
+    def _movable(self) -> Verdict:
+        """The bundles (m) that may be drained, also those that have just moved."""
+        return movable_bundles(replace(self.cluster, withheld={}), replace(self.limits, cool_down=-1.0))
 
     def moves(self, drains: Drains) -> Iterator[Move]:
         """The moves off drained brokers, then those before a restart; of each broker the largest bundle first."""

@@ -55,6 +55,8 @@ class MovePlanner:
 
     def moves(self, unloads: tuple[Unload, ...]) -> Iterator[Move]:
         """The accepted moves, in the order in which they should be made."""
+        if not unloads:
+            return
         self._weigh(unloads)
         self._giving[[unload.broker for unload in unloads if not len(unload.returned)]] = True
         for offer in self.in_turn(unloads):

@@ -45,6 +45,7 @@ import numpy as np
 
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
+from trimtab_strategies.shedding.trim.readings import zeroed
 from trimtab_strategies.shedding.trim.replay import Replay
 
 WINDOWS = (8, 6, 5, 4, 3, 2)
@@ -101,7 +102,7 @@ class Watch:
 
     def lasted(self, since: FloatArray) -> FloatArray:
         """Minutes (n,) from `since` to now, 0 where it is NaN."""
-        lasted: FloatArray = np.nan_to_num((self.now - since) / 60 + 1)
+        lasted: FloatArray = zeroed((self.now - since) / 60 + 1)
         return lasted
 
     @property
@@ -134,7 +135,7 @@ def watched(
     lower = np.median(away) - away - doubt  # a program on one machine puts all others below the level alike
     below, filled = _followed(lower, recall(memory, "below", names), now)
     model = replay.model
-    background = 100 * np.nan_to_num((model.background[-1] - model.idle) / model.cores)
+    background = 100 * zeroed((model.background[-1] - model.idle) / model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
     loud, fell = _followed(background - calm, recall(memory, "loud", names), now)
@@ -144,7 +145,7 @@ def watched(
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
     for what, values in (("since", since), ("below", below), ("calm", calm), ("loud", loud)):
         memory = remember(memory, what, names, values)
-    usual = np.nan_to_num(np.minimum(calm, background) / 100 * model.cores) + model.idle
+    usual = zeroed(np.minimum(calm, background) / 100 * model.cores) + model.idle
     far = _shown(replay, WINDOWS[0], hot * NARROW, apart * NARROW).given and len(replay) >= WINDOWS[0]
     wide = (memory.get("wide") or now) if far else None
     lasts = 0.0 if wide is None else (now - wide) / 60
@@ -219,6 +220,8 @@ def _shown(replay: Replay, window: int, hot: float, apart: float) -> Cause:
 
 def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
     """The largest `low` (n,) less the least `high` (n,) of a pool."""
+    if not pools.any():
+        return float(low.max() - high.min())
     return max(float(low[pools == pool].max() - high[pools == pool].min()) for pool in np.unique(pools))
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from trimtab_strategies.model import NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
 from trimtab_strategies.protocols import recall, remember
-from trimtab_strategies.shedding.trim.readings import FULL, BrokerReadings, carried_on, median, pooled, work_of
+from trimtab_strategies.shedding.trim.readings import FULL, BrokerReadings, carried_on, median, pooled, work_of, zeroed
 from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
 _FEW_SAMPLES = 3  # below which a ratio is hardly known
@@ -87,9 +87,9 @@ def learned(
     readings, memory = BrokerReadings.of(cluster, recent, memory)
     names, new_row = cluster.brokers.names, _fresh(recent, memory)
     fresh = new_row & readings.known[-1]
-    count = np.minimum(np.nan_to_num(recall(memory, "count", names)) + fresh, _MOST_COUNTED)
+    count = np.minimum(zeroed(recall(memory, "count", names)) + fresh, _MOST_COUNTED)
     ratios = _Ratios.of(readings, recall(memory, "ratio", names), count, fresh)
-    information, drift = (np.nan_to_num(recall(memory, what, names)) for what in ("information", "drift"))
+    information, drift = (zeroed(recall(memory, what, names)) for what in ("information", "drift"))
     if fresh.any() and len(recent) > 1:
         gain = _evidence(readings.cpu, readings.work, readings.cores, ratios.prior)
         information = np.where(fresh, _FORGET * information + gain[0], information)
@@ -133,7 +133,7 @@ class _Ratios:
         relative = np.divide(spread, ratio, out=np.full_like(spread, np.nan), where=ratio > 0)
         spread = np.fmax(spread, ratio * median(relative[:, np.newaxis]))  # few samples may be alike by chance
         error = 1.25 * spread / np.sqrt(np.maximum(count, 1))
-        away = np.nan_to_num(ratio - pool)
+        away = zeroed(ratio - pool)
         error = np.where(np.isnan(ratio), 0.0, error + np.where(count < _FEW_SAMPLES, np.abs(away), 0.0))
         trust = np.divide(away**2, away**2 + error**2, out=np.zeros_like(away), where=away != 0)
         return cls(ratio, pool, spread, error, pool + away * trust, np.maximum(_OWN * pool, np.abs(away)))
@@ -171,7 +171,7 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
     scale = max(noise, _LEAST_NOISE) * cores
     weight = np.minimum(1.0, 2 * scale / np.maximum(np.abs(left[-1]) * cores, 1e-12))
     weight = np.where(usable[-1], weight, 0.0)
-    moved, cost = np.nan_to_num(caused[-1]), np.nan_to_num(changed[-1])
+    moved, cost = zeroed(caused[-1]), zeroed(changed[-1])
     return weight * moved**2 / scale**2, weight * moved * cost / scale**2
 
 
@@ -181,5 +181,5 @@ def _spread(values: FloatArray) -> FloatArray:
     So one jump, or one false reading, does not count as noise. 0 where there are fewer than two values.
     """
     step = median(np.abs(np.diff(values, axis=0))) if len(values) > 1 else np.zeros(values.shape[1])
-    spread: FloatArray = np.nan_to_num(1.48 / np.sqrt(2) * step)
+    spread: FloatArray = zeroed(1.48 / np.sqrt(2) * step)
     return spread

@@ -86,17 +86,17 @@ class BrokerReadings:
         cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
         cpu, traffic = without_repeats(recent, cluster.bundles.owner)
         cpu = np.where(unsettled(cluster, recent), np.nan, cpu)
-        kinds = np.unique(np.nan_to_num(cores), return_inverse=True)[1]
+        kinds = np.unique(zeroed(cores), return_inverse=True)[1]
         loaded = np.where(_loaded(traffic, cores), cpu, np.nan)
         message = message_price(loaded, traffic, kinds, float(memory.get("message", 0.0)))
         if message != memory.get("message", 0.0):
             memory = _without(memory, ("ratio", "information", "drift"))
         work = work_of(traffic, message)
-        before = np.nan_to_num(recall(memory, "idle", cluster.brokers.names))
+        before = zeroed(recall(memory, "idle", cluster.brokers.names))
         share = _idle(cpu / cores, work / cores, kinds, before)
         if (share != before).any():
             memory = _without(memory, ("ratio", "calm", "loud"))
-        idle = np.nan_to_num(share * cores)
+        idle = zeroed(share * cores)
         there = np.isfinite(loaded) & (work > 0)
         whole = np.where(there, cpu, np.nan) / np.where(there, work, np.nan)
         known = there & _tells(cpu, idle, kinds)
@@ -116,7 +116,7 @@ class BrokerReadings:
         idle = self.own_idle(slope)
         rest = self.cpu - idle - slope * self.work
         more = np.where(rest > _CLEAR * spread * self.work, rest, np.where(np.isnan(rest), np.nan, 0.0))
-        found: FloatArray = idle + np.nan_to_num(carried_on(more))
+        found: FloatArray = idle + zeroed(carried_on(more))
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
@@ -138,8 +138,7 @@ def _idle(busy: FloatArray, load: FloatArray, kinds: IntArray, before: FloatArra
     busy: (k, n) ratio of CPU. load: (k, n) work per core.
     """
     busy, load, found = median(busy), median(np.where(np.isfinite(busy), load, np.nan)), before.copy()
-    for kind in np.unique(kinds):
-        of = kinds == kind
+    for of in members(kinds):
         seen = idle_share(busy[of], load[of])
         if np.isfinite(seen):
             found[of] = np.where(np.abs(seen - before[of]) > _NEWLY_IDLE, seen, before[of])
@@ -174,8 +173,7 @@ def _tells(cpu: FloatArray, idle: FloatArray, kinds: IntArray) -> BoolArray:
     Where no broker of a kind does, all tell what they can.
     """
     tells: BoolArray = cpu >= _MORE_THAN_IDLE * idle
-    for kind in np.unique(kinds):
-        of = kinds == kind
+    for of in members(kinds):
         if not tells[:, of].any():
             tells[:, of] = cpu[:, of] > idle[of]
     return tells
@@ -218,7 +216,7 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
 def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
     """Where (k, n) cpu / U tells a slope: not on a broker that is idle beside the busiest. Its CPU is background."""
     carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
-    per_core = np.nan_to_num(carried / np.nan_to_num(cores, nan=1.0)[:, np.newaxis])
+    per_core = zeroed(carried / np.nan_to_num(cores, nan=1.0)[:, np.newaxis])
     loaded: BoolArray = (per_core >= _LITTLE * per_core.max(axis=1, keepdims=True, initial=0.0)).any(axis=-1)
     return loaded
 
@@ -236,11 +234,14 @@ def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: Float
     """Mean absolute deviation of log(cpu / U) within the kinds at each of `prices` (p,); 0 with nothing to compare."""
     k, n = cpu.shape
     message = prices[:, np.newaxis]
-    work = np.stack([work_of(minute[np.newaxis], message) for minute in traffic])  # (k, p, n)
+    work = work_of(traffic[:, np.newaxis], message)  # (k, p, n)
     known = (cpu[:, np.newaxis] > 0) & (work > 0)
     ratio = np.divide(cpu[:, np.newaxis], work, out=np.full(work.shape, np.nan), where=known)
     log = median(np.log(ratio).reshape(k, len(prices) * n)).reshape(len(prices), n)
-    away = np.stack([np.abs(each - pooled(each, kinds, mean=True)) for each in log])
+    if kinds.any() or not np.isfinite(log).all():
+        away = np.stack([np.abs(each - pooled(each, kinds, mean=True)) for each in log])
+    else:
+        away = np.abs(log - log.mean(axis=1, keepdims=True))
     found = np.isfinite(away)
     mean: FloatArray = np.where(found, away, 0).sum(axis=1) / np.maximum(found.sum(axis=1), 1)
     return mean
@@ -251,13 +252,31 @@ def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatA
     known = np.isfinite(values)
     if not known.any():
         return np.ones(len(values))
-    center = np.mean if mean else np.median
+    center = np.mean if mean else _middle
     found = np.full(len(values), center(values[known]))
-    for kind in np.unique(kinds):
-        own = (kinds == kind) & known
+    if not kinds.any():
+        return found
+    for of in members(kinds):
+        own = of & known
         if own.any():
-            found[kinds == kind] = center(values[own])
+            found[of] = center(values[own])
     return found
+
+
+def members(kinds: IntArray) -> list[BoolArray]:
+    """The members (mask, n) of each of the kinds, which are numbered from 0."""
+    return [kinds == kind for kind in range(int(kinds.max(initial=-1)) + 1)]
+
+
+def zeroed(values: FloatArray) -> FloatArray:
+    """`values` with 0 for NaN, and the largest number for infinity. If all are finite it is the same array."""
+    return values if np.isfinite(values).all() else np.nan_to_num(values)
+
+
+def _middle(values: FloatArray) -> float:
+    """Median (k,) -> number, for few values faster than numpy's."""
+    ordered, k = np.sort(values), len(values)
+    return float(ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2)
 
 
 def median(values: FloatArray) -> FloatArray:

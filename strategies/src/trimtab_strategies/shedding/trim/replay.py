@@ -26,7 +26,7 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import BrokerModel
-from trimtab_strategies.shedding.trim.readings import FULL, carried_on
+from trimtab_strategies.shedding.trim.readings import FULL, carried_on, zeroed
 from trimtab_strategies.shedding.trim.samples import sampled
 
 HIDDEN = 1.08
@@ -236,7 +236,7 @@ def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Flo
     usage = np.empty(carried.shape)
     usage[..., 0] = (background + model.slope * carried[..., 0]) / model.cores
     usage[..., 1:] = carried[..., 1:] / model.nic
-    return np.nan_to_num(usage)
+    return zeroed(usage)
 
 
 def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
@@ -249,7 +249,7 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
         )  # (k, n)
     no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
     per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.fmin(per_core, _FREE))
-    occupied = np.nan_to_num(background / model.cores)
+    occupied = zeroed(background / model.cores)
     return np.where(total[:, 0] > 0, _filled_up(occupied, per_core, wire), 0.0)
 
 
@@ -277,11 +277,14 @@ def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> 
 
 def targets(model: BrokerModel, carried: FloatArray, background: FloatArray, pools: IntArray) -> FloatArray:
     """See the module (k, n), ratio."""
+    if not pools.any():
+        together = level(model, carried, background)[:, np.newaxis]
+        return np.maximum(together, zeroed(background / model.cores))
     levels = np.empty(background.shape)
     for pool in np.unique(pools):
         rows = pools == pool
         levels[:, rows] = level(model.only(rows), carried[:, rows], background[:, rows])[:, np.newaxis]
-    return np.maximum(levels, np.nan_to_num(background / model.cores))
+    return np.maximum(levels, zeroed(background / model.cores))
 
 
 def _complete(load: FloatArray, average: FloatArray) -> FloatArray:

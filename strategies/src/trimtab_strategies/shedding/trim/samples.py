@@ -197,21 +197,23 @@ class SampleRing:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """For each name of the new rows its place in the rows before, and in the cycle that is added; -1 absent."""
+    """For each name of the new rows its place in the rows before, and in the cycle that is added; -1 absent.
 
-    before: Places
-    cycle: Places
-    unchanged: bool
+    None: they have the same names.
+    """
+
+    before: Places | None
+    cycle: Places | None
 
     @classmethod
     def of(cls, before: Names, cycle: Names, names: Names) -> Self:
-        return cls(_places(before, names), _places(cycle, names), before == names)
+        return cls(_places(before, names), _places(cycle, names))
 
     def rows(
         self, before: Sequence[AnyFloats] | AnyFloats, kept: Sequence[int], sample: AnyFloats, count: int
     ) -> tuple[AnyFloats, ...]:
         """The rows `kept` of `before`, (x, ...) each, and `sample` (x, ...), the last of `count` samples of its row."""
-        rows = [before[old] if self.unchanged else _taken(before[old], self.before) for old in kept]
+        rows = [_taken(before[old], self.before) for old in kept]
         if count:
             newest = _taken(sample, self.cycle)
             rows = [*rows[:-1], _mean(rows[-1], newest, count)] if count > 1 else [*rows, newest]
@@ -238,22 +240,24 @@ def _mean(before: AnyFloats, sample: AnyFloats, count: int) -> AnyFloats:
 
 def _joined(before: Names, now: Names) -> Names:
     """The names of both, those of `before` first."""
-    if before == now:
+    if before is now or before == now:
         return before
     known = set(before)
     return (*before, *(name for name in now if name not in known))
 
 
-def _places(before: Names, now: Names) -> Places:
-    """For each of `now`, its position in `before`; -1 for a new one."""
-    if before == now:
-        return np.arange(len(now))
+def _places(before: Names, now: Names) -> Places | None:
+    """For each of `now`, its position in `before`; -1 for a new one. None: they are the same."""
+    if before is now or before == now:
+        return None
     known = {name: row for row, name in enumerate(before)}
     return np.array([known.get(name, -1) for name in now], dtype=np.int64)
 
 
-def _taken(values: AnyFloats, places: Places) -> AnyFloats:
-    """Rows of `values` at `places`; NaN for -1."""
+def _taken(values: AnyFloats, places: Places | None) -> AnyFloats:
+    """Rows of `values` at `places`; NaN for -1. None: all of them, the same array."""
+    if places is None:
+        return values
     found = np.full((len(places), *values.shape[1:]), np.nan, dtype=values.dtype)
     found[places >= 0] = values[places[places >= 0]]
     return found

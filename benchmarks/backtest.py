@@ -1,0 +1,200 @@
+"""Time and memory of backtests: `python benchmarks/backtest.py [--sizes 10x100 100x600] [--policies 20] [--json FILE]`.
+
+A history is written first: a cycle of 30 s after the other, hours merged as the operator merges them. One broker in ten
+is busy, at about 65 % CPU, the others at 45 %, and nothing moves; the load of each bundle follows a day's course and
+jitters by 10 %. Then `--policies` variants of Trim are replayed over it. A size is brokers x bundles of each.
+
+    read      a cycle of the history, as strategies get it
+    learn     what a bundle would cost on each broker
+    policy    one policy's cycle: usage with its owners, decision, moves, figures
+
+Printed is processor time of this process, in milliseconds a cycle, and its highest memory. `--spark local[2]` also plays
+on one and on two cores, each in a JVM of its own, and prints seconds on the clock: of both, of the session's start, and
+the efficiency without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from decide import peak_mb
+from large_cluster import Size
+from trim import Run
+from trimtab_lab.backtest.feed import recorded_cycles
+from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, play
+from trimtab_lab.backtest.tasks import InProcess, play_all, tasks, windows
+from trimtab_lab.simulation.deciders import UnderTrimtab
+from trimtab_operator.state.settings import Settings
+from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.factory import task_pool
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, HistoryDataset
+from trimtab_pipeline.history.files import put, stamped
+from trimtab_pipeline.history.housekeeping import compact
+from trimtab_pipeline.history.recording import Recording
+from trimtab_pipeline.history.snapshot_tables import Bounds, broker_table, rounded_traffic
+from trimtab_strategies.model import ClusterLoad
+
+SIZES = (Size(10, 100), Size(10, 1000), Size(100, 600))
+POLICY = "messaging/main"
+INTERVAL = 30.0
+BEGIN = 1_700_000_000.0 // 3600 * 3600
+_SOURCE = {"prometheus": {"url": "http://prometheus:9090"}}
+
+
+def write(root: Path, size: Size, cycles: int) -> None:
+    """A history of `cycles` of a cluster of `size`."""
+    random = np.random.default_rng(2)
+    wanted = np.where(np.arange(size.brokers) % 10 == 0, 0.65, random.normal(0.45, 0.03, size.brokers))
+    run, history = Run.of(size, wanted), HistoryDataset(str(root)).of(POLICY)
+    run.cluster = replace(run.cluster, now=BEGIN)
+    for number in range(cycles):
+        load = run._seen()  # noqa: SLF001 - the same cluster, without decisions
+        at = BEGIN + number * INTERVAL
+        course = 1 + 0.3 * np.sin(2 * np.pi * number * INTERVAL / 86_400)
+        bundles = replace(load.bundles, newest=load.bundles.newest * course)
+        _put(history, replace(load, now=at, bundles=bundles, brokers=_scaled(load, course)), at)
+        if (number + 1) % round(3600 / INTERVAL) == 0:
+            compact(str(root), POLICY, at + 7200)
+
+
+def _scaled(load: ClusterLoad, factor: float) -> Any:
+    brokers = load.brokers
+    return replace(brokers, usage=brokers.usage * factor, traffic=brokers.traffic * factor)
+
+
+def _put(history: Any, load: ClusterLoad, at: float) -> None:
+    brokers, bundles = load.brokers, load.bundles
+    rows = broker_table(brokers, brokers.names, {}, Bounds(60.0, 120.0, 3600.0))
+    rows = rows.set_column(rows.column_names.index("traffic_time"), "traffic_time", pa.repeat(at, len(rows)))
+    rows = rows.append_column("kind", pa.repeat("cycle", len(rows)))
+    put(history.cycle_file(BROKERS, at), BROKERS, [stamped(rows, at, BROKERS.schema)])
+    columns: dict[str, Any] = {name: bundles.newest[:, k] for k, name in enumerate(TRAFFIC)}
+    columns["bundle"] = bundles.names
+    columns["pod"] = pa.array(np.array(brokers.names)[bundles.owner])
+    columns["topics"], columns["sessions"] = (np.full(len(bundles), count, np.int32) for count in (10, 20))
+    demand = rounded_traffic(pa.table(columns)).sort_by("bundle")
+    put(history.cycle_file(DEMAND, at), DEMAND, [stamped(demand, at, DEMAND.schema)])
+
+
+def variants(count: int) -> list[PolicyReplay]:
+    """Policies of Trim that differ in what a move must be worth."""
+    replays = []
+    for number in range(count):
+        trim = {"worth": 100 + 50 * number}
+        spec = {"source": _SOURCE, "interval": f"{INTERVAL:g}s", "shedder": {"type": "Trim", "trim": trim}}
+        settings = Settings.of({"metadata": {"name": f"v{number}", "namespace": "messaging"}, "spec": spec})
+        replays.append(PolicyReplay(f"v{number}", UnderTrimtab(settings.pair, settings.limits), settings.interval))
+    return replays
+
+
+class _Stopwatch:
+    """Adds up the processor time that an iterator takes for its values."""
+
+    def __init__(self) -> None:
+        self.seconds, self.count = 0.0, 0
+
+    def each(self, values: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            begin = time.process_time()
+            value = next(values, None)
+            self.seconds += time.process_time() - begin
+            if value is None:
+                return
+            self.count += 1
+            yield value
+
+
+def measured(root: Path, policies: int) -> dict[str, Any]:
+    """The figures of the history below `root`."""
+    read, learn = _Stopwatch(), _Stopwatch()
+    replays, begin = variants(policies), time.process_time()
+    cycles = recorded_cycles(read.each(Recording(str(root), POLICY).cycles(0, 1e12)))
+    play(learn.each(cycles), [*replays, LiveReplay()], BEGIN)
+    total, count = time.process_time() - begin, learn.count
+    return {
+        "cycles": count,
+        "read_ms": 1000 * read.seconds / count,
+        "learn_ms": 1000 * (learn.seconds - read.seconds) / count,
+        "policy_ms": 1000 * (total - learn.seconds) / count / policies,
+        "moves": [len(one.trace.changes) for one in replays],
+        "peak_mb": peak_mb(),
+    }
+
+
+def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
+    """Seconds on the clock of `policies` on a Spark session, and of its start."""
+    replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
+    pool = task_pool(master)
+    try:
+        cores = pool.parallelism()
+        started = time.monotonic()
+        recording = Recording(str(root), POLICY).summary
+        work = tasks(str(root), POLICY, windows(recording.begin, recording.end), replays, cores)
+        error = play_all(work, replays, pool, lambda _: None)
+        if error:
+            raise RuntimeError(error)
+        return {"cores": cores, "start_s": started - begin, "play_s": time.monotonic() - started}
+    finally:
+        pool.close()
+
+
+def here(root: Path, policies: int) -> float:
+    """Seconds on the clock of `policies` in this process."""
+    replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
+    recording = Recording(str(root), POLICY).summary
+    work = tasks(str(root), POLICY, windows(recording.begin, recording.end), replays, 1)
+    play_all(work, replays, InProcess(), lambda _: None)
+    return time.monotonic() - begin
+
+
+def main() -> None:
+    """Print a line for each size, each measured in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x100 100x600")
+    parser.add_argument("--cycles", type=int, default=480, help="of the history (default 480, four hours)")
+    parser.add_argument("--policies", type=int, default=5, help="variants of Trim (default 5)")
+    parser.add_argument("--spark", help="also on one and two cores of Spark, such as local[2]")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--one", type=Path, help="only this history, in this process, as JSON")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measured(options.one, options.policies)))
+        return
+    found = [_of_size(size, options) for size in options.sizes]
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _of_size(size: Size, options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), size, options.cycles)
+        command = [sys.executable, __file__, "--one", folder, "--policies", str(options.policies)]
+        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
+        parts = "  ".join(f"{name} {one[f'{name}_ms']:6.2f}" for name in ("read", "learn", "policy"))
+        print(f"{size!s:>8}  {one['cycles']} cycles  {parts} ms  {one['peak_mb']:.0f} MB  moves {one['moves'][0]}", flush=True)
+        if options.spark:
+            single, both = (on_spark(Path(folder), options.policies, master) for master in ("local[1]", options.spark))
+            efficiency = single["play_s"] / both["play_s"] / both["cores"]
+            one |= {"spark_1": single, "spark_n": both, "here_s": here(Path(folder), options.policies)}
+            print(
+                f"{'':>8}  here {one['here_s']:.1f} s, Spark on one core {single['play_s']:.1f} s, on "
+                f"{both['cores']:.0f} {both['play_s']:.1f} s: efficiency {efficiency:.0%}; start {both['start_s']:.1f} s",
+                flush=True,
+            )
+        return {"size": str(size), **one}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Charts of a backtest, as SVG inside a page: load of the brokers, their range, moves, and what a sweep came to.
+
+A chart is as wide as its column: its size is in units of the view box. Colors come from the page's style sheet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+import numpy as np
+
+from trimtab_lab.backtest.trace import HOT, Figures, Trace
+from trimtab_strategies.model.cluster_load import FloatArray
+
+WIDTH = 900.0
+_LEFT, _RIGHT = 52.0, 890.0
+_POINTS = 400
+"""Points of a line at most: of a longer time each is a mean."""
+_LINES = 24
+"""Brokers up to which each has a line. More are bands: from the idlest to the busiest, and the middle half."""
+_BARS = 120
+_HOUR = 3600.0
+_STEPS = (300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
+"""Seconds between two marks on the axis of time."""
+_MARKS = 8
+_KEYS = 4
+
+
+class _Scale(NamedTuple):
+    """A linear scale: `low` to `high` of the data is `first` to `last` of the chart."""
+
+    low: float
+    high: float
+    first: float
+    last: float
+
+    def __call__(self, value: float) -> float:
+        span = self.high - self.low
+        return self.first + (self.last - self.first) * (value - self.low) / span if span else self.first
+
+
+def load_chart(trace: Trace, begin: float, end: float, *, highest: float, worst_at: float) -> str:
+    """Percent of the busiest resource of each broker over time, and the moves below. begin, end: epoch seconds."""
+    x, y = _Scale(begin, end, _LEFT, _RIGHT), _Scale(0, highest, 200, 14)
+    body = [*_time_axis(x, 300), *_value_axis(y, "%")]
+    if np.isfinite(worst_at):
+        span = x(min(worst_at + _HOUR, end)) - x(max(worst_at, begin))
+        label = "<title>the hour in which the brokers were farthest apart</title>"
+        body.append(f'<rect class="worst" x="{x(max(worst_at, begin)):.1f}" y="14" width="{span:.1f}" height="186">{label}</rect>')
+    if highest > HOT:
+        body.append(f'<line class="hot" x1="{_LEFT}" x2="{_RIGHT}" y1="{y(HOT):.1f}" y2="{y(HOT):.1f}"/>')
+    body += _brokers(trace, x, y)
+    body += _bars(trace, x)
+    return _svg(body, 306, "Usage of the brokers over time, and moves")
+
+
+def range_chart(traces: Mapping[str, Trace], begin: float, end: float) -> str:
+    """Points between the busiest and the idlest broker over time, a line for each policy."""
+    binned = {name: _binned(np.array(trace.times), trace.ranges()[:, np.newaxis]) for name, trace in traces.items()}
+    most = max((float(np.nanmax(values)) for _, values in binned.values() if np.isfinite(values).any()), default=1.0)
+    x, y = _Scale(begin, end, _LEFT, _RIGHT), _Scale(0, _nice(most), 210, 24 + 15 * ((len(traces) - 1) // _KEYS))
+    body = [*_time_axis(x, 232), *_value_axis(y, "")]
+    for number, (name, (times, values)) in enumerate(binned.items()):
+        kind, place = "live" if name == "live" else f"p{number}", (_LEFT + 210 * (number % _KEYS), 12 + 15 * (number // _KEYS))
+        body.append(_line(times, values[:, 0], x, y, f"line {kind}", name))
+        body.append(f'<text class="{kind} key" x="{place[0]}" y="{place[1]}">{escape(_short(name))}</text>')
+    return _svg(body, 238, "Points between the busiest and the idlest broker")
+
+
+def _brokers(trace: Trace, x: _Scale, y: _Scale) -> Iterator[str]:
+    names = sorted({name for brokers in trace.brokers for name in brokers})
+    times, values = _binned(np.array(trace.times), _by_broker(trace, names))
+    if len(names) > _LINES:
+        with np.errstate(all="ignore"):
+            low, first, middle, third, high = np.nanquantile(values, [0, 0.25, 0.5, 0.75, 1], axis=1)
+        yield _band(times, low, high, x, y, "range")
+        yield _band(times, first, third, x, y, "half")
+        yield _line(times, middle, x, y, "line median", f"median of {len(names)} brokers")
+        return
+    order = np.argsort(np.argsort(np.nan_to_num(values[0])))
+    for column, name in enumerate(names):
+        hue = 210 - 190 * int(order[column]) / max(len(names) - 1, 1)  # from the idlest at first to the busiest
+        yield _line(times, values[:, column], x, y, "line", name, f'style="stroke: hsl({hue:.0f} 70% 45%)"')
+
+
+def _by_broker(trace: Trace, names: Sequence[str]) -> FloatArray:
+    """(k, n) percent of each broker in each cycle, NaN where it was not there."""
+    place = {name: column for column, name in enumerate(names)}
+    values = np.full((len(trace.times), len(names)), np.nan)
+    for row, (brokers, usage) in enumerate(zip(trace.brokers, trace.usage, strict=True)):
+        values[row, [place[name] for name in brokers]] = usage
+    return values
+
+
+def _binned(times: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """At most `_POINTS` means of equal parts: (p,) times and (p, x) values; NaN where nothing is known."""
+    width = ceil(len(times) / _POINTS)
+    starts = np.arange(0, len(times), width)
+    known = np.isfinite(values)
+    count = np.add.reduceat(known.astype(float), starts)
+    total = np.add.reduceat(np.where(known, values, 0), starts)
+    return times[starts], np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+
+def _bars(trace: Trace, x: _Scale) -> Iterator[str]:
+    """The moves of each of `_BARS` parts of the time, and the seconds for which they interrupted publishers."""
+    edges = np.linspace(x.low, x.high, _BARS + 1)
+    at = np.array([change.at for change in trace.changes])
+    counts, _ = np.histogram(at, edges)
+    silent, _ = np.histogram(at, edges, weights=[change.gap for change in trace.changes])
+    y = _Scale(0, _nice(float(counts.max(initial=1))), 284, 234)
+    yield f'<text class="axis" x="{_LEFT - 6}" y="{y(y.high) + 4:.1f}" text-anchor="end">{y.high:.0f}</text>'
+    yield f'<text class="axis" x="{_LEFT - 6}" y="284" text-anchor="end">moves</text>'
+    yield f'<line class="rule" x1="{_LEFT}" x2="{_RIGHT}" y1="284" y2="284"/>'
+    width = (_RIGHT - _LEFT) / _BARS
+    for number in np.flatnonzero(counts).tolist():
+        top = y(float(counts[number]))
+        told = f"{_written(edges[number])}: {counts[number]} moves, {silent[number]:.1f} s silent"
+        place = f'x="{_LEFT + width * number:.1f}" y="{top:.1f}" width="{width * 0.8:.1f}" height="{284 - top:.1f}"'
+        yield f'<rect class="moves" {place}><title>{told}</title></rect>'
+
+
+def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figures) -> str:
+    """Clients cut (else moves) against the range of the brokers: a point for each variant, and one for what happened."""
+    best = set(front)
+    known = all(one.cut == one.cut for one in [*figures.values(), live])
+    cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}
+    area = {name: one.area for name, one in {**figures, "live": live}.items()}
+    x = _Scale(0, _nice(1.02 * max(*cost.values(), 1e-9)), _LEFT, _RIGHT)
+    y = _Scale(0, _nice(1.02 * max(*area.values(), 1e-9)), 250, 14)
+    body = [*_value_axis(y, ""), f'<text class="axis" x="{_RIGHT}" y="284" text-anchor="end">{"clients cut, %" if known else "moves"}</text>']
+    for value in _marks(x):
+        body.append(f'<text class="axis" x="{x(value):.1f}" y="268" text-anchor="middle">{value:g}</text>')
+    ordered = sorted((cost[name], area[name]) for name in best)
+    steps = " ".join(f"{x(across):.1f},{y(up):.1f}" for across, up in ordered)
+    body.append(f'<polyline class="front" points="{steps}"/>')
+    for name, across in cost.items():
+        kind = "live" if name == "live" else "best" if name in best else "other"
+        told = f"<title>{escape(name)}: {across:.1f}, area {area[name]:.1f}</title>"
+        body.append(f'<circle class="dot {kind}" cx="{x(across):.1f}" cy="{y(area[name]):.1f}" r="5">{told}</circle>')
+    return _svg(body, 290, "What each variant cuts, and how far apart it leaves the brokers")
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A figure of variants by the values of two fields. cells: by row and column; a pair that did not run is absent."""
+
+    across: str
+    up: str
+    columns: Sequence[str]
+    rows: Sequence[str]
+    cells: Mapping[tuple[str, str], float]
+
+    def table(self, what: str) -> str:
+        """As an HTML table, the larger values the darker. what: the name of the figure."""
+        low, high = min(self.cells.values()), max(self.cells.values())
+        head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
+        rows = []
+        for row in self.rows:
+            cells = "".join(self._cell(self.cells.get((row, column)), low, high) for column in self.columns)
+            rows.append(f"<tr><th>{escape(row)}</th>{cells}</tr>")
+        corner = f"<th>{escape(self.up)} \\ {escape(self.across)}</th>"
+        return f'<table class="heat"><caption>{escape(what)}</caption><tr>{corner}{head}</tr>{"".join(rows)}</table>'
+
+    @staticmethod
+    def _cell(value: float | None, low: float, high: float) -> str:
+        if value is None or value != value:  # noqa: PLR0124 - NaN: not known
+            return "<td>-</td>"
+        share = (value - low) / (high - low) if high > low else 0.0
+        return f'<td style="--share: {share:.2f}">{value:.4g}</td>'
+
+
+def _time_axis(x: _Scale, foot: float) -> Iterator[str]:
+    step = next((step for step in _STEPS if (x.high - x.low) / step <= _MARKS), _STEPS[-1])
+    first = ceil(x.low / step) * step
+    for at in np.arange(first, x.high, step).tolist():
+        when = datetime.fromtimestamp(at, UTC)
+        text = f"{when:%b %d}" if step >= _STEPS[-3] else f"{when:%b %d %H:%M}" if when.hour == when.minute == 0 else f"{when:%H:%M}"
+        yield f'<line class="rule" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="14" y2="{foot - 16:.0f}"/>'
+        yield f'<text class="axis" x="{x(at):.1f}" y="{foot:.0f}" text-anchor="middle">{text}</text>'
+
+
+def _value_axis(y: _Scale, unit: str) -> Iterator[str]:
+    for value in _marks(y):
+        yield f'<line class="rule" x1="{_LEFT}" x2="{_RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        yield f'<text class="axis" x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}{unit}</text>'
+
+
+def _marks(scale: _Scale) -> list[float]:
+    return [float(f"{scale.high * part / 4:.6g}") for part in range(5)]
+
+
+def _nice(most: float) -> float:
+    """The next number above `most` that four steps divide well."""
+    size = 10.0 ** floor(log10(most)) if most > 0 else 1.0
+    return next(size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= most)
+
+
+def _line(times: FloatArray, values: FloatArray, x: _Scale, y: _Scale, kind: str, name: str, style: str = "") -> str:
+    """A path with gaps where nothing is known."""
+    steps, drawn = [], False
+    for at, value in zip(times.tolist(), values.tolist(), strict=True):
+        known = value == value  # noqa: PLR0124 - NaN: not known
+        if known:
+            steps.append(f"{'L' if drawn else 'M'}{x(at):.1f},{y(min(value, y.high)):.1f}")
+        drawn = known
+    return f'<path class="{kind}" {style} d="{" ".join(steps)}"><title>{escape(name)}</title></path>'
+
+
+def _band(times: FloatArray, low: FloatArray, high: FloatArray, x: _Scale, y: _Scale, kind: str) -> str:
+    known = np.isfinite(low) & np.isfinite(high)
+    at = [x(value) for value in times[known].tolist()]
+    top, foot = ([y(min(value, y.high)) for value in edge[known].tolist()] for edge in (high, low))
+    points = [*zip(at, top, strict=True), *zip(at[::-1], foot[::-1], strict=True)]
+    return f'<polygon class="{kind}" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>'
+
+
+def _written(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%b %d %H:%M}"
+
+
+def _short(name: str, most: int = 28) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _svg(body: Iterable[str], height: float, label: str) -> str:
+    head = f'<svg viewBox="0 0 {WIDTH:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">'
+    return "\n".join([head, *body, "</svg>"])

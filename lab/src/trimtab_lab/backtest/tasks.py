@@ -1,0 +1,188 @@
+"""A backtest in parts: each plays some of the policies over one window of the recording.
+
+A window but the first has no owners to begin with that the policy would have given. So it begins earlier: for an hour
+averages and memory warm up, then the policies act for some hours that do not count. What the cut costs is measured at
+the seams between windows.
+
+The parts do not know of each other, and nothing in them depends on how many run at once: so results are the same on
+one core and on a cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from trimtab_lab.backtest.feed import recorded_cycles
+from trimtab_lab.backtest.replay import HistoryReplay, play
+from trimtab_lab.backtest.trace import Trace
+from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.recording import Recording
+
+WARM_UP = 3600.0
+"""Seconds before a window that are read, and in which nothing moves."""
+
+RUN_IN = 3 * 3600.0
+"""Seconds before each window but the first in which policies act, and nothing counts."""
+
+_NEXT = 1e-3  # seconds: the resolution of recorded times
+_SEAM = 3600.0  # seconds after a seam whose moves are compared with the others
+
+Report = Callable[[float], None]
+"""Takes the ratio 0-1 that is done."""
+
+
+class TimeWindow(NamedTuple):
+    """Epoch seconds: cycles from `read` to `end` are played, policies act from `act` on, and `begin` to `end` count."""
+
+    read: float
+    act: float
+    begin: float
+    end: float
+
+
+def windows(begin: float, end: float, length: float | None = None) -> list[TimeWindow]:
+    """The windows of `begin` to `end` (epoch s), each of `length` seconds; None: one."""
+    count = 1 if length is None else max(1, math.ceil((end - begin) / length))
+    edges = [begin + k * (length or 0) for k in range(count)]
+    ends = [*(edge - _NEXT for edge in edges[1:]), end]
+    acts = [edge - RUN_IN * (k > 0) for k, edge in enumerate(edges)]
+    return [TimeWindow(act - WARM_UP, act, edge, last) for act, edge, last in zip(acts, edges, ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """Some replays over one window. folder: of the history. policy: whose load was recorded."""
+
+    folder: str
+    policy: str
+    window: TimeWindow
+    replays: tuple[HistoryReplay, ...]
+
+
+class ReplayedTask(NamedTuple):
+    """The traces of a task's replays; or the error of a file that could not be read, and no traces."""
+
+    traces: tuple[Trace, ...]
+    error: str = ""
+
+
+def played(task: ReplayTask, report: Report) -> ReplayedTask:
+    """Play a task."""
+    read, act, begin, end = task.window
+    recording, replays = Recording(task.folder, task.policy), deepcopy(task.replays)
+    first = max(read, recording.summary.begin)
+    span = max(end - first, _NEXT)
+    try:
+        cycles = recorded_cycles(recording.cycles(first, end))
+        play(cycles, replays, begin, act=act, seen=lambda at: report((at - first) / span))
+    except ForeignFileError as error:
+        return ReplayedTask((), str(error))
+    return ReplayedTask(tuple(one.trace for one in replays))
+
+
+class Runner(Protocol):
+    """Runs tasks."""
+
+    def parallelism(self) -> int:
+        """Number of tasks that run at once."""
+
+    def map(
+        self, function: Callable[[ReplayTask, Report], ReplayedTask], items: Sequence[ReplayTask], report: Report
+    ) -> list[ReplayedTask]:
+        """The results of ``function(item, report)`` in the order of `items`. report: takes the ratio done of all."""
+
+
+class InProcess:
+    """One task after the other, in this process."""
+
+    def parallelism(self) -> int:
+        """See `Runner`."""
+        return 1
+
+    def map(
+        self, function: Callable[[ReplayTask, Report], ReplayedTask], items: Sequence[ReplayTask], report: Report
+    ) -> list[ReplayedTask]:
+        """See `Runner`."""
+        return [
+            function(item, lambda done, place=place: report((place + done) / len(items)))  # type: ignore[misc]
+            for place, item in enumerate(items)
+        ]
+
+
+def tasks(
+    folder: str, policy: str, parts: Sequence[TimeWindow], replays: Sequence[HistoryReplay], parallelism: int
+) -> list[ReplayTask]:
+    """A task for each core, or one for each window if there are more of them.
+
+    Replays of one task share what reading a cycle costs, which is as much as some policies cost.
+    """
+    groups = min(len(replays), max(1, math.ceil(parallelism / len(parts))))
+    return [
+        ReplayTask(folder, policy, window, tuple(replays[group::groups])) for window in parts for group in range(groups)
+    ]
+
+
+def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> str:
+    """Run the tasks of `replays`, which get their whole traces; returns why a file could not be read, empty if all were.
+    """
+    found = runner.map(played, work, report)
+    if errors := [one.error for one in found if one.error]:
+        return errors[0]
+    parts: dict[int, list[Trace]] = {}
+    for task, result in zip(work, found, strict=True):
+        for replay, trace in zip(task.replays, result.traces, strict=True):
+            parts.setdefault(id(replay), []).append(trace)
+    for replay in replays:
+        replay.trace = Trace.joined(parts[id(replay)])
+    return ""
+
+
+class Seams(NamedTuple):
+    """What the cuts between windows cost. count: of seams.
+
+    jump, usual: points by which the range of the brokers changes at a seam, and from any cycle to the next; means.
+    moves, others: moves per hour in the hour after a seam, and in all other hours.
+    """
+
+    count: int
+    jump: float
+    usual: float
+    moves: float
+    others: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.count} {'seam' if self.count == 1 else 'seams'}: range of the brokers changes by {self.jump:.1f} "
+            f"points there, by {self.usual:.1f} from one cycle to the next elsewhere; {self.moves:.1f} moves in the "
+            f"hour after one, {self.others:.1f} in other hours"
+        )
+
+
+def seams(trace: Trace, parts: Sequence[TimeWindow]) -> Seams | None:
+    """The seams of a whole trace; None for a single window, or where a seam has no cycles on both sides."""
+    times, ranges = np.array(trace.times), trace.ranges()
+    places = [int(np.searchsorted(times, window.begin)) for window in parts[1:]]
+    places = [place for place in places if 0 < place < len(times)]
+    if not places:
+        return None
+    steps = np.abs(np.diff(ranges))
+    at = np.zeros(len(steps), dtype=bool)
+    at[[place - 1 for place in places]] = True
+    begins = times[places]
+    moved = np.array([change.at for change in trace.changes])
+    after = [bool(((one >= begins) & (one < begins + _SEAM)).any()) for one in moved]
+    hours = float(trace.seconds().sum()) / 3600
+    near = len(places) * _SEAM / 3600
+    return Seams(
+        count=len(places),
+        jump=float(np.nanmean(steps[at])),
+        usual=float(np.nanmean(steps[~at])) if (~at).any() else float("nan"),
+        moves=sum(after) / near,
+        others=(len(after) - sum(after)) / max(hours - near, 1e-9),
+    )

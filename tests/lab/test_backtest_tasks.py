@@ -1,0 +1,208 @@
+"""Backtests in parts: windows, their seams, and the same result here, on one core of Spark and on two."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pytest
+
+from recorded_history import POLICY, RecordedHistory
+from trim_world import START, World, spread
+from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
+from trimtab_lab.backtest.tasks import RUN_IN, WARM_UP, InProcess, Runner, TimeWindow, play_all, seams, tasks, windows
+from trimtab_lab.simulation.deciders import UnderTrimtab
+from trimtab_operator.cli.main import main
+from trimtab_operator.state.settings import Settings
+from trimtab_pipeline.factory import task_pool
+from trimtab_pipeline.history.recording import Recording
+from trimtab_testbed.servers.processes import children, descendants
+
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten hours of three brokers, a cycle every two minutes; load wanders from one to the next."""
+    root = tmp_path_factory.mktemp("history")
+    history, random = RecordedHistory(root), np.random.default_rng(5)
+    world = World.of(spread(70, 20, 1), spread(25, 20, 2), spread(25, 20, 3))
+    first = world.load.copy()
+    for cycle in range(300):
+        turn = 2 * np.pi * (cycle / 150 + world.owner / 3)
+        world.load = first * (1 + 0.4 * np.sin(turn))
+        history.cycle(world.cluster(random.normal(1, 0.05, len(world.load))))
+        world.now += 120
+    return root
+
+
+def policy(name: str, **trim: Any) -> PolicyReplay:
+    source = {"prometheus": {"url": "http://prometheus.monitoring.svc:9090"}}
+    spec = {"source": source, "shedder": {"type": "Trim", "trim": trim}}
+    settings = Settings.of({"metadata": {"name": name, "namespace": "messaging"}, "spec": spec})
+    return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval)
+
+
+def replays() -> list[HistoryReplay]:
+    return [*(policy(f"worth={worth}", worth=worth) for worth in (100, 300, 900)), LiveReplay()]
+
+
+def played(folder: Path, runner: Runner, parts: list[TimeWindow], parallelism: int) -> list[HistoryReplay]:
+    found = replays()
+    assert play_all(tasks(str(folder), POLICY, parts, found, parallelism), found, runner, lambda _: None) == ""
+    return found
+
+
+def new_policy(folder: Path) -> str:
+    """A file with a policy."""
+    file = folder / "policy.yaml"
+    file.write_text(
+        "apiVersion: trimtab.dev/v1alpha1\nkind: BalancingPolicy\nmetadata: {name: new}\n"
+        "spec: {source: {prometheus: {url: 'http://prometheus:9090'}}}\n"
+    )
+    return str(file)
+
+
+def end_of(folder: Path) -> float:
+    return Recording(str(folder), POLICY).summary.end
+
+
+def same(one: HistoryReplay, other: HistoryReplay) -> bool:
+    ours, theirs = one.trace, other.trace
+    equal = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ours.usage, theirs.usage, strict=True))
+    return equal and (ours.times, ours.changes, ours.measured) == (theirs.times, theirs.changes, theirs.measured)
+
+
+def test_windows_cover_the_time_and_begin_earlier() -> None:
+    parts = windows(0, 10 * HOUR, 4 * HOUR)
+
+    assert [part.begin for part in parts] == [0, 4 * HOUR, 8 * HOUR]
+    assert [part.end for part in parts] == pytest.approx([4 * HOUR, 8 * HOUR, 10 * HOUR], abs=0.01)
+    assert parts[0].act == parts[0].begin
+    assert parts[1].act == parts[1].begin - RUN_IN
+    assert parts[1].read == parts[1].act - WARM_UP
+    assert parts[0].end < parts[1].begin
+
+
+def test_each_core_gets_a_task_and_each_policy_is_played_once_in_each_window() -> None:
+    found = replays()
+    for parts, parallelism, expected in ((1, 1, 1), (1, 3, 3), (1, 100, 4), (3, 2, 3), (3, 6, 6)):
+        cut = windows(0, 9 * HOUR, 9 * HOUR / parts)
+        work = tasks("folder", POLICY, cut, found, parallelism)
+        assert len(work) == expected
+        assert sorted((one.window, each.name) for one in work for each in one.replays) == sorted(
+            (window, each.name) for window in cut for each in found
+        )
+
+
+def test_the_result_does_not_depend_on_the_number_of_tasks(folder: Path) -> None:
+    parts = windows(START, end_of(folder))
+    one, many = (played(folder, InProcess(), parts, parallelism) for parallelism in (1, 4))
+
+    assert [len(each.trace.times) for each in one] == [300] * 4
+    assert one[0].trace.changes
+    assert all(map(same, one, many))
+
+
+def test_windows_give_nearly_the_figures_of_one(folder: Path) -> None:
+    """A window begins with owners that the policy gave, so it levels nothing a second time."""
+    end = end_of(folder)
+    parts = windows(START, end, 2 * HOUR)
+    whole, cut = played(folder, InProcess(), windows(START, end), 1)[0], played(folder, InProcess(), parts, 1)[0]
+
+    assert cut.trace.times == whole.trace.times
+    assert cut.trace.figures().area == pytest.approx(whole.trace.figures().area, abs=2.5)
+    assert cut.trace.figures().moves < 1.6 * whole.trace.figures().moves
+    found = seams(cut.trace, parts)
+    assert found is not None
+    assert found.count == 4
+    assert found.jump < 12
+    assert str(found).startswith("4 seams: range of the brokers changes by ")
+
+
+def test_what_really_happened_has_no_seams(folder: Path) -> None:
+    parts = windows(START, end_of(folder), 5 * HOUR)
+    live = played(folder, InProcess(), parts, 1)[-1]
+    found = seams(live.trace, parts)
+
+    assert found is not None
+    assert found.jump == pytest.approx(found.usual, abs=3)
+    assert seams(live.trace, parts[:1]) is None
+
+
+def test_progress_goes_from_nothing_to_all(folder: Path) -> None:
+    seen: list[float] = []
+    found = replays()
+    work = tasks(str(folder), POLICY, windows(START, end_of(folder), 5 * HOUR), found, 1)
+    play_all(work, found, InProcess(), seen.append)
+
+    assert seen == sorted(seen)
+    assert seen[0] < 0.01
+    assert seen[-1] == pytest.approx(1)
+
+
+@pytest.mark.spark
+def test_spark_gives_the_same_result_and_says_how_far_it_is(folder: Path) -> None:
+    parts, seen = windows(START, end_of(folder), 5 * HOUR), []
+    here = played(folder, InProcess(), parts, 1)
+    pool = task_pool("local[2]")
+    try:
+        assert pool.parallelism() == 2
+        found = replays()
+        play_all(tasks(str(folder), POLICY, parts, found, 2), found, pool, seen.append)
+    finally:
+        pool.close()
+
+    assert all(map(same, here, found))
+    assert seen == sorted(seen)
+    assert 0 < seen[-1] <= 1
+
+
+@pytest.mark.spark
+def test_the_command_says_why_a_task_failed(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    damaged = tmp_path / "history"
+    subprocess.run(["cp", "-r", str(folder), str(damaged)], check=True)  # noqa: S603, S607
+    for file in list(damaged.glob("history/brokers/**/*.parquet"))[100:110]:
+        file.write_bytes(b"PAR1 no more")
+    code = main(["backtest", "--history", str(damaged), "--policy", new_policy(tmp_path), "--spark", "local[2]"])
+    told = capsys.readouterr().err
+
+    assert code != 0
+    assert "history/brokers" in told
+    assert "says which files are damaged" in told
+
+
+@pytest.mark.spark
+def test_interrupting_leaves_nothing_running(folder: Path, tmp_path: Path) -> None:
+    """^C while tasks run: the command ends, and so do its JVM and its workers."""
+    words = ["backtest", "--history", str(folder), "--policy", new_policy(tmp_path), "--spark", "local[2]"]
+    words += ["--sweep", "shedder.trim.worth=1..1000", "--samples", "200"]
+    command = [sys.executable, "-m", "trimtab_operator", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+        deadline = time.monotonic() + 60
+        while len(begun := descendants(process.pid, children())) < 4:  # the JVM, the workers' parent, two workers
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert process.returncode != 0
+    deadline = time.monotonic() + 10
+    while running := [pid for pid in begun if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, running
+        time.sleep(0.2)
+
+
+@pytest.mark.spark
+def test_a_wrong_master_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code = main(["backtest", "--history", str(folder), "--policy", new_policy(tmp_path), "--spark", "yarn"])
+
+    assert code != 0
+    assert "master 'yarn' must be local[N]" in capsys.readouterr().err
