@@ -154,6 +154,20 @@ class _KnownBundles:
         return owner
 
 
+class _Lookup:
+    """`positions`, computed again only when a column has changed."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[Any, ...] = ()
+        self._rows: IntArray = np.empty(0, dtype=np.int64)
+
+    def __call__(self, wanted: pa.ChunkedArray, names: pa.Array | pa.ChunkedArray) -> IntArray:
+        """See `positions`; the array is not to be changed."""
+        if not (self._columns and wanted.equals(self._columns[0]) and names.equals(self._columns[1])):
+            self._columns, self._rows = (wanted, names), positions(wanted, names)
+        return self._rows
+
+
 class _Facts:
     """What resources said, as of the last rows that were learned.
 
@@ -165,6 +179,7 @@ class _Facts:
         self.bundles = _KnownBundles((), ())
         self._texts: dict[str, str] = {}  # of the bundles, as written
         self._parsed: dict[str, Any] = {"{}": {}}  # most bundles share their text with others
+        self._row, self.pod = _Lookup(), _Lookup()
 
     def learn(self, rows: pa.Table) -> None:
         """Take over the facts of a cycle, in the order in which they were written."""
@@ -180,11 +195,11 @@ class _Facts:
 
     def see(self, bundles: pa.ChunkedArray) -> IntArray:
         """Rows (k,) of measured bundles among the known ones, which get those that no fact told of."""
-        rows = positions(bundles, self.bundles.column)
+        rows = self._row(bundles, self.bundles.column)
         if not (rows < 0).any():
             return rows
         self._take(dict.fromkeys(bundles.filter(pa.array(rows < 0)).to_pylist(), "{}"))
-        return positions(bundles, self.bundles.column)
+        return self._row(bundles, self.bundles.column)
 
     def _take(self, new: Mapping[str, str | None]) -> None:
         """Take over the facts of bundles; None: it is gone."""
@@ -256,7 +271,7 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
     facts = known.bundles
     m = len(facts.names)
     sample, time, owner = np.full((m, len(TRAFFIC)), np.nan), np.full(m, np.nan), np.full(m, -1, dtype=np.int64)
-    sample[row], owner[row] = block(demand, TRAFFIC), positions(demand["pod"], table["pod"])
+    sample[row], owner[row] = block(demand, TRAFFIC), known.pod(demand["pod"], table["pod"])
     time[row] = np.fmin(np.append(floats(table, "traffic_time"), np.nan)[owner[row]], at)
     after = averages.add(facts.names, sample, time, cycle)
     sample[at - time > cycle.max_age] = np.nan

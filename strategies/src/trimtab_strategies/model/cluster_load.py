@@ -6,7 +6,7 @@ construction, so a strategy can't change the input of the next one. NaN means *u
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -60,10 +60,17 @@ def _check_rows(what: str, rows: IntArray, least: int, count: int, meaning: str)
         raise InvalidLoadError(f"{what} has {wrong}: it must be {meaning}, of which there are {count}")
 
 
+_UNIQUE: deque[tuple[str, ...]] = deque(maxlen=4)
+"""Names that were found to be unique lately: most snapshots have the names of the one before, in the same tuple."""
+
+
 def _check_unique(what: str, names: tuple[str, ...]) -> None:
+    if any(names is known for known in _UNIQUE):
+        return
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InvalidLoadError(f"{what} has {twice!r} twice: each name must stand for one row")
+    _UNIQUE.append(names)
 
 
 @dataclass(frozen=True)
