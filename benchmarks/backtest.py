@@ -2,15 +2,16 @@
 
 A history is written first: a cycle of 30 s after the other, hours merged as the operator merges them. The
 brokers are at 45 % CPU, one in ten of a small cluster and one in fifty of a large one at 55 %, and nothing moves; the
-load of each bundle follows a day's course and jitters by 10 %. Then `--policies` variants of Trim are replayed over it. A size is brokers x bundles of each.
+load of each bundle follows a day's course and jitters by 10 %. Then `--policies` variants of Trim are replayed over it.
+A size is brokers x bundles of each.
 
     read      a cycle of the history, as strategies get it
     learn     what a bundle would cost on each broker
     policy    one policy's cycle: usage with its owners, decision, moves, figures
 
-Printed is processor time of this process, in milliseconds a cycle, and its highest memory. `--spark local[2]` also plays
-on one and on two cores, each in a JVM of its own, and prints seconds on the clock: of both, of the session's start, and
-the efficiency without it.
+Printed is processor time of this process, in milliseconds a cycle, and its highest memory. `--spark local[2]` also
+plays on one and on two cores, each in a JVM of its own, and prints seconds on the clock: of both, of the session's
+start, and the efficiency without it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _SOURCE = {"prometheus": {"url": "http://prometheus:9090"}}
 def write(root: Path, size: Size, cycles: int) -> None:
     """A history of `cycles` of a cluster of `size`."""
     random = np.random.default_rng(2)
-    few = 10 if size.brokers < 50 else 50  # noqa: PLR2004 - or the cap of 200 moves an hour holds for most of a day
+    few = 10 if size.brokers < 50 else 50
     wanted = np.where(np.arange(size.brokers) % few == 0, 0.55, random.normal(0.45, 0.01, size.brokers))
     run, history = Run.of(size, wanted), HistoryDataset(str(root)).of(POLICY)
     run.cluster = replace(run.cluster, now=BEGIN)
@@ -182,16 +183,20 @@ def _of_size(size: Size, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), size, options.cycles)
         command = [sys.executable, __file__, "--one", folder, "--policies", str(options.policies)]
-        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)  # noqa: S603
+        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         parts = "  ".join(f"{name} {one[f'{name}_ms']:6.2f}" for name in ("read", "learn", "policy"))
-        print(f"{size!s:>8}  {one['cycles']} cycles  {parts} ms  {one['peak_mb']:.0f} MB  moves {one['moves'][0]}", flush=True)
+        print(
+            f"{size!s:>8}  {one['cycles']} cycles  {parts} ms  {one['peak_mb']:.0f} MB  moves {one['moves'][0]}",
+            flush=True,
+        )
         if options.spark:
             single, both = (on_spark(Path(folder), options.policies, master) for master in ("local[1]", options.spark))
             efficiency = single["play_s"] / both["play_s"] / both["cores"]
             one |= {"spark_1": single, "spark_n": both, "here_s": here(Path(folder), options.policies)}
             print(
                 f"{'':>8}  here {one['here_s']:.1f} s, Spark on one core {single['play_s']:.1f} s, on "
-                f"{both['cores']:.0f} {both['play_s']:.1f} s: efficiency {efficiency:.0%}; start {both['start_s']:.1f} s",
+                f"{both['cores']:.0f} {both['play_s']:.1f} s: efficiency {efficiency:.0%}; "
+                f"start {both['start_s']:.1f} s",
                 flush=True,
             )
         return {"size": str(size), **one}

@@ -27,7 +27,7 @@ POLICY: dict[str, Any] = {
 def made(*sweeps: str, samples: int = 10, seed: int = 1) -> dict[str, dict[str, Any]]:
     """The specifications of the variants of `POLICY`."""
     found = variants(POLICY, [Sweep.of(text) for text in sweeps], samples, seed)
-    return {name: manifest["spec"] for name, manifest in found.items()}
+    return {one.name: one.manifest["spec"] for one in found}
 
 
 def test_lists_are_combined_with_each_other() -> None:
@@ -45,9 +45,9 @@ def test_lists_are_combined_with_each_other() -> None:
 def test_a_shedder_that_is_there_stays() -> None:
     given = {**POLICY, "spec": {**SOURCE, "shedder": {"type": "AvgShedder", "avgShedder": {"minRate": 10}}}}
 
-    [found] = variants(given, [Sweep.of("shedder.avgShedder.lowThreshold=5")], 1, 1).values()
+    [found] = variants(given, [Sweep.of("shedder.avgShedder.lowThreshold=5")], 1, 1)
 
-    assert found["spec"]["shedder"] == {"type": "AvgShedder", "avgShedder": {"minRate": 10, "lowThreshold": 5}}
+    assert found.manifest["spec"]["shedder"] == {"type": "AvgShedder", "avgShedder": {"minRate": 10, "lowThreshold": 5}}
 
 
 def test_samples_are_spread_over_the_range_in_proportion() -> None:

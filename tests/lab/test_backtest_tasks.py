@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import pytest
 
 from recorded_history import POLICY, RecordedHistory
@@ -121,7 +120,7 @@ def test_windows_give_nearly_the_figures_of_one(folder: Path) -> None:
     assert cut.trace.figures().moves < 1.6 * whole.trace.figures().moves
     found = seams(cut.trace, parts)
     assert found is not None
-    assert found.count == 4
+    assert found.number == 4
     assert found.jump < 12
     assert str(found).startswith("4 seams: range of the brokers changes by ")
 
@@ -167,7 +166,7 @@ def test_spark_gives_the_same_result_and_says_how_far_it_is(folder: Path) -> Non
 @pytest.mark.spark
 def test_the_command_says_why_a_task_failed(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     damaged = tmp_path / "history"
-    subprocess.run(["cp", "-r", str(folder), str(damaged)], check=True)  # noqa: S603, S607
+    subprocess.run(["cp", "-r", str(folder), str(damaged)], check=True)
     for file in list(damaged.glob("history/brokers/**/*.parquet"))[100:110]:
         file.write_bytes(b"PAR1 no more")
     code = main(["backtest", "--history", str(damaged), "--policy", new_policy(tmp_path), "--spark", "local[2]"])
@@ -184,7 +183,7 @@ def test_interrupting_leaves_nothing_running(folder: Path, tmp_path: Path) -> No
     words = ["backtest", "--history", str(folder), "--policy", new_policy(tmp_path), "--spark", "local[2]"]
     words += ["--sweep", "shedder.trim.worth=1..1000", "--samples", "200"]
     command = [sys.executable, "-m", "trimtab_operator", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
         while len(begun := descendants(process.pid, children())) < 4:  # the JVM, the workers' parent, two workers
             assert time.monotonic() < deadline

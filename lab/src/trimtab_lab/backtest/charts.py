@@ -44,14 +44,19 @@ class _Scale(NamedTuple):
         return self.first + (self.last - self.first) * (value - self.low) / span if span else self.first
 
 
+_Axes = tuple[_Scale, _Scale]
+"""Of time and of values."""
+
+
 def load_chart(trace: Trace, begin: float, end: float, *, highest: float, worst_at: float) -> str:
     """Percent of the busiest resource of each broker over time, and the moves below. begin, end: epoch seconds."""
     x, y = _Scale(begin, end, _LEFT, _RIGHT), _Scale(0, highest, 200, 14)
     body = [*_time_axis(x, 300), *_value_axis(y, "%")]
     if np.isfinite(worst_at):
-        span = x(min(worst_at + _HOUR, end)) - x(max(worst_at, begin))
+        first, last = x(max(worst_at, begin)), x(min(worst_at + _HOUR, end))
         label = "<title>the hour in which the brokers were farthest apart</title>"
-        body.append(f'<rect class="worst" x="{x(max(worst_at, begin)):.1f}" y="14" width="{span:.1f}" height="186">{label}</rect>')
+        place = f'x="{first:.1f}" y="14" width="{last - first:.1f}" height="186"'
+        body.append(f'<rect class="worst" {place}>{label}</rect>')
     if highest > HOT:
         body.append(f'<line class="hot" x1="{_LEFT}" x2="{_RIGHT}" y1="{y(HOT):.1f}" y2="{y(HOT):.1f}"/>')
     body += _brokers(trace, x, y)
@@ -66,8 +71,11 @@ def range_chart(traces: Mapping[str, Trace], begin: float, end: float) -> str:
     x, y = _Scale(begin, end, _LEFT, _RIGHT), _Scale(0, _nice(most), 210, 24 + 15 * ((len(traces) - 1) // _KEYS))
     body = [*_time_axis(x, 232), *_value_axis(y, "")]
     for number, (name, (times, values)) in enumerate(binned.items()):
-        kind, place = "live" if name == "live" else f"p{number}", (_LEFT + 210 * (number % _KEYS), 12 + 15 * (number // _KEYS))
-        body.append(_line(times, values[:, 0], x, y, f"line {kind}", name))
+        kind, place = (
+            "live" if name == "live" else f"p{number}",
+            (_LEFT + 210 * (number % _KEYS), 12 + 15 * (number // _KEYS)),
+        )
+        body.append(_line(times, values[:, 0], (x, y), f"line {kind}", name))
         body.append(f'<text class="{kind} key" x="{place[0]}" y="{place[1]}">{escape(_short(name))}</text>')
     return _svg(body, 238, "Points between the busiest and the idlest broker")
 
@@ -78,14 +86,14 @@ def _brokers(trace: Trace, x: _Scale, y: _Scale) -> Iterator[str]:
     if len(names) > _LINES:
         with np.errstate(all="ignore"):
             low, first, middle, third, high = np.nanquantile(values, [0, 0.25, 0.5, 0.75, 1], axis=1)
-        yield _band(times, low, high, x, y, "range")
-        yield _band(times, first, third, x, y, "half")
-        yield _line(times, middle, x, y, "line median", f"median of {len(names)} brokers")
+        yield _band(times, (low, high), (x, y), "range")
+        yield _band(times, (first, third), (x, y), "half")
+        yield _line(times, middle, (x, y), "line median", f"median of {len(names)} brokers")
         return
     order = np.argsort(np.argsort(np.nan_to_num(values[0])))
     for column, name in enumerate(names):
         hue = 210 - 190 * int(order[column]) / max(len(names) - 1, 1)  # from the idlest at first to the busiest
-        yield _line(times, values[:, column], x, y, "line", name, f'style="stroke: hsl({hue:.0f} 70% 45%)"')
+        yield f'<g style="--line: hsl({hue:.0f} 70% 45%)">{_line(times, values[:, column], (x, y), "line", name)}</g>'
 
 
 def _by_broker(trace: Trace, names: Sequence[str]) -> FloatArray:
@@ -126,16 +134,18 @@ def _bars(trace: Trace, x: _Scale) -> Iterator[str]:
 
 
 def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figures) -> str:
-    """Clients cut (else moves) against the range of the brokers: a point for each variant, and one for what happened."""
+    """Clients cut (else moves) against the range of the brokers: a point for each variant and for what happened."""
     best = set(front)
     known = all(one.cut == one.cut for one in [*figures.values(), live])
     cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}
     area = {name: one.area for name, one in {**figures, "live": live}.items()}
     x = _Scale(0, _nice(1.02 * max(*cost.values(), 1e-9)), _LEFT, _RIGHT)
     y = _Scale(0, _nice(1.02 * max(*area.values(), 1e-9)), 250, 14)
-    body = [*_value_axis(y, ""), f'<text class="axis" x="{_RIGHT}" y="284" text-anchor="end">{"clients cut, %" if known else "moves"}</text>']
-    for value in _marks(x):
-        body.append(f'<text class="axis" x="{x(value):.1f}" y="268" text-anchor="middle">{value:g}</text>')
+    body = [
+        *_value_axis(y, ""),
+        f'<text class="axis" x="{_RIGHT}" y="284" text-anchor="end">{"clients cut, %" if known else "moves"}</text>',
+    ]
+    body += [f'<text class="axis" x="{x(at):.1f}" y="268" text-anchor="middle">{at:g}</text>' for at in _marks(x)]
     ordered = sorted((cost[name], area[name]) for name in best)
     steps = " ".join(f"{x(across):.1f},{y(up):.1f}" for across, up in ordered)
     body.append(f'<polyline class="front" points="{steps}"/>')
@@ -180,7 +190,13 @@ def _time_axis(x: _Scale, foot: float) -> Iterator[str]:
     first = ceil(x.low / step) * step
     for at in np.arange(first, x.high, step).tolist():
         when = datetime.fromtimestamp(at, UTC)
-        text = f"{when:%b %d}" if step >= _STEPS[-3] else f"{when:%b %d %H:%M}" if when.hour == when.minute == 0 else f"{when:%H:%M}"
+        text = (
+            f"{when:%b %d}"
+            if step >= _STEPS[-3]
+            else f"{when:%b %d %H:%M}"
+            if when.hour == when.minute == 0
+            else f"{when:%H:%M}"
+        )
         yield f'<line class="rule" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="14" y2="{foot - 16:.0f}"/>'
         yield f'<text class="axis" x="{x(at):.1f}" y="{foot:.0f}" text-anchor="middle">{text}</text>'
 
@@ -201,18 +217,20 @@ def _nice(most: float) -> float:
     return next(size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= most)
 
 
-def _line(times: FloatArray, values: FloatArray, x: _Scale, y: _Scale, kind: str, name: str, style: str = "") -> str:
+def _line(times: FloatArray, values: FloatArray, axes: _Axes, kind: str, name: str) -> str:
     """A path with gaps where nothing is known."""
+    x, y = axes
     steps, drawn = [], False
     for at, value in zip(times.tolist(), values.tolist(), strict=True):
         known = value == value  # noqa: PLR0124 - NaN: not known
         if known:
             steps.append(f"{'L' if drawn else 'M'}{x(at):.1f},{y(min(value, y.high)):.1f}")
         drawn = known
-    return f'<path class="{kind}" {style} d="{" ".join(steps)}"><title>{escape(name)}</title></path>'
+    return f'<path class="{kind}" d="{" ".join(steps)}"><title>{escape(name)}</title></path>'
 
 
-def _band(times: FloatArray, low: FloatArray, high: FloatArray, x: _Scale, y: _Scale, kind: str) -> str:
+def _band(times: FloatArray, edges: tuple[FloatArray, FloatArray], axes: _Axes, kind: str) -> str:
+    (low, high), (x, y) = edges, axes
     known = np.isfinite(low) & np.isfinite(high)
     at = [x(value) for value in times[known].tolist()]
     top, foot = ([y(min(value, y.high)) for value in edge[known].tolist()] for edge in (high, low))

@@ -70,10 +70,7 @@ DAYS = 14.0
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
     parser = add_verb(subparsers, "backtest", _DESCRIPTION, run)
-    parser.add_argument("--history", metavar="DIR", required=True, help="folder or URI of `trimtab run --history`")
-    parser.add_argument(
-        "--recorded", metavar="NAME", help="policy whose history is replayed, as namespace/name or name (the only one)"
-    )
+    add_window_options(parser)
     parser.add_argument(
         "--policy",
         metavar="FILE",
@@ -89,11 +86,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="what to compare with: a manifest, or live for what really happened (default live); may be repeated",
     )
     parser.add_argument(
-        "--days", type=_positive, default=DAYS, help=f"days before the newest cycle to replay (default {DAYS:g})"
-    )
-    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
-    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same way")
-    parser.add_argument(
         "--sweep",
         metavar="FIELD=VALUES",
         action="append",
@@ -101,28 +93,45 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="replay variants of the policy: values with commas, or a range like 100..1600; may be repeated",
     )
     parser.add_argument(
-        "--samples", type=_count, default=10, help="variants with values from the ranges of --sweep (default 10)"
+        "--samples", type=count, default=10, help="variants with values from the ranges of --sweep (default 10)"
     )
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
-    parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
     parser.add_argument(
-        "--spark", metavar="MASTER", help="where to replay: local[N], spark://HOST:PORT or sc://HOST:PORT (default here)"
-    )
-    parser.add_argument(
-        "--window", type=_positive, metavar="DAYS", help="replay windows of so many days at the same time"
+        "--window", type=positive, metavar="DAYS", help="replay windows of so many days at the same time"
     )
     parser.add_argument("--html", metavar="FILE", help="also write a page with charts to this file")
     add_output_option(parser, shapes=("table", "json", "markdown"))
 
 
-def _count(text: str) -> int:
+def add_window_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is replayed, and where."""
+    parser.add_argument("--history", metavar="DIR", required=True, help="folder or URI of `trimtab run --history`")
+    parser.add_argument(
+        "--recorded", metavar="NAME", help="policy whose history is replayed, as namespace/name or name (the only one)"
+    )
+    parser.add_argument(
+        "--days", type=positive, default=DAYS, help=f"days before the newest cycle to replay (default {DAYS:g})"
+    )
+    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
+    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same way")
+    parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
+    parser.add_argument(
+        "--spark",
+        metavar="MASTER",
+        help="where to replay: local[N], spark://HOST:PORT or sc://HOST:PORT (default here)",
+    )
+
+
+def count(text: str) -> int:
+    """A number of things, as an argument."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")
     return number
 
 
-def _positive(text: str) -> float:
+def positive(text: str) -> float:
+    """A number above 0, as an argument."""
     number = float(text)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")

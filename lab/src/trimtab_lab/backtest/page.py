@@ -29,15 +29,18 @@ th:first-child, td:first-child { text-align: left; white-space: nowrap } svg { w
 .heat { display: inline-table; margin: 0 2rem 1rem 0 }
 .heat td { background: color-mix(in srgb, var(--p0) calc(var(--share, 0) * 55%), transparent) }
 svg text { font: 12px system-ui, sans-serif; fill: var(--text) } svg .axis { fill: var(--soft) }
-.rule { stroke: var(--rule); stroke-width: .6 } .line { fill: none; stroke-width: 1.4; stroke: var(--p0) }
+.rule { stroke: var(--rule); stroke-width: .6 } .line { fill: none; stroke-width: 1.4; stroke: var(--line, var(--p0)) }
 .hot { stroke: var(--bad); stroke-dasharray: 4 4 } .worst { fill: var(--p2); opacity: .16 } .moves { fill: var(--p3) }
 .range { fill: var(--p0); opacity: .15 } .half { fill: var(--p0); opacity: .3 } .median { stroke-width: 2 }
 .front { fill: none; stroke: var(--p4); stroke-width: 1.2; stroke-dasharray: 5 4 } .dot.best { fill: var(--p4) }
-path.live { stroke: var(--p1) } svg text.live { fill: var(--p1) } .dot.other { fill: var(--p1) } .dot.live { fill: var(--bad) } svg .key { font-weight: 600 }
+path.live { stroke: var(--p1) } svg text.live { fill: var(--p1) }
+.dot.other { fill: var(--p1) } .dot.live { fill: var(--bad) }
+svg .key { font-weight: 600 }
 """
 _COLORS = (0, 2, 3, 4, 5)
 _STYLE += "".join(
-    f"path.p{k} {{ stroke: var(--p{color}) }} svg text.p{k} {{ fill: var(--p{color}) }}\n" for k, color in enumerate(_COLORS)
+    f"path.p{k} {{ stroke: var(--p{color}) }} svg text.p{k} {{ fill: var(--p{color}) }}\n"
+    for k, color in enumerate(_COLORS)
 )
 
 _CHARTS = 5
@@ -51,7 +54,10 @@ def page(report: BacktestReport, players: Players) -> str:
     title = f"Trimtab backtest: {report.recording}"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(_body(report, players))
-    return f'<!doctype html>\n<html lang="en"><head>{head}<style>\n{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n'
+    return (
+        f'<!doctype html>\n<html lang="en"><head>{head}<style>\n{_STYLE}</style></head>\n'
+        f"<body>\n{body}\n</body></html>\n"
+    )
 
 
 def _body(report: BacktestReport, players: Players) -> Iterator[str]:
@@ -64,15 +70,19 @@ def _body(report: BacktestReport, players: Players) -> Iterator[str]:
     traces = {one.name: one.trace for one in drawn}
     yield "<h2>Points between the busiest and the idlest broker</h2>"
     yield range_chart(traces, report.begin, report.end)
-    highest = max((float(np.nanmax(usage)) for one in drawn for usage in one.trace.usage if np.isfinite(usage).any()))
+    highest = max(float(np.nanmax(usage)) for one in drawn for usage in one.trace.usage if np.isfinite(usage).any())
     found = {result.name: result for result in report.results}
     for one in drawn:
         figures = found[one.name].figures
-        hour = "" if figures.worst != figures.worst else f" The worst hour began {written(figures.worst_at)}."  # noqa: PLR0124
+        hour = "" if figures.worst != figures.worst else f" The worst hour began {written(figures.worst_at)}."
         yield f"<h2>{escape(one.name)}: usage of the brokers, and moves</h2>"
         yield f"<p class='soft'>Busiest resource of each broker, percent of its limit.{hour}</p>"
         yield load_chart(
-            one.trace, report.begin, report.end, highest=100.0 if highest <= 100 else highest, worst_at=figures.worst_at  # noqa: PLR2004
+            one.trace,
+            report.begin,
+            report.end,
+            highest=max(highest, 100.0),
+            worst_at=figures.worst_at,
         )
     yield from _namespaces(report)
 
@@ -88,7 +98,8 @@ def _sweep(report: BacktestReport, players: Players) -> Iterator[str]:
         return
     figures = {one.name: one.figures for one in report.results[: len(players.judged)]}
     yield "<h2>What each variant cuts, and how far apart it leaves the brokers</h2>"
-    yield "<p class='soft'>Mean points between the brokers, upwards. No other variant beats the green ones. Red: live.</p>"
+    told = "Mean points between the brokers, upwards. No other variant beats the green ones. Red: live."
+    yield f"<p class='soft'>{told}</p>"
     yield sweep_chart(figures, report.front, report.results[-1].figures)
     for what, heading in (("area", "mean points between the brokers"), ("moves", "moves"), ("cut", "clients cut, %")):
         if heat := heat_map({name: float(getattr(one, what)) for name, one in figures.items()}):
@@ -118,7 +129,9 @@ def _namespaces(report: BacktestReport) -> Iterator[str]:
     rows = []
     for name in names:
         both = [result.namespaces.get(name) for result in (first, live)]
-        texts = [(f"{one.moves}", f"{one.clients:.0f}", f"{one.silent:.1f}") if one else ("0", "0", "0") for one in both]
+        texts = [
+            (f"{one.moves}", f"{one.clients:.0f}", f"{one.silent:.1f}") if one else ("0", "0", "0") for one in both
+        ]
         rows.append((name, *(text for pair in zip(*texts, strict=True) for text in pair)))
     headings = ("namespace", "moves", "live", "clients cut", "live", "silent s", "live")
     yield f'<div class="wide">{_table(headings, rows)}</div>'

@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
-from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, variants
+from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, Variant, variants
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_lab.simulation.policy import KIND, policies
 from trimtab_operator.cli.common import CommandError
@@ -58,14 +58,14 @@ class Players:
         judged = {player.name: player.manifest for player in policies(chosen.judged)}
         if chosen.sweeps:
             judged = _varied(judged or {RECORDED: manifest or {}}, chosen, seed)
-        mine = [_replay(name, each, seed) for name, each in judged.items()]
+        mine = [policy_replay(name, each, seed) for name, each in judged.items()]
         names = {one.name for one in mine}
         others = [
-            _replay(f"{player.name} (against)" if player.name in names else player.name, player.manifest, seed)
+            policy_replay(f"{player.name} (against)" if player.name in names else player.name, player.manifest, seed)
             for player in policies(chosen.against)
         ]
         try:
-            recorded = None if manifest is None else _replay(RECORDED, manifest, seed)
+            recorded = None if manifest is None else policy_replay(RECORDED, manifest, seed)
         except InvalidPolicyError as error:
             raise CommandError(f"this version can't run the recorded policy: {error}") from error
         mode = "" if manifest is None else Settings.of(manifest).mode
@@ -104,14 +104,19 @@ def _varied(manifests: Mapping[str, Mapping[str, Any]], chosen: Chosen, seed: in
             made = variants(manifest, chosen.sweeps, chosen.samples, seed)
         except InvalidSweepError as error:
             raise CommandError(f"--sweep: {error}") from error
-        for what, variant in made.items():
-            if wrong := [f"{spelt(one.at)} {one.text}" for one in refusals(variant)]:
-                raise CommandError(f"--sweep: {what} is no valid policy: {some(wrong, 3, '; ')}")
-            found[what if len(manifests) == 1 else f"{name} {what}"] = variant
+        for variant in made:
+            require_valid(variant)
+            found[variant.name if len(manifests) == 1 else f"{name} {variant.name}"] = variant.manifest
     return found
 
 
-def _replay(name: str, manifest: Mapping[str, Any], seed: int) -> PolicyReplay:
-    """A replay of a policy. It decides as in mode Auto, whatever its mode is."""
+def require_valid(variant: Variant) -> None:
+    """Raise `CommandError` for a variant that the API server would refuse."""
+    if wrong := [f"{spelt(one.at)} {one.text}" for one in refusals(variant.manifest)]:
+        raise CommandError(f"{variant.name} is no valid policy: {some(wrong, 3, '; ')}")
+
+
+def policy_replay(name: str, manifest: Mapping[str, Any], seed: int) -> PolicyReplay:
+    """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is."""
     settings = Settings.of(manifest)
     return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval, seed)

@@ -110,7 +110,7 @@ class BacktestReport:
             rows=[
                 (
                     f"{one.name}{' *' if one.name in self.front else ''}",
-                    *(_cell(name, getattr(one.figures, name)) for name in COLUMNS),
+                    *(cell(name, getattr(one.figures, name)) for name in COLUMNS),
                 )
                 for one in self.results
             ],
@@ -177,7 +177,8 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _cell(name: str, value: float) -> str:
+def cell(name: str, value: float) -> str:
+    """A figure in the table."""
     if math.isnan(value):
         return "-"
     if name == "measured":

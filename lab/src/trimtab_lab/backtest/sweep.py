@@ -2,7 +2,8 @@
 
 ``shedder.trim.price=200,400,800`` names three values of a field of `spec`. ``shedder.trim.price=100..1600`` names a
 range, from which each of a number of samples gets a value of its own: evenly in proportion, so 100 to 200 has as many
-as 800 to 1600; evenly in steps where the range begins at 0.
+as 800 to 1600; evenly in steps where the range begins at 0. ``shedder.trim.price`` alone is the range from a quarter of
+the default to four times of it, within the parameter's bounds.
 """
 
 from __future__ import annotations
@@ -13,17 +14,29 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import yaml
 
 from trimtab_lab.backtest.trace import Figures
+from trimtab_operator.resources.policy import BalancingPolicySpec
 
 MOST = 200
 """Variants of one policy."""
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
+
+
+class Variant(NamedTuple):
+    """A variant of a policy. name: what sets it apart, such as ``price=200 worth=300``. manifest: as JSON values.
+
+    changes: fields below `spec`, and their values.
+    """
+
+    name: str
+    manifest: Mapping[str, Any]
+    changes: Mapping[tuple[str, ...], Any]
 
 
 class InvalidSweepError(ValueError):
@@ -32,25 +45,44 @@ class InvalidSweepError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A field of `spec`, and the values it gets; or the bounds of a range."""
+    """A field of `spec`, and the values it gets; or the bounds of a range. whole: the field takes whole numbers
+    only.
+    """
 
     path: tuple[str, ...]
     values: tuple[Any, ...] = ()
     bounds: tuple[float, float] | None = None
+    whole: bool = False
 
     @classmethod
     def of(cls, text: str) -> Sweep:
         """The sweep of ``field.of.spec=1,2,3`` or ``field.of.spec=1..3``. Raises `InvalidSweepError`."""
         field, equals, given = text.partition("=")
         path = tuple(field.strip().split("."))
-        if not equals or not all(path) or not given.strip():
+        if not all(path) or not (given.strip() if equals else path[1:]):
             raise InvalidSweepError(f"{text!r} is no sweep: write one like shedder.trim.price=200,400,800")
+        if not equals:
+            return cls(path)
         if match := _RANGE.fullmatch(given.strip()):
             low, high = float(match[1]), float(match[2])
             if not 0 <= low < high:
                 raise InvalidSweepError(f"{text!r}: a range goes up from 0 or more, like 100..1600")
             return cls(path, bounds=(low, high))
         return cls(path, tuple(yaml.safe_load(part) for part in given.split(",")))
+
+    def bounded(self, spec: Mapping[str, Any]) -> Sweep:
+        """The sweep, with the bounds of its parameter if it has none. Raises `InvalidSweepError`.
+
+        spec: of the policy.
+        """
+        if self.values or self.bounds is not None:
+            return self
+        found = tunable(spec).get(self.path)
+        if found is None:
+            raise InvalidSweepError(
+                f"{'.'.join(self.path)} has no range of its own: give values, like {'.'.join(self.path)}=1,2,3"
+            )
+        return found
 
     def drawn(self, samples: int, random: np.random.Generator) -> Sweep:
         """The sweep with values for `samples`, in random order; whole numbers if the bounds are."""
@@ -59,31 +91,64 @@ class Sweep:
         low, high = self.bounds
         places = (random.permutation(samples) + random.uniform(0, 1, samples)) / samples
         values = low + (high - low) * places if low == 0 else low * (high / low) ** places
-        whole = low.is_integer() and high.is_integer() and high - low > samples
+        whole = self.whole or (low.is_integer() and high.is_integer() and high - low > samples)
         return Sweep(self.path, tuple(round(value) if whole else float(f"{value:.3g}") for value in values.tolist()))
 
 
-def variants(
-    manifest: Mapping[str, Any], sweeps: Sequence[Sweep], samples: int, seed: int
-) -> dict[str, dict[str, Any]]:
-    """The manifests of all variants by what sets them apart, such as ``price=200 worth=300``.
+def tunable(spec: Mapping[str, Any]) -> dict[tuple[str, ...], Sweep]:
+    """The numeric parameters of a policy's shedder and placement, each with the range that is worth a try.
+
+    It is from a quarter of the default to four times of it, within the bounds. A parameter whose default is 0 has none.
+    """
+    read = BalancingPolicySpec.model_validate(spec)
+    found: dict[tuple[str, ...], Sweep] = {}
+    for role in ("shedder", "placement"):
+        kind, params = getattr(read, role).chosen()
+        for name, field in type(params).model_fields.items():
+            default = field.default
+            if isinstance(default, bool) or not isinstance(default, int | float) or not default > 0:
+                continue
+            limits = [bound for about in field.metadata for bound in _bounds(about)]
+            low = max([default / _AROUND, *(value for value, upper in limits if not upper)])
+            high = min([default * _AROUND, *(value for value, upper in limits if upper)])
+            whole = isinstance(default, int) and int in (*get_args(field.annotation or int), field.annotation)
+            bounds = (float(math.ceil(low)), float(math.floor(high))) if whole else (low, high)
+            path = (role, kind[:1].lower() + kind[1:], str(field.alias or name))
+            if bounds[0] < bounds[1]:
+                found[path] = Sweep(path, bounds=bounds, whole=whole)
+    return found
+
+
+_AROUND = 4.0
+
+
+def _bounds(about: Any) -> list[tuple[float, bool]]:
+    """The bounds that a piece of a field's metadata sets, each with whether it is an upper one."""
+    named = (("ge", False), ("gt", False), ("le", True), ("lt", True))
+    return [(float(getattr(about, name)), upper) for name, upper in named if getattr(about, name, None) is not None]
+
+
+def variants(manifest: Mapping[str, Any], sweeps: Sequence[Sweep], samples: int, seed: int) -> list[Variant]:
+    """All variants of a policy.
 
     Lists of values are combined with each other. Ranges are not: sample k has value k of each. Raises
     `InvalidSweepError` for more than `MOST`.
     """
     random = np.random.default_rng(seed)
+    sweeps = [sweep.bounded(manifest.get("spec", {})) for sweep in sweeps]
     drawn = [sweep.drawn(samples, random) for sweep in sweeps if sweep.bounds is not None]
     listed = [sweep for sweep in sweeps if sweep.bounds is None]
     count = math.prod(len(sweep.values) for sweep in listed) * (samples if drawn else 1)
     if count > MOST:
         raise InvalidSweepError(f"these sweeps make {count} variants: use {MOST} at most")
     together = list(zip(*(sweep.values for sweep in drawn), strict=True)) or [()]
-    found = {}
+    found: dict[str, Variant] = {}
     for values in product(*(sweep.values for sweep in listed)):
         for sample in together:
             chosen = dict(zip((sweep.path for sweep in (*listed, *drawn)), (*values, *sample), strict=True))
-            found[" ".join(f"{path[-1]}={value}" for path, value in chosen.items())] = _with(manifest, chosen)
-    return found
+            name = " ".join(f"{path[-1]}={value}" for path, value in chosen.items())
+            found[name] = Variant(name, _with(manifest, chosen), chosen)
+    return list(found.values())
 
 
 def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

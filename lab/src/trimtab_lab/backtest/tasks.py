@@ -129,7 +129,9 @@ def tasks(
 
 
 def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> str:
-    """Run the tasks of `replays`, which get their whole traces; returns why a file could not be read, empty if all were.
+    """Run the tasks of `replays`, which get their whole traces.
+
+    Returns why a file could not be read, empty if all were.
     """
     found = runner.map(played, work, report)
     if errors := [one.error for one in found if one.error]:
@@ -144,13 +146,13 @@ def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runne
 
 
 class Seams(NamedTuple):
-    """What the cuts between windows cost. count: of seams.
+    """What the cuts between windows cost. number: of seams.
 
     jump, usual: points by which the range of the brokers changes at a seam, and from any cycle to the next; means.
     moves, others: moves per hour in the hour after a seam, and in all other hours.
     """
 
-    count: int
+    number: int
     jump: float
     usual: float
     moves: float
@@ -158,7 +160,7 @@ class Seams(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.count} {'seam' if self.count == 1 else 'seams'}: range of the brokers changes by {self.jump:.1f} "
+            f"{self.number} {'seam' if self.number == 1 else 'seams'}: range of the brokers changes by {self.jump:.1f} "
             f"points there, by {self.usual:.1f} from one cycle to the next elsewhere; {self.moves:.1f} moves in the "
             f"hour after one, {self.others:.1f} in other hours"
         )
@@ -180,7 +182,7 @@ def seams(trace: Trace, parts: Sequence[TimeWindow]) -> Seams | None:
     hours = float(trace.seconds().sum()) / 3600
     near = len(places) * _SEAM / 3600
     return Seams(
-        count=len(places),
+        number=len(places),
         jump=float(np.nanmean(steps[at])),
         usual=float(np.nanmean(steps[~at])) if (~at).any() else float("nan"),
         moves=sum(after) / near,

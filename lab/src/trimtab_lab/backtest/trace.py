@@ -110,7 +110,9 @@ class Trace:
         gaps = cycle.load.publish_gaps
         for bundle, source, destination in moves:
             gap = gaps.get(bundle.rpartition("/")[0], USUAL_GAP)
-            self.changes.append(Change(cluster.now, bundle, source, destination, float(sessions[cluster.bundles.index[bundle]]), gap))
+            self.changes.append(
+                Change(cluster.now, bundle, source, destination, float(sessions[cluster.bundles.index[bundle]]), gap)
+            )
 
     def ranges(self) -> FloatArray:
         """(k,) points between the busiest and the idlest broker; NaN where fewer than two are known."""

@@ -156,9 +156,7 @@ class UnderTrimtab:
             self._moved.popleft()
         given = self.assign(cluster, rng)
         last_hour = sum(count for _, count in self._moved)
-        decision = decide(
-            cluster, self.pair, self.limits, self.memory, rng, moved_last_hour=last_hour, audited=False
-        )
+        decision = decide(cluster, self.pair, self.limits, self.memory, rng, moved_last_hour=last_hour, audited=False)
         self.memory, plan = decision.memory, decision.plan
         parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
         self._moved.append((cluster.now, len(plan.moves) + parted))

@@ -59,7 +59,9 @@ class TaskPool:
         """
         with tempfile.TemporaryDirectory(prefix="trimtab-tasks-") as folder:
             local = Path(folder) if self._engine.reads_files else None
-            progress = _FileProgress(local, len(items)) if local else _TaskProgress(len(items), self._engine.settings.connects)
+            progress = (
+                _FileProgress(local, len(items)) if local else _TaskProgress(len(items), self._engine.settings.connects)
+            )
             call = _Call(function, list(items), local)
             job = self._engine.run(lambda session: _results(session, call, progress), _WHOLE)
             _watch(job, progress, report)

@@ -81,8 +81,8 @@ def decide(
     memory: returned by the last decision. rng: picks among equally good destinations. moved_last_hour: moves made in
     the hour before `cluster.now`. When the guard refuses the cycle, nothing moves and the memory stays unchanged, since
     doubtful data must not enter the averages. drains: brokers to be emptied regardless of the load; while they pause
-    balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan says what
-    was considered, for people who ask why.
+    balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan says
+    what was considered, for people who ask why.
     """
     before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
     landed = believed(with_moves_in_flight(cluster), drains.restarted)
