@@ -1,0 +1,140 @@
+"""A search for better parameters by successive halving, on the first part of the recorded load.
+
+All variants are replayed over the last ninth of that part, the best third of them over its last third, and the best of
+those over all of it. So most of the time goes to variants that are worth it. The winner and the policy as it is then
+play the rest, which no variant has seen. Only what is better there, too, is proposed.
+
+    cost = area + weight x clients cut per day, % + broker-minutes above 85 % per hour / 5
+
+Less than a day counts as one: what levels the cluster once is not done again every two hours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from trimtab_lab.backtest.players import policy_replay
+from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay
+from trimtab_lab.backtest.sweep import Variant
+from trimtab_lab.backtest.tasks import Report, Runner, TimeWindow, play_all, tasks, windows
+from trimtab_lab.backtest.trace import Figures
+
+RUNGS = (1 / 9, 1 / 3, 1.0)
+"""Ratios of the first part that are replayed, one after the other."""
+
+KEPT = 3
+"""One in so many variants goes on to the next rung."""
+
+BETTER = 0.03
+"""Ratio by which the winner must cost less on load that it has not seen."""
+
+AS_IS = "as it is"
+_LIVE = "live"
+
+
+class UnreadableHistoryError(Exception):
+    """A file of the history that can't be read. It says which, and why."""
+
+
+class Rung(NamedTuple):
+    """One step of the search. costs: of each variant, and of the policy as it is; the least first."""
+
+    begin: float
+    end: float
+    costs: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A search that is over. winner: None if no variant is better than the policy as it is on load that was not seen.
+
+    best: the variant that won the search. rungs: of the search. figures, costs: of the policy as it is, the best
+    variant and what really happened, on the rest of the load.
+    """
+
+    winner: Variant | None
+    best: Variant
+    rungs: Sequence[Rung]
+    begin: float
+    end: float
+    figures: Mapping[str, Figures]
+    costs: Mapping[str, float]
+
+    @property
+    def gained(self) -> float:
+        """Ratio by which the best variant costs less than the policy as it is, on load that was not seen."""
+        before = self.costs[AS_IS]
+        return 1 - self.costs[self.best.name] / before if before > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search. folder, policy: of the history. begin, middle, end: epoch seconds; what is before `middle` may be
+    seen. weight: points that 1 % of the clients cut each day are worth.
+    """
+
+    folder: str
+    policy: str
+    begin: float
+    middle: float
+    end: float
+    weight: float
+    seed: int = 1
+
+    def run(self, as_is: Mapping[str, Any], variants: Sequence[Variant], runner: Runner, report: Report) -> Tuned:
+        """Search, and judge the winner. Raises `UnreadableHistoryError`."""
+        left, rungs = {one.name: one for one in variants}, []
+        steps = self._steps(len(left))
+        for number, (share, kept) in enumerate(steps):
+            begin = self.middle - share * (self.middle - self.begin)
+            [window] = windows(begin, self.middle)
+            playing = {AS_IS: as_is, **{name: one.manifest for name, one in left.items()}}
+            figures = self._played(window, playing, runner, _part(report, number, len(steps) + 1))
+            costs = dict(sorted(((name, self.cost(one)) for name, one in figures.items()), key=lambda item: item[1]))
+            rungs.append(Rung(begin, self.middle, costs))
+            left = {name: left[name] for name in list(costs) if name in left} if kept else left
+            left = dict(list(left.items())[:kept])
+        [best] = left.values()
+        [window] = windows(self.middle, self.end)
+        playing = {AS_IS: as_is, best.name: best.manifest}
+        figures = self._played(window, playing, runner, _part(report, len(steps), len(steps) + 1), live=True)
+        costs = {name: self.cost(one) for name, one in figures.items()}
+        found = Tuned(best, best, rungs, self.middle, self.end, figures, costs)
+        won = found.gained >= BETTER and rungs[-1].costs[best.name] < rungs[-1].costs[AS_IS]
+        return found if won else Tuned(None, best, rungs, self.middle, self.end, figures, costs)
+
+    def cost(self, figures: Figures) -> float:
+        """See the module."""
+        days = max(figures.hours / 24, 1.0)
+        cut = 0.0 if math.isnan(figures.cut) else figures.cut
+        return figures.area + self.weight * cut / days + figures.hot / figures.hours / 5
+
+    @staticmethod
+    def _steps(count: int) -> list[tuple[float, int]]:
+        """For each rung its share of the first part, and how many variants go on from it."""
+        kept = [max(1, math.ceil(count / KEPT ** (rung + 1))) for rung in range(len(RUNGS) - 1)]
+        return list(zip(RUNGS, [*kept, 1], strict=True))
+
+    def _played(
+        self,
+        window: TimeWindow,
+        playing: Mapping[str, Mapping[str, Any]],
+        runner: Runner,
+        report: Report,
+        *,
+        live: bool = False,
+    ) -> dict[str, Figures]:
+        """The figures of policies by name, and those of what really happened if `live`."""
+        replays = [policy_replay(name, manifest, self.seed) for name, manifest in playing.items()]
+        players: list[HistoryReplay] = [*replays, *([LiveReplay(_LIVE)] if live else [])]
+        work = tasks(self.folder, self.policy, [window], players, runner.parallelism())
+        if error := play_all(work, players, runner, report):
+            raise UnreadableHistoryError(error)
+        return {one.name: one.trace.figures() for one in players}
+
+
+def _part(report: Report, number: int, of: int) -> Callable[[float], None]:
+    return lambda done: report((number + done) / of)
