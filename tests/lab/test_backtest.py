@@ -13,7 +13,7 @@ from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_lab.backtest.feed import recorded_cycles
 from trimtab_lab.backtest.fidelity import fidelity
-from trimtab_lab.backtest.replay import LiveReplay, Phase, PolicyReplay, play
+from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, ReplayPhase, play
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.history.recording import Recording
@@ -121,7 +121,7 @@ def test_the_recorded_policy_makes_the_moves_that_it_made(tmp_path: Path, spec: 
         history.cycle(cluster)
         [cycle] = recorded_cycles([cluster])
         before = len(real.trace.changes)
-        real.step(cycle, Phase.COUNTED)
+        real.step(cycle, ReplayPhase.COUNTED)
         for change in real.trace.changes[before:]:
             world.owner[world.bundles.index(change.bundle)] = world.brokers.index(change.destination)
         world.now += 60

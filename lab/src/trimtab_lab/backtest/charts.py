@@ -31,7 +31,7 @@ _MARKS = 8
 _KEYS = 4
 
 
-class _Scale(NamedTuple):
+class _Axis(NamedTuple):
     """A linear scale: `low` to `high` of the data is `first` to `last` of the chart."""
 
     low: float
@@ -44,13 +44,13 @@ class _Scale(NamedTuple):
         return self.first + (self.last - self.first) * (value - self.low) / span if span else self.first
 
 
-_Axes = tuple[_Scale, _Scale]
+_Axes = tuple[_Axis, _Axis]
 """Of time and of values."""
 
 
 def load_chart(trace: Trace, begin: float, end: float, *, highest: float, worst_at: float) -> str:
     """Percent of the busiest resource of each broker over time, and the moves below. begin, end: epoch seconds."""
-    x, y = _Scale(begin, end, _LEFT, _RIGHT), _Scale(0, highest, 200, 14)
+    x, y = _Axis(begin, end, _LEFT, _RIGHT), _Axis(0, highest, 200, 14)
     body = [*_time_axis(x, 300), *_value_axis(y, "%")]
     if np.isfinite(worst_at):
         first, last = x(max(worst_at, begin)), x(min(worst_at + _HOUR, end))
@@ -68,7 +68,7 @@ def range_chart(traces: Mapping[str, Trace], begin: float, end: float) -> str:
     """Points between the busiest and the idlest broker over time, a line for each policy."""
     binned = {name: _binned(np.array(trace.times), trace.ranges()[:, np.newaxis]) for name, trace in traces.items()}
     most = max((float(np.nanmax(values)) for _, values in binned.values() if np.isfinite(values).any()), default=1.0)
-    x, y = _Scale(begin, end, _LEFT, _RIGHT), _Scale(0, _nice(most), 210, 24 + 15 * ((len(traces) - 1) // _KEYS))
+    x, y = _Axis(begin, end, _LEFT, _RIGHT), _Axis(0, _nice(most), 210, 24 + 15 * ((len(traces) - 1) // _KEYS))
     body = [*_time_axis(x, 232), *_value_axis(y, "")]
     for number, (name, (times, values)) in enumerate(binned.items()):
         kind, place = (
@@ -80,7 +80,7 @@ def range_chart(traces: Mapping[str, Trace], begin: float, end: float) -> str:
     return _svg(body, 238, "Points between the busiest and the idlest broker")
 
 
-def _brokers(trace: Trace, x: _Scale, y: _Scale) -> Iterator[str]:
+def _brokers(trace: Trace, x: _Axis, y: _Axis) -> Iterator[str]:
     names = sorted({name for brokers in trace.brokers for name in brokers})
     times, values = _binned(np.array(trace.times), _by_broker(trace, names))
     if len(names) > _LINES:
@@ -115,13 +115,13 @@ def _binned(times: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArr
     return times[starts], np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
-def _bars(trace: Trace, x: _Scale) -> Iterator[str]:
+def _bars(trace: Trace, x: _Axis) -> Iterator[str]:
     """The moves of each of `_BARS` parts of the time, and the seconds for which they interrupted publishers."""
     edges = np.linspace(x.low, x.high, _BARS + 1)
     at = np.array([change.at for change in trace.changes])
     counts, _ = np.histogram(at, edges)
     silent, _ = np.histogram(at, edges, weights=[change.gap for change in trace.changes])
-    y = _Scale(0, _nice(float(counts.max(initial=1))), 284, 234)
+    y = _Axis(0, _nice(float(counts.max(initial=1))), 284, 234)
     yield f'<text class="axis" x="{_LEFT - 6}" y="{y(y.high) + 4:.1f}" text-anchor="end">{y.high:.0f}</text>'
     yield f'<text class="axis" x="{_LEFT - 6}" y="284" text-anchor="end">moves</text>'
     yield f'<line class="rule" x1="{_LEFT}" x2="{_RIGHT}" y1="284" y2="284"/>'
@@ -139,8 +139,8 @@ def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figu
     known = all(one.cut == one.cut for one in [*figures.values(), live])
     cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}
     area = {name: one.area for name, one in {**figures, "live": live}.items()}
-    x = _Scale(0, _nice(1.02 * max(*cost.values(), 1e-9)), _LEFT, _RIGHT)
-    y = _Scale(0, _nice(1.02 * max(*area.values(), 1e-9)), 250, 14)
+    x = _Axis(0, _nice(1.02 * max(*cost.values(), 1e-9)), _LEFT, _RIGHT)
+    y = _Axis(0, _nice(1.02 * max(*area.values(), 1e-9)), 250, 14)
     body = [
         *_value_axis(y, ""),
         f'<text class="axis" x="{_RIGHT}" y="284" text-anchor="end">{"clients cut, %" if known else "moves"}</text>',
@@ -185,7 +185,7 @@ class HeatMap:
         return f'<td style="--share: {share:.2f}">{value:.4g}</td>'
 
 
-def _time_axis(x: _Scale, foot: float) -> Iterator[str]:
+def _time_axis(x: _Axis, foot: float) -> Iterator[str]:
     step = next((step for step in _STEPS if (x.high - x.low) / step <= _MARKS), _STEPS[-1])
     first = ceil(x.low / step) * step
     for at in np.arange(first, x.high, step).tolist():
@@ -201,13 +201,13 @@ def _time_axis(x: _Scale, foot: float) -> Iterator[str]:
         yield f'<text class="axis" x="{x(at):.1f}" y="{foot:.0f}" text-anchor="middle">{text}</text>'
 
 
-def _value_axis(y: _Scale, unit: str) -> Iterator[str]:
+def _value_axis(y: _Axis, unit: str) -> Iterator[str]:
     for value in _marks(y):
         yield f'<line class="rule" x1="{_LEFT}" x2="{_RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
         yield f'<text class="axis" x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}{unit}</text>'
 
 
-def _marks(scale: _Scale) -> list[float]:
+def _marks(scale: _Axis) -> list[float]:
     return [float(f"{scale.high * part / 4:.6g}") for part in range(5)]
 
 

@@ -6,7 +6,7 @@ get an owner from the policy's placement, at once. Pinned bundles are where they
 bundle begins with the bundle's owner.
 
 A window that begins in the middle of a replay has no owners to begin with. So policies act for some time before it,
-which does not count: `Phase.RUN_IN`.
+which does not count: `ReplayPhase.RUN_IN`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EARLY = 0.5
 """Ratio of the time between two cycles of the recording by which a decision may be early."""
 
 
-class Phase(Enum):
+class ReplayPhase(Enum):
     """What a cycle is for."""
 
     WARM_UP = "averages and memory learn; nothing moves"
@@ -44,7 +44,7 @@ class HistoryReplay(Protocol):
     name: str
     trace: Trace
 
-    def step(self, cycle: RecordedCycle, phase: Phase) -> None:
+    def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """Play one cycle."""
 
 
@@ -64,7 +64,7 @@ def play(
     act = begin if act is None else act
     for cycle in cycles:
         now = cycle.load.now
-        phase = Phase.COUNTED if now >= begin else Phase.RUN_IN if now >= act else Phase.WARM_UP
+        phase = ReplayPhase.COUNTED if now >= begin else ReplayPhase.RUN_IN if now >= act else ReplayPhase.WARM_UP
         for each in replays:
             each.step(cycle, phase)
         seen(now)
@@ -80,12 +80,12 @@ class LiveReplay:
     _ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `_brokers`, -1 unknown
     _brokers: dict[str, int] = field(default_factory=dict)
 
-    def step(self, cycle: RecordedCycle, phase: Phase) -> None:
+    def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """See `HistoryReplay`."""
         load = cycle.load
         before, ids = self._before(load.bundles.names), _numbers(load.brokers.names, self._brokers)
         then = np.append(ids, -1)[load.bundles.owner]
-        if phase is Phase.COUNTED:
+        if phase is ReplayPhase.COUNTED:
             self.trace.add(cycle, load, self._moves(load, before, then, ids[load.brokers.ready]), measured=1.0)
         self._ids = np.where(then >= 0, then, before)
 
@@ -178,9 +178,9 @@ class PolicyReplay:
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
 
-    def step(self, cycle: RecordedCycle, phase: Phase) -> None:
+    def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """See `HistoryReplay`."""
-        then, acts = cycle.load, phase is not Phase.WARM_UP
+        then, acts = cycle.load, phase is not ReplayPhase.WARM_UP
         owner = self._owners.rows(then, real=not acts)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
@@ -189,7 +189,7 @@ class PolicyReplay:
         self._last = cluster.now
         if acts:
             self._owners.take(moves, cluster)
-        if phase is Phase.COUNTED:
+        if phase is ReplayPhase.COUNTED:
             balancing = [(move.bundle, move.source, move.destination) for move in moves if move.source]
             self.trace.add(cycle, cluster, balancing, measured=cycle.measured_there(owner))
 

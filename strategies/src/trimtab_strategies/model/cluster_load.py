@@ -179,14 +179,13 @@ class Bundles:
 
         Only bundles with both count. k is the largest owner plus 1.
         """
-        columns = [THROUGHPUT_IN, THROUGHPUT_OUT]
-        short, newest = self.short[:, columns], self.newest[:, columns]
+        short, newest = (rows[:, [THROUGHPUT_IN, THROUGHPUT_OUT]] for rows in (self.short, self.newest))
         known = np.isfinite(short).all(axis=1) & np.isfinite(newest).all(axis=1) & (self.owner >= 0)
         count = int(self.owner.max(initial=-1)) + 1
 
         def summed(values: FloatArray) -> FloatArray:
-            sums = [np.bincount(self.owner[known], values[known, c], minlength=count) for c in range(2)]
-            return np.stack(sums, axis=1)
+            owner = self.owner[known]
+            return np.stack([np.bincount(owner, values[known, c], minlength=count) for c in range(2)], axis=1)
 
         return summed(short), summed(newest)
 
@@ -194,8 +193,7 @@ class Bundles:
     def short_throughput(self) -> FloatArray:
         """Bytes/s in and out (2,) of all bundles with an owner, by their short averages."""
         owned = self.short[self.owner >= 0][:, [THROUGHPUT_IN, THROUGHPUT_OUT]]
-        total: FloatArray = np.where(np.isfinite(owned), owned, 0.0).sum(axis=0)
-        return total
+        return np.asarray(np.where(np.isfinite(owned), owned, 0.0).sum(axis=0))
 
     def owned_by(self, broker: int) -> IntArray:
         """Rows of the bundles that `broker` (a row) owns, ascending."""
@@ -256,11 +254,10 @@ class RecentSamples:
             raise ValueError(f"recent.bundles: {len(self.bundles)} minutes, expected {k}")
         for minute in self.bundles:
             _check_shape("recent.bundles", minute, (len(self.bundles[0]), len(SAMPLED)))
+            minute.flags.writeable = False
         _check_shape("recent.cpu", self.cpu, (k, n))
         _check_shape("recent.traffic", self.traffic, (k, n, len(SAMPLED)))
         _freeze(self)
-        for minute in self.bundles:
-            minute.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.time)
@@ -268,13 +265,8 @@ class RecentSamples:
     def last(self, minutes: int) -> RecentSamples:
         """The newest rows, at most so many."""
         first = max(0, len(self) - minutes)
-        return RecentSamples(
-            self.time[first:],
-            self.bundles[first:],
-            self.cpu[first:],
-            self.traffic[first:],
-            max(0, self.assumed - first),
-        )
+        rows, assumed = slice(first, None), max(0, self.assumed - first)
+        return RecentSamples(self.time[rows], self.bundles[rows], self.cpu[rows], self.traffic[rows], assumed)
 
 
 @dataclass(frozen=True, slots=True)
