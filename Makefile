@@ -10,7 +10,7 @@ ARCHIVE := $(VENV)/spark.jsa
 SEED ?= 1000
 COUNT ?= 100
 SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab
-MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+SITE := $(BIN)/properdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check types drift fmt crds docs plots screenshots record lock image bench clean
@@ -83,7 +83,7 @@ drift: $(STAMP)
 	$(BIN)/trimtab crds --check charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --check charts/trimtab/files
 	$(BIN)/python docs/tools/generate.py --check
-	$(MKDOCS) --site-dir .trimtab/site
+	$(SITE) --site-dir .trimtab/site
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
 	$(BIN)/ruff check --fix-only .
@@ -99,7 +99,7 @@ crds: $(STAMP) ## render crds/ from the resource models, deploy/rbac.yaml, and t
 docs: $(STAMP) ## write the generated pages of docs/ and CHANGELOG.md, and build the site of it all in site/
 	$(BIN)/python docs/tools/generate.py
 	$(BIN)/python docs/tools/changelog.py
-	$(MKDOCS)
+	$(SITE)
 	@echo "open site/index.html, or for its search too: python3 -m http.server -d site, then http://localhost:8000"
 
 plots: $(STAMP) ## redraw the algorithms' pictures of docs/explanation

@@ -1,9 +1,9 @@
-"""MkDocs hooks: pages for files outside of docs/, and folders in the navigation of mkdocs.yml.
+"""ProperDocs hooks: pages for files outside of docs/, and folders in the navigation of properdocs.yml.
 
 The pages are written for the repository, where a link may lead to an example or to a module. On the site such a file is
 a page of its own: Markdown as it is, other files as code, and a folder as a list of its files. An entry of the
-navigation that ends with a slash stands for all pages of that folder. An entry without a page is left out; MkDocs
-reports pages without an entry.
+navigation that ends with a slash stands for all pages of that folder. An entry without a page is left out;
+ProperDocs reports pages without an entry.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files, InclusionLevel
-from mkdocs.structure.pages import Page
+from properdocs.config.defaults import ProperDocsConfig
+from properdocs.structure.files import File, Files, InclusionLevel
+from properdocs.structure.pages import Page
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
@@ -33,13 +33,13 @@ _SERVED = (".md", ".svg", ".png", ".css")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh", ".java": "java", ".toml": "toml"}
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
+def on_config(config: ProperDocsConfig) -> ProperDocsConfig:
     """Replace `folder/` in the navigation by the pages of that folder."""
     config.nav = list(_expanded(config.nav or []))
     return config
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
+def on_files(files: Files, config: ProperDocsConfig) -> Files:
     """Add a page for each linked file outside of docs/, and for the files those link to."""
     top = sorted(ROOT.glob("*.md"))
     waiting, done = [DOCS / file.src_uri for file in files.documentation_pages()], set[Path]()
@@ -52,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' names
+def on_page_markdown(markdown: str, page: Page, config: ProperDocsConfig, files: Files) -> str:  # noqa: ARG001 - given by name
     """Turn links to files outside into links to their pages, and GitHub's Markdown into that of the site.
 
     GitHub accepts a list right below a paragraph, and wants a bar inside code in a table escaped.
@@ -109,12 +109,12 @@ def _outside(page: Path) -> Iterator[Path]:
 
 
 def _on_site(path: Path) -> bool:
-    """Whether MkDocs itself brings a file or folder to the site."""
+    """Whether ProperDocs itself brings a file or folder to the site."""
     return path.is_relative_to(DOCS) and (path.is_dir() or path.suffix in _SERVED)
 
 
-def _generated(config: MkDocsConfig, path: Path) -> File:
-    """A page that the navigation does not show, except when mkdocs.yml names it."""
+def _generated(config: ProperDocsConfig, path: Path) -> File:
+    """A page that the navigation does not show, except when properdocs.yml names it."""
     file = File.generated(config, page_of(path), content=_content(path))
     file.inclusion = InclusionLevel.NOT_IN_NAV
     return file
@@ -143,7 +143,7 @@ def _moved(link: re.Match[str], source: Path, here: str) -> str:
     if target.is_dir() and target.is_relative_to(DOCS):
         target /= "README.md"
     elif not target.exists() or (_on_site(target) and source.is_relative_to(DOCS)):
-        return link[0]  # MkDocs follows it, or says that it leads nowhere
+        return link[0]  # ProperDocs follows it, or says that it leads nowhere
     return os.path.relpath(page_of(target), Path(here).parent) + (link[2] or "")
 
 

@@ -1,4 +1,4 @@
-"""MkDocs hooks for tables and pictures on screens of any width; `assets/site.css` has the styles.
+"""ProperDocs hooks for tables and pictures on screens of any width; `assets/site.css` has the styles.
 
 A cell gets the name of its column, so that a narrow screen can show a row as a block of `column: value`. Long names in
 cells may break at their capitals and dots. A page with a table of `WIDE` columns or more gets the room of its contents.
@@ -10,9 +10,9 @@ import re
 from html import escape, unescape
 from itertools import chain, repeat
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import Files
-from mkdocs.structure.pages import Page
+from properdocs.config.defaults import ProperDocsConfig
+from properdocs.structure.files import Files
+from properdocs.structure.pages import Page
 
 WIDE = 7
 """Number of columns from which a table needs the room of the page's contents."""
@@ -27,14 +27,14 @@ _JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[._/,=\])?*+])(?=[\w(\[])|(?<=\
 _TERMINAL = re.compile(r'<p>(?=<img [^>]*src="[^"]*images/[^"]+\.svg")')
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' names
+def on_page_content(html: str, page: Page, config: ProperDocsConfig, files: Files) -> str:  # noqa: ARG001 - given by name
     """Hide the contents of a page with a wide table: the list of its headings would take a fifth of the width."""
     if max(map(_columns, _TABLE.findall(html)), default=0) >= WIDE:
         page.meta["hide"] = [*page.meta.get("hide", []), "toc"]
     return html
 
 
-def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - MkDocs' names
+def on_post_page(output: str, page: Page, config: ProperDocsConfig) -> str:  # noqa: ARG001 - given by name
     """Name the column of each cell, and mark pictures of terminals; after the search has read the page."""
     return _TERMINAL.sub('<p class="terminal">', _TABLE.sub(lambda table: labelled(table[0]), output))
 
