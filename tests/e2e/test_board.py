@@ -10,13 +10,13 @@ from small_cluster import until
 from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.simulated.cluster import object_name
 
-QUERIES = [(title, target["expr"]) for title, target in board_queries() if title in NEEDS_PULSAR]
+QUERIES = [(title, target) for title, target in board_queries() if title in NEEDS_PULSAR]
 
 
 def _empty(stage: RealPulsarCluster) -> set[str]:
     """Titles of panels that show nothing of what happened on this cluster."""
     asked = Asked(stage.prometheus.url, stage.begun, time.time())
-    return {title for title, query in QUERIES if not asked.series(query)}
+    return {title for title, target in QUERIES if not asked.shown(target)}
 
 
 def test_the_panels_of_a_real_pulsar_show_what_happened(stage: RealPulsarCluster) -> None:

@@ -57,11 +57,14 @@ def test_every_query_of_a_panel_has_a_letter_of_its_own_and_a_number_shows_one_m
     for panel in panels:
         letters = [target["refId"] for target in panel["targets"]]
         assert letters == list("ABCDEFGH"[: len(letters)]), panel["title"]
-        assert {target["instant"] for target in panel["targets"]} == {panel["type"] == "stat"}, panel["title"]
+        assert {target["instant"] for target in panel["targets"]} == {panel["type"] in {"stat", "table"}}, panel[
+            "title"
+        ]
 
 
 def test_states_that_have_a_colour_are_states_of_a_policy_or_a_proposal(panels: Panels) -> None:
-    overrides = [override for panel in panels for override in panel["fieldConfig"]["overrides"]]
+    charts = [panel for panel in panels if panel["type"] != "table"]
+    overrides = [override for panel in charts for override in panel["fieldConfig"]["overrides"]]
     coloured = {word for each in overrides for word in re.findall(r"\w+", each["matcher"]["options"])}
 
     assert overrides
@@ -86,6 +89,22 @@ def test_numbers_of_panels_are_unique(board: dict[str, Any]) -> None:
     found = [panel["id"] for row in board["panels"] for panel in (row, *row.get("panels", ()))]
 
     assert len(set(found)) == len(found)
+
+
+def test_rows_for_a_closer_look_are_closed(board: dict[str, Any]) -> None:
+    opened = [row["title"] for row in board["panels"] if row["type"] == "row" and not row["collapsed"]]
+
+    assert opened == ["Now", "Balance", "Moves"]
+
+
+def test_each_column_of_a_table_comes_from_a_query_of_its_own(panels: Panels) -> None:
+    tables = {panel["title"]: panel for panel in panels if panel["type"] == "table"}
+    assert {*tables} == {"Brokers", "Moves that wait"}
+
+    for title, panel in tables.items():
+        renamed = panel["transformations"][-1]["options"]["renameByName"]
+        letters = {f"Value #{target['refId']}" for target in panel["targets"]}
+        assert {name for name in renamed if name.startswith("Value")} == letters, title
 
 
 def test_the_top_row_answers_first(board: dict[str, Any]) -> None:

@@ -170,7 +170,7 @@ class TestAsked:
     def test_every_panel_shows_what_the_demo_makes(
         self, asked: Asked, board_queries: list[tuple[str, dict[str, Any]]]
     ) -> None:
-        empty = {title for title, target in board_queries if not asked.series(target["expr"])}
+        empty = {title for title, target in board_queries if not asked.shown(target)}
 
         assert empty == {*NEEDS_PULSAR, *NEEDS_TIME}
 
@@ -199,6 +199,11 @@ class TestAsked:
                 offered[variable["name"]] = {one["metric"][label] for one in asked.series(metric)}
 
         assert offered == {"namespace": {NAMESPACE}, "policy": {POLICY}}
+
+    def test_moves_are_marked_on_every_chart(self, asked: Asked, board: dict[str, Any]) -> None:
+        notes = {note["name"]: note["expr"] for note in board["annotations"]["list"]}
+
+        assert {one["metric"]["policy"] for one in asked.series(notes["Moves"])} == {POLICY}
 
     def test_documented_metrics_are_those_on_the_page(self, asked: Asked) -> None:
         """Also those of the process, which only some systems have."""

@@ -17,7 +17,7 @@ NEEDS_PULSAR = {
     "What a move costs clients": "publishers on real brokers",
     "Prometheus against the brokers' own figures": "brokers that tell their own figures",
     "How unloads ended": "unloads",
-    "From unload to new owner": "unloads",
+    "When moves land": "unloads",
     "Requests to Pulsar": "an admin REST",
     "Duration of requests": "an admin REST",
     "Time of one sync round": "an admin REST",
@@ -52,6 +52,11 @@ class Asked:
 
     def __init__(self, url: str, begin: float, end: float) -> None:
         self.url, self.begin, self.end = url, begin, end
+
+    def shown(self, target: dict[str, Any]) -> list[dict[str, Any]]:
+        """The series that a panel shows. A heat map shows nothing where all counts are 0."""
+        heat = target.get("format") == "heatmap"
+        return self.series(f"({target['expr']}) > 0" if heat else target["expr"])
 
     def series(self, query: str) -> list[dict[str, Any]]:
         """The series of a query with a number anywhere in the span. Raises the query's error."""
