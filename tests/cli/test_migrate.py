@@ -36,7 +36,6 @@ def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> Non
     assert spec(defaults()) == {
         "mode": "DryRun",
         "interval": "1m",
-        "actuator": "Pulsar",
         "pulsar": {"adminUrl": "http://pulsar:8080"},
         "source": {"prometheus": {"url": "http://prometheus:9090"}},
         "shedder": {"type": "ThresholdShedder"},

@@ -31,6 +31,7 @@ REFUSED = {
         policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"treshold": 10}}),
         ['unknown field "spec.shedder.thresholdShedder.treshold"'],
     ),
+    "an actuator, which follows from pulsar": (policy(actuator="Pulsar"), ['unknown field "spec.actuator"']),
     "threshold 250": (
         policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"threshold": 250}}),
         ["spec.shedder.thresholdShedder.threshold", "less than or equal to 100"],
@@ -45,7 +46,7 @@ REFUSED = {
     ),
     "statistics without a Pulsar cluster": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}),
-        ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"],
+        ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"],
     ),
     "a label that is none": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "namespaceLabel": 'x"}'}}),

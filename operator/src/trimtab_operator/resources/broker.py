@@ -82,7 +82,7 @@ class BrokerStatus(Status):
     """Observed state of a broker."""
 
     id: Annotated[str, Field(max_length=260)] = ""
-    """Broker id in Pulsar, `host:webPort`. Set with the actuator `Pulsar`."""
+    """Broker id in Pulsar, `host:webPort`. Set with `spec.pulsar`."""
     ready: bool = False
     """Whether the broker is ready: its pod is Ready. A declared broker without a pod is always ready."""
     load: BrokerLoad | None = None

@@ -251,7 +251,7 @@ class PrometheusSpec(Resource):
     """Source of bundle load. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: topic metrics such as `pulsar_rate_in`, summed by bundle through
     the hash of the topic's name. The extensible load manager exports only these. `Auto`: `Bundle` if there are any,
-    else `Topic`. `Statistics` (actuator `Pulsar` only): like `Topic`, but from each broker's admin REST API, for
+    else `Topic`. `Statistics` (with `spec.pulsar` only): like `Topic`, but from each broker's admin REST API, for
     brokers that export no topics (`exposeTopicLevelMetricsInPrometheus=false`). Broker usage still comes from
     Prometheus."""
     averages: Averages = Averages.TIME

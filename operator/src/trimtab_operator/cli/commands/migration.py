@@ -168,7 +168,6 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
     spec: dict[str, Any] = {
         "mode": "DryRun",
         "interval": reader.minutes(_INTERVAL, "1m"),
-        "actuator": "Pulsar",
         "pulsar": {"adminUrl": admin_url},
         "source": {"prometheus": source},
         "shedder": reader.union(reader.chosen(_STRATEGY, SHEDDERS, shedder), SHEDDERS),
