@@ -41,7 +41,7 @@ def world(owned: dict[str, list[str]], cpu: dict[str, float] | None = None) -> C
 def selecting(case: dict[str, Any], picture: ClusterLoad, manager: Manager, **params: Any) -> ActiveSelection:
     """The pipeline with the case's configuration."""
     keys = pulsar_keys(SelectionParams)
-    given = {keys[key]: value for key, value in case.get("conf", {}).items()}
+    given = {keys[key].name: keys[key].value(value) for key, value in case.get("conf", {}).items()}
     return BrokerSelection(manager, SelectionParams(**{"distribute_evenly": False, **given, **params})).on(picture)
 
 

@@ -64,6 +64,18 @@ REFUSED = {
         policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"minSamples": 1}}}),
         ["spec.source.prometheus.trust.minSamples", "greater than or equal to 2"],
     ),
+    "a throughput in another unit": (
+        policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"minThroughput": "10MB"}}),
+        ["spec.shedder.thresholdShedder.minThroughput", "should match"],
+    ),
+    "a throughput below 0": (
+        policy(shedder={"type": "AvgShedder", "avgShedder": {"minThroughput": -1}}),
+        ["spec.shedder.avgShedder.minThroughput", "greater than or equal to 0"],
+    ),
+    "a limit of no bytes": (
+        policy(split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxThroughput": "0Mi"}}),
+        ["spec.split.bundleSplitterTask.maxThroughput", "should match"],
+    ),
     "two strategies": (
         policy(
             placement={

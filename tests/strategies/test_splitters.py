@@ -130,9 +130,11 @@ def test_children_of_the_modular_rule_are_placed_again_unless_configured_otherwi
 
 
 @pytest.mark.parametrize("name", [MODULAR, EXTENSIBLE])
-def test_a_bandwidth_limit_beyond_32_bits_splits_everything_unless_corrected(name: str) -> None:
+def test_a_throughput_limit_beyond_32_bits_splits_everything_unless_corrected(name: str) -> None:
     once: dict[str, Any] = {"hitCount": 0} if name == EXTENSIBLE else {}
-    java, corrected = (_split(name, large({}), maxBandwidth=2048, compatibility=form, **once) for form in Compatibility)
+    java, corrected = (
+        _split(name, large({}), maxThroughput="2048Mi", compatibility=form, **once) for form in Compatibility
+    )
 
     assert len(java.proposed) == 8
     assert not corrected.proposed
@@ -259,4 +261,4 @@ def test_a_limit_that_overflows_to_zero_is_reported_without_a_warning() -> None:
     drawn = large({})
     nothing = replace(drawn, bundles=replace(drawn.bundles, long=np.zeros((8, 4))))
 
-    assert reasons(_split(MODULAR, nothing, maxBandwidth=4096)) == [Reason.BALANCED]
+    assert reasons(_split(MODULAR, nothing, maxThroughput="4096Mi")) == [Reason.BALANCED]

@@ -3,8 +3,8 @@
 Idea. Every broker checks its own bundles. A bundle that exceeds a limit counts a hit; one that does not loses its hits.
 Above `hit_count` hits it is split, and only a few per cycle.
 
-Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
-max_bandwidth, all current values; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
+Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_rate, or throughput >
+max_throughput, all current values; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
 max_bundles, including the splits of this cycle; no bundle that shares its lower or its upper end is being split; and
 the algorithm finds exactly one boundary. A broker stops at `max_splits` and keeps the hits of later bundles. Bundles
 come by name (Pulsar: in the order of a hash map).
