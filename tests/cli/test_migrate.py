@@ -124,6 +124,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
             "extensions.scheduler.TransferShedder",
             extensible=True,
             loadBalancerBrokerLoadTargetStd="0.1",
+            loadBalancerSheddingConditionHitCountThreshold="1",
             loadBalancerTransferEnabled="false",
             loadBalancerSheddingExcludedNamespaces="[a/b, c/d]",
         ),
@@ -132,6 +133,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
                 "type": "TransferShedder",
                 "transferShedder": {
                     "targetDeviation": 0.1,
+                    "hitCount": 2,
                     "transfer": False,
                     "excludedNamespaces": ["a/b", "c/d"],
                 },

@@ -175,6 +175,7 @@ def _bytes(given: float) -> Any:
 _FROM_PULSAR: Mapping[str, Callable[[float], Any]] = {
     "MiB/s": lambda given: f"{given}Mi",
     "bytes/s": _bytes,
+    "cycles before": lambda given: given + 1,
 }
 """How a value in a unit of Pulsar becomes one of ours."""
 

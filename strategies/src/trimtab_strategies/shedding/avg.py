@@ -226,10 +226,10 @@ class AvgShedderParams(WeightedParams):
     """Percentage points between the brokers of a pair that count as far apart.
     Pulsar: loadBalancerAvgShedderHighThreshold"""
     hit_count_low: Annotated[int, Field(ge=1)] = 8
-    """Cycles in a row after which a pair that is apart acts.
+    """Cycles in a row in which a pair must be apart, the one that acts included.
     Pulsar: loadBalancerAvgShedderHitCountLowThreshold"""
     hit_count_high: Annotated[int, Field(ge=1)] = 2
-    """Cycles in a row after which a pair that is far apart acts.
+    """Cycles in a row in which a pair must be far apart, the one that acts included.
     Pulsar: loadBalancerAvgShedderHitCountHighThreshold"""
     max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Ratio of a pair's difference that moves in one cycle; 0.5 evens it out.
