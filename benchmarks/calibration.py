@@ -135,12 +135,11 @@ def play(limit: float, *, boxed: bool) -> dict[str, Any]:
 
 
 def apply_four_lines(stage: Any) -> None:
-    """The smallest policy that acts on a Pulsar cluster: mode, actuator, and two addresses."""
+    """The smallest policy that acts on a Pulsar cluster: mode and two addresses."""
     from small_cluster import API  # noqa: PLC0415  (shared with the tests; `operator_beside` finds it)
 
     spec = {
         "mode": "Auto",
-        "actuator": "Pulsar",
         "pulsar": {"adminUrl": stage.admin.url},
         "source": {"prometheus": {"url": stage.prometheus.url}},
     }

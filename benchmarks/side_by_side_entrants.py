@@ -107,7 +107,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "pulsar-uniform": _modular("UniformLoadShedder"),
     "pulsar-avg": _modular("AvgShedder", "AvgShedder"),
     "pulsar-transfer": _extensible(),
-    "trimtab-threshold": _trimtab(_M, "ThresholdShedder", _RATE, minThroughput=0.01),
+    "trimtab-threshold": _trimtab(_M, "ThresholdShedder", _RATE, minThroughput="10Ki"),
     "trimtab-uniform": _trimtab(_M, "UniformLoadShedder", _RATE, **_UNIFORM),
     "trimtab-avg": _trimtab(_M, "AvgShedder", "AvgShedder", **_UNIFORM),
     "trimtab-transfer": _trimtab(_E, "TransferShedder", _WEIGHT),

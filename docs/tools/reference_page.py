@@ -22,7 +22,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
 }
 
 PARTS = re.compile(r"\b(Idea|Formula|When it helps|When it hurts|Compatibility|Source)\. ")
-KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+)\s*$")
+KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+(?: in \S+)?)\s*$")
 
 BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
 
@@ -103,7 +103,8 @@ def _meaning(description: str) -> tuple[str, str]:
     """What a field is, and the original's key for it."""
     key = KEY.search(description)
     meaning = " ".join(KEY.sub("", description).split()).replace("|", "\\|")
-    return meaning, f"`{key[1]}`" if key else ""
+    named, _, unit = key[1].partition(" in ") if key else ("", "", "")
+    return meaning, f"`{named}`{unit and f' in {unit}'}" if named else ""
 
 
 def _value(value: Any) -> str:

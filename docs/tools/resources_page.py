@@ -111,7 +111,7 @@ def _type(field: Schema) -> str:
     if field.get("pattern") == _LENGTH:
         return "duration"
     if field.get("x-kubernetes-int-or-string"):
-        return "number or text"
+        return "quantity"
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
     values = field.get("additionalProperties")
@@ -130,6 +130,8 @@ def _bound(field: Schema) -> str:
         told = [text.replace(">=", ">") for text in told]
     if field.get("pattern") == _LENGTH:
         return "such as `90s`, `5m`, `1h30m`"
+    if field.get("x-kubernetes-int-or-string"):
+        return "such as `10Mi`" + (", > 0" if field.get("minimum") else "")
     if pattern := field.get("pattern"):
         told.append(f"matches `{pattern}`".replace("|", "\\|"))
     return ", ".join(told)

@@ -37,7 +37,8 @@ def prometheus(**more: Any) -> dict[str, Any]:
     return {"prometheus": {"url": "https://prometheus.monitoring.svc:9090", **more}}
 
 
-FINE = policy(mode="Auto", limits=LIMITS, shedder={"type": "WeightedBalancer"})
+CLUSTER = {"adminUrl": "http://pulsar-broker.messaging.svc:8080"}
+FINE = policy(mode="Auto", limits=LIMITS, shedder={"type": "WeightedBalancer"}, pulsar=CLUSTER)
 
 
 def changed(**spec: Any) -> dict[str, Any]:
@@ -76,6 +77,7 @@ UNWISE = {
     "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "apply only to mode Auto, and mode is Approve"),
     "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may open for no cycle"),
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
+    "dry-run": ({"mode": "DryRun"}, "it moves nothing, and shows its plan"),
     "paused": ({"paused": True}, "decides nothing until this is changed"),
     "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is never asked"),
     "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: The amount to shed"),
@@ -97,7 +99,7 @@ def test_every_rule_of_policies_has_a_case_here() -> None:
 
 def test_a_dry_run_may_be_as_it_likes(tmp_path: Path, capsys: Captured) -> None:
     reckless = {"minTrustedBrokers": 0, "maxLostBrokers": 100}
-    assert rules(capsys, tmp_path, policy(limits={**LIMITS, **reckless})) == []
+    assert rules(capsys, tmp_path, changed(mode="DryRun", limits={**LIMITS, **reckless})) == ["dry-run"]
 
 
 def test_topics_that_nobody_looks_at_are_divided_by_nobody(tmp_path: Path, capsys: Captured) -> None:
@@ -106,7 +108,8 @@ def test_topics_that_nobody_looks_at_are_divided_by_nobody(tmp_path: Path, capsy
 
 def test_what_the_operator_is_allowed_may_be_told(tmp_path: Path, capsys: Captured) -> None:
     manifest = changed(source={"prometheus": {"url": "https://mimir.example.com"}})
-    assert found(capsys, tmp_path, manifest, options=("--allow-url", "https://*.example.com")) == []
+    allowed = ("--allow-url", "https://*.example.com", "--allow-url", "*.svc")
+    assert found(capsys, tmp_path, manifest, options=allowed) == []
 
 
 def test_how_often_brokers_are_scraped_may_be_told(tmp_path: Path, capsys: Captured) -> None:
@@ -114,29 +117,38 @@ def test_how_often_brokers_are_scraped_may_be_told(tmp_path: Path, capsys: Captu
     assert [finding["field"] for finding in told] == ["spec.source.prometheus.window"]
 
 
+def ours(name: str, **spec: Any) -> dict[str, Any]:
+    return {**changed(**spec), "metadata": {"name": name}}
+
+
+def declared(**spec: Any) -> dict[str, Any]:
+    """A policy without a Pulsar cluster."""
+    return policy(**{key: value for key, value in FINE["spec"].items() if key != "pulsar"} | spec)
+
+
 TOGETHER = {
     "the same object twice": ([FINE, FINE], ["twice"]),
     "both select everything": ([FINE, changed() | {"metadata": {"name": "b"}}], ["overlapping-policies"]),
     "one takes all, one some": (
-        [FINE, policy("b", brokers={"podLabels": {"app": "pulsar"}})],
+        [FINE, ours("b", brokers={"podLabels": {"app": "pulsar"}})],
         ["overlapping-policies"],
     ),
     "labels within labels": (
         [
-            policy("a", brokers={"podLabels": {"app": "pulsar"}}),
-            policy("b", brokers={"podLabels": {"app": "pulsar", "tier": "hot"}}),
+            ours("a", brokers={"podLabels": {"app": "pulsar"}}),
+            ours("b", brokers={"podLabels": {"app": "pulsar", "tier": "hot"}}),
         ],
         ["overlapping-policies"],
     ),
     "labels that exclude each other": (
-        [policy("a", brokers={"podLabels": {"tier": "cold"}}), policy("b", brokers={"podLabels": {"tier": "hot"}})],
+        [ours("a", brokers={"podLabels": {"tier": "cold"}}), ours("b", brokers={"podLabels": {"tier": "hot"}})],
         [],
     ),
     "a name in both": (
-        [policy("a", brokers={"names": ["x", "y"]}), policy("b", brokers={"names": ["y"]})],
+        [ours("a", brokers={"names": ["x", "y"]}), ours("b", brokers={"names": ["y"]})],
         ["overlapping-policies"],
     ),
-    "other names": ([policy("a", brokers={"names": ["x"]}), policy("b", brokers={"names": ["y"]})], []),
+    "other names": ([ours("a", brokers={"names": ["x"]}), ours("b", brokers={"names": ["y"]})], []),
     "one namespace cut twice": ([topic_namespace("a"), topic_namespace("b")], ["same-topic-namespace"]),
     "ranges across each other": (
         [bundle("a"), bundle("b", "0x20000000", "0x60000000")],
@@ -145,7 +157,17 @@ TOGETHER = {
     "ranges side by side": ([bundle("a"), bundle("b", "0x40000000", "0x60000000")], []),
     "a pattern that is none": ([topic_namespace(isolation={"primary": ["a("]})], ["pattern"]),
     "a pattern with a back-reference": ([topic_namespace(isolation={"primary": [r"(a)\1"]})], ["pattern"]),
-    "a weight that no policy uses": ([policy(), broker(pod="x", weight=2)], ["weight-unheeded"]),
+    "a weight that no policy uses": (
+        [changed(shedder={"type": "Trim"}), broker(pod="x", weight=2)],
+        ["weight-unheeded"],
+    ),
+    "no Pulsar, and nothing declared": ([declared()], ["nothing-to-balance"]),
+    "no Pulsar, but bundles of one's own": ([declared(), topic_namespace()], []),
+    "a broker that is not among those declared": (
+        [declared(brokers={"names": ["x", "y"]}), topic_namespace(), broker("x", pod="x")],
+        ["unknown-broker"],
+    ),
+    "brokers that are declared": ([declared(brokers={"names": ["x"]}), topic_namespace(), broker("x", pod="x")], []),
     "a weight that is heeded": ([FINE, broker(pod="x", weight=2)], []),
 }
 

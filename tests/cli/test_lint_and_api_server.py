@@ -34,7 +34,7 @@ def asking(**auth: Any) -> Manifest:
 
 
 def pulsar(**auth: Any) -> Manifest:
-    return policy(actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080", "auth": auth})
+    return policy(pulsar={"adminUrl": "http://pulsar:8080", "auth": auth})
 
 
 OAUTH2 = {"issuerUrl": "https://issuer", "clientId": ENTRY, "clientSecret": ENTRY}
@@ -42,7 +42,6 @@ HEADER = {"name": "X-Scope-OrgID", "value": "a"}
 
 BROKEN: Mapping[str, Manifest] = {
     "brokerInterval must not exceed interval": policy(interval="30s", brokerInterval="1m"),
-    "actuator Pulsar and the block pulsar belong together": policy(actuator="Pulsar"),
     "bundleMetrics Statistics are asked of Pulsar's brokers": policy(
         source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}
     ),

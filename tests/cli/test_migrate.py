@@ -36,7 +36,6 @@ def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> Non
     assert spec(defaults()) == {
         "mode": "DryRun",
         "interval": "1m",
-        "actuator": "Pulsar",
         "pulsar": {"adminUrl": "http://pulsar:8080"},
         "source": {"prometheus": {"url": "http://prometheus:9090"}},
         "shedder": {"type": "ThresholdShedder"},
@@ -51,10 +50,10 @@ def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> Non
 @pytest.mark.parametrize(
     ("shedder", "said"),
     [
-        ("ThresholdShedder", ["thresholdShedder.minThroughput is 10 MiB/s", "set 0.1"]),
+        ("ThresholdShedder", ["thresholdShedder.minThroughput is 10Mi bytes/s", "set 100Ki"]),
         ("UniformLoadShedder", ["uniformLoadShedder.minRate is 1000 messages/s", "set 10"]),
-        ("UniformLoadShedder", ["uniformLoadShedder.minThroughput is 1048576 bytes/s", "set 10000"]),
-        ("AvgShedder", ["avgShedder.minRate is 1000 messages/s", "avgShedder.minThroughput is 1048576 bytes/s"]),
+        ("UniformLoadShedder", ["uniformLoadShedder.minThroughput is 1Mi bytes/s", "set 10Ki"]),
+        ("AvgShedder", ["avgShedder.minRate is 1000 messages/s", "avgShedder.minThroughput is 1Mi bytes/s"]),
     ],
 )
 def test_a_minimum_that_a_small_cluster_never_reaches_is_said(shedder: str, said: list[str]) -> None:
@@ -125,6 +124,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
             "extensions.scheduler.TransferShedder",
             extensible=True,
             loadBalancerBrokerLoadTargetStd="0.1",
+            loadBalancerSheddingConditionHitCountThreshold="1",
             loadBalancerTransferEnabled="false",
             loadBalancerSheddingExcludedNamespaces="[a/b, c/d]",
         ),
@@ -133,6 +133,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
                 "type": "TransferShedder",
                 "transferShedder": {
                     "targetDeviation": 0.1,
+                    "hitCount": 2,
                     "transfer": False,
                     "excludedNamespaces": ["a/b", "c/d"],
                 },
@@ -167,7 +168,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     ),
     "nic": (
         _with(loadBalancerOverrideBrokerNicSpeedGbps="Optional[25.0]"),
-        {"source": {"prometheus": {"url": "http://prometheus:9090", "nicSpeed": 3.125e9}}},
+        {"source": {"prometheus": {"url": "http://prometheus:9090", "nicSpeed": "25G"}}},
     ),
 }
 

@@ -235,7 +235,7 @@ def test_without_a_name_none_or_several_policies_are_told(
     assert told in capsys.readouterr().err
 
 
-PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar.messaging.svc:8080"}}
+PULSAR = {"pulsar": {"adminUrl": "http://pulsar.messaging.svc:8080"}}
 
 
 def test_of_a_pulsar_cluster_it_says_what_only_the_operator_asks(env: PolicyEnvironment, planned: Planned) -> None:

@@ -41,7 +41,7 @@ def world(owned: dict[str, list[str]], cpu: dict[str, float] | None = None) -> C
 def selecting(case: dict[str, Any], picture: ClusterLoad, manager: Manager, **params: Any) -> ActiveSelection:
     """The pipeline with the case's configuration."""
     keys = pulsar_keys(SelectionParams)
-    given = {keys[key]: value for key, value in case.get("conf", {}).items()}
+    given = {keys[key].name: keys[key].value(value) for key, value in case.get("conf", {}).items()}
     return BrokerSelection(manager, SelectionParams(**{"distribute_evenly": False, **given, **params})).on(picture)
 
 
@@ -200,7 +200,7 @@ def test_only_the_broker_that_gave_rests() -> None:
     given = CASES["unloadsched-03"]
     picture = cluster(a=0.9, b=0.1, bundles={"a": [1, 1, 1, 1], "b": [1, 1]})
 
-    shedding = TransferShedder(TransferShedderParams(hit_threshold=0)).shed(picture, np.ones(6, dtype=bool), {})
+    shedding = TransferShedder(TransferShedderParams(hit_count=1)).shed(picture, np.ones(6, dtype=bool), {})
 
     assert {(unload.broker, unload.destination) for unload in shedding.unloads} == {(0, 1)}
     assert len(shedding.memory["brokers"]["unloaded"]) == given["expect"]["unload_broker_count_increment"]

@@ -10,7 +10,7 @@ import yaml
 
 from doc_blocks import blocks
 from trimtab_operator.resources.strategy_unions import member
-from trimtab_strategies.params import pulsar_keys
+from trimtab_strategies.params import pulsar_keys, quantity
 from trimtab_strategies.registry import SHEDDERS
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ SECTION = GUIDE.read_text().split("## On a small cluster\n")[1].split("\n## ")[0
 MINIMA = [
     pytest.param(name, parameter, id=f"{name}-{parameter}")
     for name, row in SHEDDERS.items()
-    for parameter in pulsar_keys(row.params).values()
+    for parameter in (key.name for key in pulsar_keys(row.params).values())
     if parameter in {"min_rate", "min_throughput"}
 ]
 
@@ -29,10 +29,10 @@ def test_the_guide_names_the_field_its_default_and_a_lower_amount(shedder: str, 
     info = SHEDDERS[shedder].params.model_fields[parameter]
 
     (row,) = re.findall(
-        rf"^\|[^|]*\| `{member(shedder)}.{info.alias}` \| ([\d,]+) \S+ \| `([\d.]+)`", SECTION, re.MULTILINE
+        rf"^\|[^|]*\| `{member(shedder)}.{info.alias}` \| ([\d,]+(?:Mi)?) \S+ \| `([\dKi]+)`", SECTION, re.MULTILINE
     )
-    default, small = (float(text.replace(",", "")) for text in row)
-    assert default == info.default
+    default, small = (quantity(text.replace(",", "")) for text in row)
+    assert default == quantity(str(info.default))
     assert small <= default / 100
 
 
@@ -41,4 +41,4 @@ def test_the_policy_that_the_guide_shows_has_a_minimum_that_a_small_cluster_reac
     shedder = yaml.safe_load(shown.text)["shedder"]
 
     params = SHEDDERS[shedder["type"]].params.model_validate(shedder[member(shedder["type"])])
-    assert params.model_dump()["min_throughput"] < 1
+    assert quantity(params.model_dump()["min_throughput"]) < quantity("1Mi")

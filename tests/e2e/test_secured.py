@@ -126,7 +126,7 @@ def run_policy(
                 assert [text for text in secured.shown if text in logged or text.replace("\n", "\\n") in logged] == []
 
         pulsar = {"adminUrl": guarded_cluster.urls[0], "auth": auth}
-        run_scenario(trimtab_crds, kube_namespace, LOAD, whole, actuator="Pulsar", pulsar=pulsar)
+        run_scenario(trimtab_crds, kube_namespace, LOAD, whole, pulsar=pulsar)
 
     return run
 

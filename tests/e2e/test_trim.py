@@ -53,10 +53,9 @@ def default_stage(
 
 
 def _apply_four_lines(stage: RealPulsarCluster) -> None:
-    """Mode, actuator and two addresses: shedder, placement, interval and limits are the defaults."""
+    """Mode and two addresses: shedder, placement, interval and limits are the defaults."""
     spec = {
         "mode": "Auto",
-        "actuator": "Pulsar",
         "pulsar": {"adminUrl": stage.admin.url},
         "source": {"prometheus": {"url": stage.prometheus.url}},
     }

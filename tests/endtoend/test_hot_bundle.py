@@ -32,7 +32,7 @@ def test_a_hot_bundle_is_split_and_spread(stage: SmallCluster) -> None:
     stage.wait_condition("Ready", "True")
     stage.wait_cycles(4)  # until the rates show its new owner
 
-    rule = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 30, "maxMsgRate": 1000000}}
+    rule = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxThroughput": "30Mi", "maxRate": 1000000}}
     stage.edit_policy(mode="Auto", split=rule)
 
     until(

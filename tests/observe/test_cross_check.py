@@ -140,4 +140,4 @@ def test_a_prometheus_that_shows_another_cluster_stops_moves_and_says_so(run_pol
         await env.reconcile(after=61)
         assert env.policy()["status"]["lastCycle"]["moved"] > 0
 
-    run_policy(HOT_OF_FOUR, scenario, actuator="Pulsar", pulsar={"adminUrl": "http://pulsar:8080"})
+    run_policy(HOT_OF_FOUR, scenario, pulsar={"adminUrl": "http://pulsar:8080"})

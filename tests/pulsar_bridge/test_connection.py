@@ -59,7 +59,7 @@ class Running:
 
     def name(self, **pulsar: Any) -> None:
         """Have the policy name the cluster so."""
-        self.env.edit(actuator="Pulsar", pulsar={"adminUrl": self.fake.url, "timeout": "1s", **pulsar})
+        self.env.edit(pulsar={"adminUrl": self.fake.url, "timeout": "1s", **pulsar})
         self.take()
 
     def put(self, token: str, released: str = "true") -> None:

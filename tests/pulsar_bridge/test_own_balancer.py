@@ -40,7 +40,7 @@ def steer(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
             take(env)
             await scenario(env, pulsar, OwnBalancerController(env.cluster, pulsar))  # type: ignore[arg-type]
 
-        spec = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
+        spec = {"pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": own}}
         run_scenario(trimtab_crds, kube_namespace, LEVEL, whole, mode=mode, **spec)
 
     return run
@@ -149,7 +149,7 @@ def test_it_is_put_back_once_no_policy_moves_any_more(steer: Steer, edit: dict[s
 def test_it_stays_off_for_a_policy_whose_loop_has_not_begun_yet(steer: Steer) -> None:
     async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:
         await balancer.check()
-        env.create_policy("other", **{key: env.policy()["spec"][key] for key in ("mode", "actuator", "pulsar")})
+        env.create_policy("other", **{key: env.policy()["spec"][key] for key in ("mode", "pulsar")})
         env.edit(mode="DryRun")
         take(env)
 
@@ -301,7 +301,7 @@ def test_a_policy_that_is_refused_switches_nothing_off(steer: Steer) -> None:
         env.edit(brokers={"names": ["a"]})
         await env.reconcile()
         pulsar_spec = {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}
-        other = env.add_policy("other", actuator="Pulsar", brokers={"names": ["b"]}, pulsar=pulsar_spec)
+        other = env.add_policy("other", brokers={"names": ["b"]}, pulsar=pulsar_spec)
         await other.reconcile()
         assert env.condition("Valid", "other")[0] == "False"
 

@@ -35,7 +35,7 @@ async def left_behind(env: PolicyEnvironment, brokers: SettingsBrokers) -> Balan
 
 
 def moving(url: str) -> dict[str, Any]:
-    return {"mode": "Auto", "actuator": "Pulsar", "pulsar": {"adminUrl": url, "ownBalancing": "SwitchOff"}}
+    return {"mode": "Auto", "pulsar": {"adminUrl": url, "ownBalancing": "SwitchOff"}}
 
 
 def test_it_is_put_back_where_no_policy_has_it_off(run_policy: RunPolicy) -> None:

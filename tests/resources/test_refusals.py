@@ -31,6 +31,7 @@ REFUSED = {
         policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"treshold": 10}}),
         ['unknown field "spec.shedder.thresholdShedder.treshold"'],
     ),
+    "an actuator, which follows from pulsar": (policy(actuator="Pulsar"), ['unknown field "spec.actuator"']),
     "threshold 250": (
         policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"threshold": 250}}),
         ["spec.shedder.thresholdShedder.threshold", "less than or equal to 100"],
@@ -45,7 +46,7 @@ REFUSED = {
     ),
     "statistics without a Pulsar cluster": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}),
-        ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"],
+        ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"],
     ),
     "a label that is none": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "namespaceLabel": 'x"}'}}),
@@ -62,6 +63,18 @@ REFUSED = {
     "a rate of one sample": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"minSamples": 1}}}),
         ["spec.source.prometheus.trust.minSamples", "greater than or equal to 2"],
+    ),
+    "a throughput in another unit": (
+        policy(shedder={"type": "ThresholdShedder", "thresholdShedder": {"minThroughput": "10MB"}}),
+        ["spec.shedder.thresholdShedder.minThroughput", "should match"],
+    ),
+    "a throughput below 0": (
+        policy(shedder={"type": "AvgShedder", "avgShedder": {"minThroughput": -1}}),
+        ["spec.shedder.avgShedder.minThroughput", "greater than or equal to 0"],
+    ),
+    "a limit of no bytes": (
+        policy(split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxThroughput": "0Mi"}}),
+        ["spec.split.bundleSplitterTask.maxThroughput", "should match"],
     ),
     "two strategies": (
         policy(

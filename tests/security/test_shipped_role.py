@@ -108,7 +108,7 @@ def forget_a_broker(stage: SmallCluster) -> None:
 def split_by_the_rule(stage: SmallCluster) -> None:
     """The busiest bundle is too busy for the policy."""
     before = len(stage.owners())
-    stage.edit_policy(split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxMsgRate": 1}})
+    stage.edit_policy(split={"type": "BundleSplitterTask", "bundleSplitterTask": {"maxRate": 1}})
     until("a bundle was split", lambda: len(stage.owners()) > before)
     stage.edit_policy(split=None)
     until("the splits are through", lambda: all(split["phase"] in {"Completed", "Failed"} for split in splits(stage)))

@@ -40,11 +40,11 @@ def test_percent_becomes_ratio_and_durations_seconds() -> None:
 def test_statistics_are_asked_for_as_long_as_pulsar_is() -> None:
     source = {"prometheus": {**MINIMAL["source"]["prometheus"], "bundleMetrics": "Statistics"}}
     pulsar = {"adminUrl": "http://pulsar:8080", "timeout": "7s"}
-    settings = Settings.of(policy(source=source, actuator="Pulsar", pulsar=pulsar))
+    settings = Settings.of(policy(source=source, pulsar=pulsar))
 
     assert settings.asks_brokers
     assert settings.prometheus.statistics.timeout == 7
-    with pytest.raises(InvalidPolicyError, match="it needs actuator Pulsar"):
+    with pytest.raises(InvalidPolicyError, match=r"it needs spec\.pulsar"):
         Settings.of(policy(source=source))
 
 

@@ -251,7 +251,7 @@ def unmeasured(load: ClusterLoad, broker: str) -> ClusterLoad:
 
 
 def test_the_condition_of_a_cluster_too_small_for_the_minimum_names_it_and_what_would_act() -> None:
-    of = settings(shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 100000}})
+    of = settings(shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": "100000Mi"}})
     load = cluster(bundles=4, a=0.9, b=0.2, c=0.2)
     found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1)).plan
 
@@ -259,8 +259,10 @@ def test_the_condition_of_a_cluster_too_small_for_the_minimum_names_it_and_what_
 
     balanced = next(c for c in status["conditions"] if c["type"] == "Balanced")
     assert (balanced["status"], balanced["reason"]) == ("False", "BelowMinimum")
-    assert "nothing moves: a: thresholdShedder.minThroughput is 100000 MiB/s; this broker has" in balanced["message"]
-    assert "MiB/s or less would act" in balanced["message"]
+    assert (
+        "nothing moves: a: thresholdShedder.minThroughput is 100000Mi bytes/s; this broker has" in balanced["message"]
+    )
+    assert "Mi bytes/s or less would act" in balanced["message"]
 
 
 def test_a_history_that_cant_be_written_is_a_condition_until_it_is_written_again() -> None:

@@ -13,7 +13,7 @@ from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import OwnBalancerState, PulsarLink
 from trimtab_operator.status.conditions import pulsar_balancer_active, steered
 
-PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080"}}
+PULSAR = {"pulsar": {"adminUrl": "http://pulsar:8080"}}
 ONE_UNDONE = eager(maxUndoneMoves=1)
 SPEC = PulsarSpec(admin_url="http://pulsar:8080")
 

@@ -88,7 +88,7 @@ def test_every_parameter_has_a_bound_a_default_and_pulsar_s_key(name: str) -> No
     tunable = {field: text for field, text in schema["properties"].items() if field != "compatibility"}
 
     if ROWS[name].original.startswith(PULSAR):
-        assert set(pulsar_keys(model).values()) == set(model.model_fields) - {"compatibility"}
+        assert {key.name for key in pulsar_keys(model).values()} == set(model.model_fields) - {"compatibility"}
     for field, described in tunable.items():
         assert "default" in described, field
         assert described.get("type") == "boolean" or BOUNDS & described.keys(), field

@@ -19,7 +19,7 @@ from trimtab_strategies.splitting.namespace_bundle_split import DefaultNamespace
 from trimtab_strategies.testing import cluster
 
 MODULAR, EXTENSIBLE = "BundleSplitterTask", "DefaultNamespaceBundleSplitStrategy"
-AT_ONCE: dict[str, dict[str, Any]] = {MODULAR: {}, EXTENSIBLE: {"hitCount": 0}, "WeightedSplitter": {"hitCount": 1}}
+AT_ONCE: dict[str, dict[str, Any]] = {MODULAR: {}, EXTENSIBLE: {"hitCount": 1}, "WeightedSplitter": {"hitCount": 1}}
 """Parameters with which each splits in the first cycle."""
 
 
@@ -28,7 +28,7 @@ def _split(name: str, drawn: ClusterLoad, memory: Any = None, **params: Any) -> 
 
 
 def _at_once(drawn: ClusterLoad, **params: Any) -> Splitting:
-    return _split(EXTENSIBLE, drawn, hitCount=0, **params)
+    return _split(EXTENSIBLE, drawn, hitCount=1, **params)
 
 
 def _bundles(splitting: Splitting) -> list[int]:
@@ -80,7 +80,7 @@ def test_what_is_above_a_limit_is_too_large_and_at_the_limit_is_not(
 @pytest.mark.parametrize("name", [MODULAR, EXTENSIBLE])
 def test_a_single_topic_is_never_split(name: str) -> None:
     assert not _split(
-        name, large({0: {"topics": 1, "rate": 1e9}}), **({"hitCount": 0} if name == EXTENSIBLE else {})
+        name, large({0: {"topics": 1, "rate": 1e9}}), **({"hitCount": 1} if name == EXTENSIBLE else {})
     ).proposed
 
 
@@ -130,15 +130,17 @@ def test_children_of_the_modular_rule_are_placed_again_unless_configured_otherwi
 
 
 @pytest.mark.parametrize("name", [MODULAR, EXTENSIBLE])
-def test_a_bandwidth_limit_beyond_32_bits_splits_everything_unless_corrected(name: str) -> None:
-    once: dict[str, Any] = {"hitCount": 0} if name == EXTENSIBLE else {}
-    java, corrected = (_split(name, large({}), maxBandwidth=2048, compatibility=form, **once) for form in Compatibility)
+def test_a_throughput_limit_beyond_32_bits_splits_everything_unless_corrected(name: str) -> None:
+    once: dict[str, Any] = {"hitCount": 1} if name == EXTENSIBLE else {}
+    java, corrected = (
+        _split(name, large({}), maxThroughput="2048Mi", compatibility=form, **once) for form in Compatibility
+    )
 
     assert len(java.proposed) == 8
     assert not corrected.proposed
 
 
-def test_a_bundle_is_split_when_it_was_too_large_more_often_than_the_hit_count() -> None:
+def test_a_bundle_is_split_at_the_hit_count() -> None:
     memory: Any = {}
     split_in = []
     for cycle in range(1, 9):
@@ -259,4 +261,4 @@ def test_a_limit_that_overflows_to_zero_is_reported_without_a_warning() -> None:
     drawn = large({})
     nothing = replace(drawn, bundles=replace(drawn.bundles, long=np.zeros((8, 4))))
 
-    assert reasons(_split(MODULAR, nothing, maxBandwidth=4096)) == [Reason.BALANCED]
+    assert reasons(_split(MODULAR, nothing, maxThroughput="4096Mi")) == [Reason.BALANCED]

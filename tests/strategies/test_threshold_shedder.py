@@ -81,11 +81,11 @@ def test_broker_whose_bundles_may_not_leave_says_so() -> None:
 
 
 def test_too_little_traffic_is_left_alone() -> None:
-    shedding = shed(cluster(a=0.9, b=0.1), min_throughput=1000)
+    shedding = shed(cluster(a=0.9, b=0.1), min_throughput="1000Mi")
 
     (held,) = shedding.held_back
     assert (held.subject, held.reason) == ("a", Reason.BELOW_MINIMUM)
-    assert held.detail.startswith("thresholdShedder.minThroughput is 1000 MiB/s; this broker has ")
+    assert held.detail.startswith("thresholdShedder.minThroughput is 1000Mi bytes/s; this broker has ")
     assert shed(cluster(a=0.9, b=0.1), min_throughput=would_act(held.detail)).unloads
 
 
@@ -95,7 +95,7 @@ def test_the_minimum_that_is_named_would_act_however_small_the_cluster_is(size: 
     traffic = load.brokers.traffic * (size * MEBIBYTE / load.brokers.traffic.sum(axis=1)[0])
     small = replace(load, brokers=replace(load.brokers, traffic=traffic))
 
-    (held,) = shed(small, min_throughput=1e6).held_back
+    (held,) = shed(small, min_throughput="1000000Mi").held_back
 
     assert shed(small, min_throughput=would_act(held.detail)).unloads
 
@@ -104,16 +104,16 @@ def test_where_nothing_can_move_no_minimum_is_named() -> None:
     load = cluster(a=0.9, b=0.1)
     silent = replace(load, brokers=replace(load.brokers, traffic=load.brokers.traffic * 0))
 
-    (held,) = shed(silent, min_throughput=10).held_back
+    (held,) = shed(silent, min_throughput="10Mi").held_back
 
     assert held.detail == (
-        "thresholdShedder.minThroughput is 10 MiB/s; this broker has no known traffic to move: no minimum would act"
+        "thresholdShedder.minThroughput is 10Mi bytes/s; this broker has no known traffic to move: no minimum would act"
     )
 
 
-def would_act(detail: str) -> float:
+def would_act(detail: str) -> str:
     """The minimum that a text says would act."""
-    return float(detail.rsplit("; ", maxsplit=1)[-1].split(" ", maxsplit=1)[0])
+    return detail.rsplit("; ", maxsplit=1)[-1].split(" ", maxsplit=1)[0]
 
 
 def test_lower_boundary_takes_from_the_busiest_for_one_far_below() -> None:

@@ -17,9 +17,9 @@ from trimtab_strategies.testing import FULL, NOW, cluster, with_bundles
 
 
 def test_usage_is_smoothed_once_per_snapshot() -> None:
-    first = shed(cluster(a=0.9, b=0.1), hit_threshold=9)
-    again = shed(cluster(a=0.5, b=0.5), dict(first.memory), hit_threshold=9)
-    later = shed(replace(cluster(a=0.5, b=0.5), now=NOW + 60), dict(again.memory), hit_threshold=9)
+    first = shed(cluster(a=0.9, b=0.1), hit_count=9)
+    again = shed(cluster(a=0.5, b=0.5), dict(first.memory), hit_count=9)
+    later = shed(replace(cluster(a=0.5, b=0.5), now=NOW + 60), dict(again.memory), hit_count=9)
 
     assert first.memory["brokers"]["ema"] == again.memory["brokers"]["ema"]
     assert later.memory["brokers"]["ema"] == pytest.approx({"a": 0.86, "b": 0.14})

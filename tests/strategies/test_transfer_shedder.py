@@ -22,30 +22,31 @@ def test_top_gives_its_lighter_bundles_to_the_lowest_until_they_would_meet() -> 
     assert {unload.reason for unload in shedding.unloads} == {Reason.OVERLOADED}
 
 
-def test_acts_only_after_more_cycles_than_the_threshold() -> None:
+def test_acts_at_the_hit_count() -> None:
     memory: dict[str, Any] = {}
     acted = []
     for cycle in range(5):
-        shedding = shed(replace(cluster(**APART), now=NOW + 60 * cycle), memory, hit_threshold=3, delay=0)
+        shedding = shed(replace(cluster(**APART), now=NOW + 60 * cycle), memory, hit_count=4, delay=0)
         acted.append(bool(shedding.unloads))
         memory = dict(shedding.memory)
 
     assert acted == [False, False, False, True, False]
 
 
-def test_corrected_acts_at_the_threshold() -> None:
-    first = shed(cluster(**APART), hit_threshold=2, compatibility=Compatibility.CORRECTED)
+@pytest.mark.parametrize("compatibility", Compatibility)
+def test_both_forms_count_alike(compatibility: Compatibility) -> None:
+    first = shed(cluster(**APART), hit_count=2, compatibility=compatibility)
     later = replace(cluster(**APART), now=NOW + 60)
 
     assert why(first) is Reason.HIT_COUNT
-    assert shed(later, dict(first.memory), hit_threshold=2, compatibility=Compatibility.CORRECTED).unloads
+    assert shed(later, dict(first.memory), hit_count=2, compatibility=compatibility).unloads
 
 
 def test_a_cluster_that_waits_for_hits_says_how_many_and_which_fields_count() -> None:
-    (waiting,) = shed(cluster(**APART), hit_threshold=3).held_back
+    (waiting,) = shed(cluster(**APART), hit_count=4).held_back
     (level,) = shed(cluster(a=0.5, b=0.5, c=0.5)).held_back
 
-    needed = "cause to act in 1 cycle in a row, 4 are needed (transferShedder.hitThreshold is 3): usage "
+    needed = "cause to act in 1 cycle in a row, 4 are needed (transferShedder.hitCount): usage "
     assert waiting.detail.startswith(needed)
     assert level.detail.startswith("close enough: usage 50.0 % on average, deviation 0.0 points, target 25")
     assert level.detail.endswith("(transferShedder.targetDeviation is 0.25)")

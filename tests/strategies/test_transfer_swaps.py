@@ -85,7 +85,7 @@ def test_corrected_offers_again_what_an_earlier_swap_left_aside(params: dict[str
     """The first swap passes over 71, which would make the giver busier than it was; the second has room for it."""
     picture = with_throughput(cluster(bundles={"a": [1, 1, 1], "b": [1, 1, 1]}, a=0.9, b=0.1), [70, 70, 70, 71, 20, 22])
     picture = with_traffic(picture, [100, 40])
-    strategy = TransferShedder(TransferShedderParams(hit_threshold=0, target_deviation=0.0, **params), in_order)
+    strategy = TransferShedder(TransferShedderParams(hit_count=1, target_deviation=0.0, **params), in_order)
 
     shedding = strategy.shed(picture, np.ones(6, dtype=bool), {})
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
@@ -26,6 +27,65 @@ class Compatibility(StrEnum):
 
     JAVA = "java"
     CORRECTED = "corrected"
+
+
+_UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
+    f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", 1)
+}
+"""Factor of each suffix of a quantity."""
+
+_LONGEST = 32
+_SUFFIX = "([mkMGTPE]|[KMGTPE]i)?"
+_AMOUNT = rf"^[0-9]+(\.[0-9]+)?{_SUFFIX}$"
+_AMOUNT_ABOVE_ZERO = rf"^([0-9]*[1-9][0-9]*(\.[0-9]+)?|[0-9]+\.[0-9]*[1-9][0-9]*){_SUFFIX}$"
+
+
+def quantity(text: str) -> float:
+    """The number that a quantity as in Kubernetes stands for: ``10Mi`` is 10485760. Raises `ValueError`."""
+    found = re.fullmatch(rf"([0-9]+(?:\.[0-9]+)?){_SUFFIX}", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no quantity: write one such as 500k, 10Mi or 1.5G")
+    return float(found[1]) * _UNITS[found[2] or ""]
+
+
+def _quantity_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _checked(text: str) -> str:
+    if len(text) > _LONGEST:
+        raise ValueError(f"{text!r} has more than {_LONGEST} characters")
+    quantity(text)
+    return text
+
+
+def _above_zero(text: str) -> str:
+    if not quantity(_checked(text)) > 0:
+        raise ValueError(f"{text!r} must be above 0")
+    return text
+
+
+def _int_or_string(pattern: str, least: int) -> WithJsonSchema:
+    bounds = {"pattern": pattern, "maxLength": _LONGEST, "minimum": least}
+    return WithJsonSchema({"x-kubernetes-int-or-string": True, **bounds})
+
+
+Quantity = Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_checked), _int_or_string(_AMOUNT, 0)]
+"""An amount as in Kubernetes: a whole number, or a text such as ``500k``, ``10Mi`` or ``1.5G``."""
+
+PositiveQuantity = Annotated[
+    str, BeforeValidator(_quantity_text), AfterValidator(_above_zero), _int_or_string(_AMOUNT_ABOVE_ZERO, 1)
+]
+"""A `Quantity` above 0."""
+
+
+def as_quantity(value: float) -> str:
+    """The largest quantity up to `value` (not negative) with at most three digits before the unit and one after."""
+    for prefix in ("Gi", "Mi", "Ki"):
+        if value >= _UNITS[prefix]:
+            tenths = int(value / _UNITS[prefix] * 10)
+            return f"{tenths // 10}.{tenths % 10}{prefix}".replace(".0", "")
+    return str(int(value))
 
 
 class Defect(NamedTuple):
@@ -92,13 +152,42 @@ class WeightedParams(StrategyParams):
         return Weights(self.cpu_weight, 0.0, self.direct_memory_weight, self.network_in_weight, self.network_out_weight)
 
 
-def pulsar_keys(params: type[StrategyParams]) -> dict[str, str]:
-    """Pulsar's configuration key of each parameter that has one -> the field's name."""
+class PulsarKey(NamedTuple):
+    """A parameter that Pulsar has, too. name: of our field. unit: of Pulsar's value, empty if it is ours."""
+
+    name: str
+    unit: str
+
+    def value(self, given: Any) -> Any:
+        """Pulsar's value in our unit. What is no number stays as it is."""
+        if isinstance(given, bool) or not isinstance(given, int | float) or self.unit not in _FROM_PULSAR:
+            return given
+        return _FROM_PULSAR[self.unit](given)
+
+
+def _bytes(given: float) -> Any:
+    for prefix in ("Mi", "Ki"):
+        if given > 0 and given % _UNITS[prefix] == 0:
+            return f"{given / _UNITS[prefix]:.0f}{prefix}"
+    return f"{given:.0f}" if float(given).is_integer() else str(given)
+
+
+_FROM_PULSAR: Mapping[str, Callable[[float], Any]] = {
+    "MiB/s": lambda given: f"{given}Mi",
+    "bytes/s": _bytes,
+    "cycles before": lambda given: given + 1,
+}
+"""How a value in a unit of Pulsar becomes one of ours."""
+
+
+def pulsar_keys(params: type[StrategyParams]) -> dict[str, PulsarKey]:
+    """Pulsar's configuration key of each parameter that has one -> our field, and the unit of Pulsar's value."""
     found = {}
     for name, text in descriptions(params).items():
         _, marker, key = text.rpartition("Pulsar: ")
         if marker:
-            found[key.strip()] = name
+            named, _, unit = key.strip().partition(" in ")
+            found[named] = PulsarKey(name, unit)
     return found
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from trimtab_strategies.params import pulsar_keys
+from trimtab_strategies.params import pulsar_keys, quantity
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS
 
 _BASE = "org.apache.pulsar.broker.loadbalance"
+
+
+_IN_PULSAR: Mapping[str, Callable[[Any], Any]] = {
+    "": lambda value: value,
+    "MiB/s": lambda value: quantity(value) / 2**20,
+    "cycles before": lambda value: value - 1,
+    "bytes/s": lambda value: int(quantity(value)),
+}
+"""How a value of ours is written in a unit of Pulsar."""
 
 
 def defaults(*, extensible: bool = False, **changed: str) -> dict[str, str]:
@@ -20,8 +29,8 @@ def defaults(*, extensible: bool = False, **changed: str) -> dict[str, str]:
     found = {}
     for table in (SHEDDERS, PLACEMENTS, SPLITTERS, SELECTIONS):
         for row in table.values():
-            for key, name in pulsar_keys(row.params).items():
-                value = row.params.model_fields[name].default
+            for key, ours in pulsar_keys(row.params).items():
+                value = _IN_PULSAR[ours.unit](row.params.model_fields[ours.name].default)
                 found[key] = str(value).lower() if isinstance(value, bool) else str(value)
     manager = "extensions.ExtensibleLoadManagerImpl" if extensible else "impl.ModularLoadManagerImpl"
     return {

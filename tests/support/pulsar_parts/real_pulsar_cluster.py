@@ -205,7 +205,7 @@ class RealPulsarCluster(SmallCluster):
     # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:
-        """Create the policy: actuator Pulsar, a cycle every two seconds and short times, unless `spec` says
+        """Create the policy: the cluster, a cycle every two seconds and short times, unless `spec` says
         otherwise.
         """
         prometheus = {"url": self.prometheus.url, "window": "5s", "maxAge": "10s", "timeout": "5s"}
@@ -213,7 +213,6 @@ class RealPulsarCluster(SmallCluster):
         base = {
             "mode": "DryRun",
             "interval": "2s",
-            "actuator": "Pulsar",
             "brokers": {"podLabels": POD_LABELS},
             "source": {"prometheus": {**prometheus, **spec.pop("prometheus", {})}},
             "shedder": {

@@ -54,7 +54,7 @@ class AbandonedNamespace:
     def policy(self, name: str, finalizers: list[str], **labels: str) -> None:
         """A policy that has Pulsar's own balancing off."""
         pulsar = {"adminUrl": self.brokers.url, "ownBalancing": "SwitchOff"}
-        manifest = policy(name, mode="Auto", actuator="Pulsar", pulsar=pulsar)
+        manifest = policy(name, mode="Auto", pulsar=pulsar)
         manifest["metadata"]["labels"] = labels
         self._create("balancingpolicies", manifest, finalizers)
 

@@ -16,7 +16,7 @@ APART = {"bundles": {"a": [1, 2, 3, 4], "b": [1, 1]}, "a": 0.9, "b": 0.1}
 
 def shedder(**params: Any) -> TransferShedder:
     """Acts at once unless told otherwise."""
-    return TransferShedder(TransferShedderParams(**{"hit_threshold": 0, **params}))
+    return TransferShedder(TransferShedderParams(**{"hit_count": 1, **params}))
 
 
 def shed(picture: ClusterLoad, memory: dict[str, Any] | None = None, **params: Any) -> Shedding:

@@ -115,8 +115,8 @@ def params(model: type[Params], conf: Mapping[str, Any]) -> Params:
     """
     keys = pulsar_keys(model)
     old = {key.replace("Bandwidth", "Bandwith"): key for key in keys if "Bandwidth" in key}
-    values = {keys[old[key]]: value for key, value in conf.items() if key in old}
-    known = {keys[key]: value for key, value in conf.items() if key in keys}
+    values = {keys[old[key]].name: value for key, value in conf.items() if key in old}
+    known = {keys[key].name: keys[key].value(value) for key, value in conf.items() if key in keys}
     values.update({name: value for name, value in known.items() if value != 1 or name not in values})
     return cast("Params", model.model_construct(**values))
 

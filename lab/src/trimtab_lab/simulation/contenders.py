@@ -93,7 +93,7 @@ class Contender:
             return registry.splitter(self.shedder, {})
         if world.splitting is None:
             return None
-        limits = {"max_bandwidth": world.splitting.bandwidth, "max_bundles": MANY, "max_msg_rate": MANY}
+        limits = {"max_throughput": f"{world.splitting.bandwidth}Mi", "max_bundles": MANY, "max_rate": MANY}
         limits |= {"max_topics": MANY, "max_sessions": -1}
         if self.guarded:
             return registry.splitter("WeightedSplitter", limits)

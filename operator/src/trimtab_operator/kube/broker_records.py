@@ -9,6 +9,7 @@ from typing import Any
 
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_strategies.params import quantity
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -92,7 +93,7 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         pod=spec.get("pod") or "",
         address=spec.get("address") or "",
         schedulable=spec.get("schedulable", True),
-        capacity=_known(spec.get("capacity")),
+        capacity={key: quantity(str(value)) for key, value in (spec.get("capacity") or {}).items()},
         failure_domain=spec.get("failureDomain") or "",
         version=spec.get("version") or "",
         load_manager=spec.get("loadManager") or "",

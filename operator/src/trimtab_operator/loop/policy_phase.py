@@ -172,11 +172,11 @@ def _overlap(cluster: ClusterState, policy: str) -> str:
 
 
 def _conflict(cluster: ClusterState, policy: str) -> str:
-    """Why the policy may not run with another actuator or Pulsar cluster than the oldest policy has."""
+    """Why the policy may not run with another Pulsar cluster than the oldest policy has."""
     settings, oldest = cluster.policies.settings.get(policy), cluster.speaker()
     if settings is None or oldest is None or settings.pulsar == oldest.pulsar:
         return ""
-    text = f"spec.actuator and spec.pulsar differ from those of {oldest.name}, which is older"
+    text = f"spec.pulsar differs from that of {oldest.name}, which is older"
     return f"{text}; one Kubernetes namespace holds one cluster: make them equal, or use another namespace"
 
 

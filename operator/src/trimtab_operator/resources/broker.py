@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, cel
+from trimtab_strategies.params import PositiveQuantity
 
 DISCOVERED = "trimtab.dev/discovered"
 """Label of a discovered object: a Broker for a pod or for a broker that Pulsar lists, a TopicNamespace for a namespace
@@ -20,14 +21,14 @@ class Capacity(Resource):
     """Capacity of the broker: the values that count as 100 %. They override the limits from Prometheus. Absent fields
     keep the reported limit."""
 
-    cpu: Annotated[float, Field(gt=0, le=4096)] | None = None
-    """CPU cores that count as 100 %."""
-    memory: Annotated[float, Field(gt=0)] | None = None
-    """Bytes of memory that count as 100 %."""
-    network_in: Annotated[float, Field(gt=0)] | None = None
-    """Bytes per second received that count as 100 %."""
-    network_out: Annotated[float, Field(gt=0)] | None = None
-    """Bytes per second sent that count as 100 %."""
+    cpu: PositiveQuantity | None = None
+    """CPU cores that count as 100 %, such as 8 or 500m."""
+    memory: PositiveQuantity | None = None
+    """Bytes of memory that count as 100 %, such as 64Gi."""
+    network_in: PositiveQuantity | None = None
+    """Bytes/s received that count as 100 %, such as 1250M."""
+    network_out: PositiveQuantity | None = None
+    """Bytes/s sent that count as 100 %, such as 1250M."""
 
 
 _STANDS_FOR = "one of pod or address must be set"
@@ -82,7 +83,7 @@ class BrokerStatus(Status):
     """Observed state of a broker."""
 
     id: Annotated[str, Field(max_length=260)] = ""
-    """Broker id in Pulsar, `host:webPort`. Set with the actuator `Pulsar`."""
+    """Broker id in Pulsar, `host:webPort`. Set with `spec.pulsar`."""
     ready: bool = False
     """Whether the broker is ready: its pod is Ready. A declared broker without a pod is always ready."""
     load: BrokerLoad | None = None

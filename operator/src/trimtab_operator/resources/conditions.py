@@ -181,14 +181,14 @@ CONDITIONS: tuple[ConditionMeaning, ...] = (
     ),
     _policy(
         _P.LINKED,
-        "actuator `Pulsar`: the cluster answers",
+        "with `spec.pulsar`: the cluster answers",
         "the cluster does not answer; no bundle moves",
         _R.LINKED,
         _R.NOT_ASKED,
     ),
     _policy(
         _P.PULSAR_BALANCER_DISABLED,
-        "actuator `Pulsar`: Pulsar's own shedding and automatic split are off",
+        "with `spec.pulsar`: Pulsar's own shedding and automatic split are off",
         "one of the two is on, or could not be read; plans are only shown, except for drains",
         _R.PULSAR_BALANCER_DISABLED,
         _R.NOT_VERIFIED,

@@ -32,13 +32,6 @@ class Mode(StrEnum):
     AUTO = "Auto"
 
 
-class ActuatorType(StrEnum):
-    """How desired owners become real."""
-
-    DECLARATIVE = "Declarative"
-    PULSAR = "Pulsar"
-
-
 class BrokerSelector(Resource):
     """The brokers to balance: pods by label, or Broker objects by name. If both are absent, all Broker objects."""
 
@@ -108,9 +101,8 @@ class Advice(Resource):
 
 _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
 _TICK_BOUND = "brokerInterval must not exceed interval"
-_ITS_CLUSTER = "actuator Pulsar and the block pulsar belong together: give both, or neither"
-_STATISTICS = "self.source.prometheus.bundleMetrics != 'Statistics' || self.actuator == 'Pulsar'"
-_NEEDS_PULSAR = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs actuator Pulsar"
+_STATISTICS = "self.source.prometheus.bundleMetrics != 'Statistics' || has(self.pulsar)"
+_NEEDS_PULSAR = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"
 _SHORTEST_TICK = "brokerInterval is at least 5s"
 
 
@@ -133,7 +125,6 @@ class BalancingPolicySpec(Resource):
     model_config = ConfigDict(
         json_schema_extra=cel(
             (_TICK, _TICK_BOUND),
-            ("(self.actuator == 'Pulsar') == has(self.pulsar)", _ITS_CLUSTER),
             (_STATISTICS, _NEEDS_PULSAR),
         )
     )
@@ -172,23 +163,15 @@ class BalancingPolicySpec(Resource):
     """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()
     """Limits of every plan: cool-down, maximum numbers of moves, and the data that moves require."""
-    actuator: ActuatorType = ActuatorType.DECLARATIVE
-    """`Declarative`: brokers or their sidecars watch Bundle objects, and confirm in status.owner. `Pulsar`: the
-    operator unloads and splits bundles through Pulsar's admin REST API, and keeps the objects in sync with the
-    cluster."""
     pulsar: PulsarSpec | None = None
-    """The Pulsar cluster. Required with the actuator `Pulsar`."""
-
-    @model_validator(mode="after")
-    def _pulsar_for_pulsar(self) -> Self:
-        if (self.actuator is ActuatorType.PULSAR) != (self.pulsar is not None):
-            raise ValueError(_ITS_CLUSTER)
-        return self
+    """The Pulsar cluster to balance. The operator moves and splits its bundles through the admin REST API, and keeps
+    the objects in sync with it. If absent, brokers are declared: they or their sidecars watch Bundle objects, and
+    confirm in status.owner."""
 
     @model_validator(mode="after")
     def _statistics_of_pulsar(self) -> Self:
         statistics = self.source.prometheus.bundle_metrics is BundleMetrics.STATISTICS
-        if statistics and self.actuator is not ActuatorType.PULSAR:
+        if statistics and self.pulsar is None:
             raise ValueError(_NEEDS_PULSAR)
         return self
 
@@ -245,7 +228,7 @@ class BalancingPolicyStatus(Status):
     """`Ready` summarizes. `Valid`, `DataTrusted` and `Balanced` give details. `Acting`: whether plans are carried out.
     Mode Approve adds `ProposalReady` (a proposal waits for approval), `Rebalancing` (one is carried out) and
     `CommandTaken` (result of the last annotation, for an hour). `Flapping` and `CompetingBalancer`: other clients move
-    bundles. `PulsarBalancerDisabled`, with the actuator Pulsar: whether Pulsar's own shedding and automatic split are
+    bundles. `PulsarBalancerDisabled`, with `spec.pulsar`: whether Pulsar's own shedding and automatic split are
     off on every broker. `RightSized`: whether the number of brokers fits the load. `HistoryWritable`: whether the last
     cycle was written to the history."""
     last_cycle: LastCycle | None = None

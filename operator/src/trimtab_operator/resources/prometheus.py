@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from trimtab_operator.resources.common import Duration, Name, Resource, cel, seconds
+from trimtab_strategies.params import PositiveQuantity
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@?#\\]+$", max_length=512)]
 """A URL without a user name, ``?`` or ``#``. Credentials belong in Secrets, and the path of a query follows the URL.
@@ -251,7 +252,7 @@ class PrometheusSpec(Resource):
     """Source of bundle load. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: topic metrics such as `pulsar_rate_in`, summed by bundle through
     the hash of the topic's name. The extensible load manager exports only these. `Auto`: `Bundle` if there are any,
-    else `Topic`. `Statistics` (actuator `Pulsar` only): like `Topic`, but from each broker's admin REST API, for
+    else `Topic`. `Statistics` (with `spec.pulsar` only): like `Topic`, but from each broker's admin REST API, for
     brokers that export no topics (`exposeTopicLevelMetricsInPrometheus=false`). Broker usage still comes from
     Prometheus."""
     averages: Averages = Averages.TIME
@@ -273,9 +274,9 @@ class PrometheusSpec(Resource):
     older bundle stays where it is."""
     trust: TrustSpec = TrustSpec()
     """Further rules for trusted samples."""
-    nic_speed: Annotated[float, Field(gt=0)] = 1.25e9
-    """Bytes per second that count as 100 % of network in and of network out, if node exporter does not report the speed
-    (1.25e9 = 10 Gbit/s)."""
+    nic_speed: PositiveQuantity = "10G"
+    """Bits per second that count as 100 % of network in and of network out, if node exporter does not report the speed:
+    10G is 10 Gbit/s."""
     container: Annotated[str, Field(max_length=63)] = "broker"
     """Name of the broker's container in the pod."""
     namespace_label: Label = "namespace"

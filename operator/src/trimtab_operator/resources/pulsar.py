@@ -61,7 +61,7 @@ class PulsarAuth(Resource):
 
 
 class PulsarSpec(Resource):
-    """A Pulsar cluster. All policies of a Kubernetes namespace with the actuator `Pulsar` must name the same one."""
+    """A Pulsar cluster. All policies of a Kubernetes namespace must name the same one, or none."""
 
     admin_url: Url
     """Base URL of the admin REST API of any broker, or of a Service for all of them, such as

@@ -61,9 +61,9 @@ class _Translation:
         result: Schema = {}
         for key, value in source.items():
             self._word(result, key, value, at)
-        if "type" not in result:
+        if "type" not in result and not result.get("x-kubernetes-int-or-string"):
             raise InexpressibleError(f"{at}: a value of any type can't be described; give the field a type")
-        if result["type"] == "integer":
+        if result.get("type") == "integer":
             result["format"] = "int64"
         result = _with_defaults(result, source, at)
         return _in_reading_order(_with_bounds(result) if self._describe_bounds else result)

@@ -158,9 +158,9 @@ class TopicNamespaceStatus(Status):
     bundles: Annotated[int, Field(ge=0)] = 0
     """Number of Bundle objects."""
     move_cost: MoveCost | None = None
-    """Interruption by moves, with the actuator `Pulsar`. Absent until a move was measured."""
+    """Interruption by moves, with `spec.pulsar`. Absent until a move was measured."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: each hash belongs to exactly one bundle; with the actuator `Pulsar`: the namespace exists in Pulsar.
+    """`Ready`: each hash belongs to exactly one bundle; with `spec.pulsar`: the namespace exists in Pulsar.
     `Valid`: whether the isolation can be applied. Set after the first problem."""

@@ -1,4 +1,4 @@
-"""Splits bundles with the `Declarative` actuator: the steps of `splits.steps`, on Bundle objects.
+"""Splits declared bundles: the steps of `splits.steps`, on Bundle objects.
 
 Every read goes to the API server itself. Every write to an object that others may change carries the resourceVersion
 that was read. So a bundle that was moved, deleted or pinned meanwhile is read again before the next step.

@@ -13,6 +13,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.splitting_bundles import KnownTopics, TopicsOf, unborn
 from trimtab_strategies.model import Reason
 from trimtab_strategies.model.cluster_load import IntArray
+from trimtab_strategies.params import quantity
 from trimtab_strategies.splitting.boundaries import (
     InvalidBoundaryError,
     can_split,
@@ -23,7 +24,6 @@ from trimtab_strategies.splitting.boundaries import (
     topic_count_equally_divide,
 )
 from trimtab_strategies.splitting.limits import PulsarSplitParams, SplitLimits
-from trimtab_strategies.usage import MEBIBYTE
 
 
 def split_environment(cluster: ClusterState, parent: Raw | None) -> SplitEnvironment:
@@ -174,8 +174,8 @@ def _among_topics(
         case _:
             return flow_or_qps_equally_divide(
                 *inside,
-                max_rate=limits.max_msg_rate,
-                max_throughput=limits.max_bandwidth * MEBIBYTE,
+                max_rate=limits.max_rate,
+                max_throughput=quantity(limits.max_throughput),
                 difference=getattr(limits, "flow_difference", PulsarSplitParams().flow_difference),
             )
 

@@ -22,6 +22,7 @@ from trimtab_strategies import registry
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import Memory
+from trimtab_strategies.params import quantity
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
 
@@ -178,7 +179,7 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         timeout=seconds(source.timeout),
         max_age=seconds(source.max_age),
         trust=_trust(source.trust),
-        nic_speed=source.nic_speed,
+        nic_speed=quantity(source.nic_speed) / 8,
         container=source.container,
         namespace_label=source.namespace_label,
         bundle_metrics=source.bundle_metrics.value.lower(),

@@ -43,9 +43,17 @@ from pydantic import Field
 from trimtab_strategies.java_compat import concurrent_map_order, hash_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, StrategyParams, WeightedParams
+from trimtab_strategies.params import Compatibility, Defect, Quantity, StrategyParams, WeightedParams, quantity
 from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
-from trimtab_strategies.shedding.bundle_choice import minimum, reported, sole_bundle, sorted_out, that_fit, too_little
+from trimtab_strategies.shedding.bundle_choice import (
+    least_rate,
+    least_throughput,
+    reported,
+    sole_bundle,
+    sorted_out,
+    that_fit,
+    too_little,
+)
 from trimtab_strategies.usage import Weights, both_directions, broker_usage
 
 
@@ -218,10 +226,10 @@ class AvgShedderParams(WeightedParams):
     """Percentage points between the brokers of a pair that count as far apart.
     Pulsar: loadBalancerAvgShedderHighThreshold"""
     hit_count_low: Annotated[int, Field(ge=1)] = 8
-    """Cycles in a row after which a pair that is apart acts.
+    """Cycles in a row in which a pair must be apart, the one that acts included.
     Pulsar: loadBalancerAvgShedderHitCountLowThreshold"""
     hit_count_high: Annotated[int, Field(ge=1)] = 2
-    """Cycles in a row after which a pair that is far apart acts.
+    """Cycles in a row in which a pair must be far apart, the one that acts included.
     Pulsar: loadBalancerAvgShedderHitCountHighThreshold"""
     max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Ratio of a pair's difference that moves in one cycle; 0.5 evens it out.
@@ -229,9 +237,9 @@ class AvgShedderParams(WeightedParams):
     min_rate: Annotated[int, Field(ge=0)] = 1000
     """Messages/s below which nothing moves.
     Pulsar: minUnloadMessage"""
-    min_throughput: Annotated[int, Field(ge=0)] = 1048576
+    min_throughput: Quantity = "1Mi"
     """Bytes/s below which nothing moves.
-    Pulsar: minUnloadMessageThroughput"""
+    Pulsar: minUnloadMessageThroughput in bytes/s"""
     compatibility: Compatibility = Compatibility.JAVA
     """`java` decides as Pulsar does, `corrected` without its known defects."""
 
@@ -310,11 +318,11 @@ class AvgShedder:
         if len(owned) == 1 and not self.java:
             return sole_bundle(cluster, busy)
         rate, throughput = ((v[busy] - v[idle]) * self.params.max_unload for v in reported(cluster))
-        by_rate, by_throughput = rate > self.params.min_rate, throughput > self.params.min_throughput
+        by_rate, by_throughput = rate > self.params.min_rate, throughput > quantity(self.params.min_throughput)
         if not by_rate and not by_throughput:
-            messages = minimum("avgShedder.minRate", self.params.min_rate, rate, "msg/s", above=True)
+            messages = least_rate("avgShedder.minRate", self.params.min_rate, rate, above=True)
             least = self.params.min_throughput
-            volume = minimum("avgShedder.minThroughput", least, throughput, "bytes/s", above=True)
+            volume = least_throughput("avgShedder.minThroughput", least, throughput, above=True)
             return too_little(name, messages, volume)
         may = owned[sheddable[owned]]
         values = both_directions(cluster.bundles.short[may])[0 if by_rate else 1]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil, floor, inf, log10
+from math import ceil, floor, inf
 
 import numpy as np
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Defect
+from trimtab_strategies.params import Defect, as_quantity
 from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
 
@@ -60,29 +60,30 @@ def too_little(name: str, *minima: str) -> HeldBack:
     return HeldBack(name, Reason.BELOW_MINIMUM, "; or ".join(minima))
 
 
-def minimum(field: str, least: float, wanted: float, unit: str, *, above: bool = False) -> str:
-    """A minimum of the policy, the amount to move, and the value that would allow the move, in words.
+def least_rate(field: str, least: int, wanted: float, *, above: bool = False) -> str:
+    """A minimum of messages/s, the rate to move, and the value that would allow the move, in words.
 
-    field: path below spec.shedder; least: its value, an int where it is a whole number. wanted: the amount to move.
-    above: whether it must exceed the minimum.
+    field: path below spec.shedder; least: its value. wanted: msg/s to move. above: whether it must exceed the minimum.
     """
-    text = f"{field} is {least if isinstance(least, int) else f'{least:g}'} {unit}"
-    if not wanted > 0:
+    return _minimum(field, str(least), f"{wanted:.4g}" if wanted > 0 else "", str(_whole(wanted, above=above)), "msg/s")
+
+
+def least_throughput(field: str, least: str, wanted: float, *, above: bool = False) -> str:
+    """As `least_rate`, of bytes/s as a quantity."""
+    shown = as_quantity(wanted) if wanted > 0 else ""
+    return _minimum(field, least, shown, as_quantity(_whole(wanted, above=above)), "bytes/s")
+
+
+def _minimum(field: str, least: str, wanted: str, enough: str, unit: str) -> str:
+    text = f"{field} is {least} {unit}"
+    if not wanted:
         return f"{text}; this broker has no known traffic to move: no minimum would act"
-    enough = _whole(wanted, above=above) if isinstance(least, int) else _two_digits(wanted)
-    return f"{text}; this broker has {wanted:.4g} {unit} to move; {enough} {unit} or less would act"
+    return f"{text}; this broker has {wanted} {unit} to move; {enough} {unit} or less would act"
 
 
-def _whole(value: float, *, above: bool) -> str:
+def _whole(value: float, *, above: bool) -> int:
     """The largest whole number up to `value`, or below it if `value` must be `above` the result."""
-    return str(max(0, ceil(value) - 1 if above else floor(value)))
-
-
-def _two_digits(value: float) -> str:
-    """The largest number with two significant digits up to `value` (above 0), or the next one below."""
-    digits = 1 - floor(log10(value))
-    found = floor(value * 10.0**digits) / 10.0**digits
-    return f"{found if found <= value else found - 10.0**-digits:g}"
+    return max(0, ceil(value) - 1 if above else floor(value)) if value > 0 else 0
 
 
 def relieved(

@@ -28,19 +28,19 @@ from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, WeightedParams
+from trimtab_strategies.params import Compatibility, Defect, Quantity, WeightedParams, quantity
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import (
     MARGIN,
     TWO_TIME_BASES,
     carried,
-    minimum,
+    least_throughput,
     relieved,
     reported,
     sorted_out,
     too_little,
 )
-from trimtab_strategies.usage import MEBIBYTE, broker_usage, mean, smooth
+from trimtab_strategies.usage import broker_usage, mean, smooth
 
 DEFECTS = (
     TWO_TIME_BASES,
@@ -61,9 +61,9 @@ class ThresholdShedderParams(WeightedParams):
     history: Annotated[float, Field(ge=0, le=1)] = 0.9
     """Ratio of the smoothed usage that comes from earlier cycles; 0 uses this cycle alone.
     Pulsar: loadBalancerHistoryResourcePercentage"""
-    min_throughput: Annotated[float, Field(ge=0)] = 10
-    """MiB/s below which a broker sheds nothing.
-    Pulsar: loadBalancerBundleUnloadMinThroughputThreshold"""
+    min_throughput: Quantity = "10Mi"
+    """Bytes/s below which a broker sheds nothing.
+    Pulsar: loadBalancerBundleUnloadMinThroughputThreshold in MiB/s"""
     lower_boundary: bool = False
     """Also move from the busiest broker when one is far below the average.
     Pulsar: lowerBoundarySheddingEnabled"""
@@ -143,9 +143,10 @@ class _ThresholdView:
 
     def relieve(self, broker: int, wanted: float, reason: Reason) -> Unload | HeldBack:
         """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
-        if not wanted >= self.params.min_throughput * MEBIBYTE:
-            named = ("thresholdShedder.minThroughput", float(self.params.min_throughput), wanted / MEBIBYTE, "MiB/s")
-            return too_little(self.cluster.brokers.names[broker], minimum(*named))
+        if not wanted >= quantity(self.params.min_throughput):
+            least = self.params.min_throughput
+            volume = least_throughput("thresholdShedder.minThroughput", least, wanted)
+            return too_little(self.cluster.brokers.names[broker], volume)
         return relieved(self.cluster, self.sheddable, broker, wanted, reason)
 
     def none_above(self, ema: FloatArray, average: float) -> str:

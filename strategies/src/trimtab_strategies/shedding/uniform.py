@@ -28,9 +28,16 @@ from pydantic import Field
 from trimtab_strategies.java_compat import concurrent_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, StrategyParams
+from trimtab_strategies.params import Compatibility, Defect, Quantity, StrategyParams, quantity
 from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.shedding.bundle_choice import minimum, reported, sole_bundle, that_fit, too_little
+from trimtab_strategies.shedding.bundle_choice import (
+    least_rate,
+    least_throughput,
+    reported,
+    sole_bundle,
+    that_fit,
+    too_little,
+)
 from trimtab_strategies.usage import both_directions
 
 LARGEST_INT = 2147483647
@@ -73,9 +80,9 @@ class UniformLoadShedderParams(StrategyParams):
     min_rate: Annotated[int, Field(ge=0)] = 1000
     """Messages/s below which nothing moves.
     Pulsar: minUnloadMessage"""
-    min_throughput: Annotated[int, Field(ge=0)] = 1048576
+    min_throughput: Quantity = "1Mi"
     """Bytes/s below which nothing moves.
-    Pulsar: minUnloadMessageThroughput"""
+    Pulsar: minUnloadMessageThroughput in bytes/s"""
     max_bundles: Annotated[int, Field(ge=-1)] = -1
     """The most bundles that leave in one cycle; -1 any number.
     Pulsar: maxUnloadBundleNumPerShedding"""
@@ -125,12 +132,14 @@ class UniformLoadShedder:
         name, owned = cluster.brokers.names[broker], cluster.bundles.owned_by(broker)
         if len(owned) == 1:
             return sole_bundle(cluster, broker)
-        least = (self.params.min_rate, self.params.min_throughput)[scale.column]
+        least = (self.params.min_rate, quantity(self.params.min_throughput))[scale.column]
         wanted = (scale.most - scale.least) * self.params.max_unload
         wanted = _to_int(wanted) if self.java else wanted
         if wanted < least:
-            field = f"uniformLoadShedder.{('minRate', 'minThroughput')[scale.column]}"
-            return too_little(name, minimum(field, least, wanted, scale.unit))
+            rate, throughput = self.params.min_rate, self.params.min_throughput
+            if scale.column == 0:
+                return too_little(name, least_rate("uniformLoadShedder.minRate", rate, wanted))
+            return too_little(name, least_throughput("uniformLoadShedder.minThroughput", throughput, wanted))
         may = owned[sheddable[owned]]
         rows = may[self._taken(both_directions(cluster.bundles.short[may])[scale.column], wanted)]
         if not len(rows):

@@ -3,8 +3,8 @@
 Idea. The leader checks the last report of every broker. A bundle of two topics or more that exceeds one of four limits
 is split, as long as its namespace has fewer bundles than it may have.
 
-Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
-max_bandwidth; current topics and sessions, long-term averages of rate and throughput (0 when never averaged). Of a
+Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_rate, or throughput >
+max_throughput; current topics and sessions, long-term averages of rate and throughput (0 when never averaged). Of a
 namespace with c bundles at most max_bundles - c are chosen, by the names of their owners and then their own.
 
 When it helps. A namespace that outgrows its first few bundles; the long-term averages keep a burst from splitting it.

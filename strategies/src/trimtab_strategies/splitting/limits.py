@@ -13,7 +13,7 @@ from pydantic import Field
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, StrategyParams
+from trimtab_strategies.params import Compatibility, Defect, PositiveQuantity, StrategyParams, quantity
 from trimtab_strategies.protocols import NOTHING
 from trimtab_strategies.splitting.boundaries import (
     InvalidBoundaryError,
@@ -25,7 +25,7 @@ from trimtab_strategies.splitting.boundaries import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from trimtab_strategies.usage import MEBIBYTE, both_directions
+from trimtab_strategies.usage import both_directions
 
 REASONS = (Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH)
 """Columns of a bundle's load, in the order in which Pulsar checks them: the first exceeded one is the reason."""
@@ -47,12 +47,12 @@ class SplitLimits(StrategyParams):
     max_sessions: Annotated[int, Field(ge=-1, le=2**31 - 1)] = 1000
     """Producers and consumers of a bundle; 0 or -1 sets no limit.
     Pulsar: loadBalancerNamespaceBundleMaxSessions"""
-    max_msg_rate: Annotated[int, Field(ge=1, le=2**31 - 1)] = 30000
-    """Messages a second, in and out, of a bundle.
+    max_rate: Annotated[int, Field(ge=1, le=2**31 - 1)] = 30000
+    """Messages/s, in and out, of a bundle.
     Pulsar: loadBalancerNamespaceBundleMaxMsgRate"""
-    max_bandwidth: Annotated[int, Field(ge=1, le=2**31 - 1)] = 100
-    """MiB/s, in and out, of a bundle.
-    Pulsar: loadBalancerNamespaceBundleMaxBandwidthMbytes"""
+    max_throughput: PositiveQuantity = "100Mi"
+    """Bytes/s, in and out, of a bundle.
+    Pulsar: loadBalancerNamespaceBundleMaxBandwidthMbytes in MiB/s"""
     max_bundles: Annotated[int, Field(ge=1, le=2**31 - 1)] = 128
     """The most bundles of a namespace: when it has that many, none of them is split.
     Pulsar: loadBalancerNamespaceMaximumBundles"""
@@ -61,7 +61,7 @@ class SplitLimits(StrategyParams):
     def ceilings(self) -> FloatArray:
         """The limits in columns `REASONS`: topics, sessions, msg/s, bytes/s; inf where there is none."""
         sessions = self.max_sessions if self.max_sessions > 0 else np.inf
-        return np.array([self.max_topics, sessions, self.max_msg_rate, self.max_bandwidth * MEBIBYTE], dtype=np.float64)
+        return np.array([self.max_topics, sessions, self.max_rate, quantity(self.max_throughput)], dtype=np.float64)
 
 
 class PulsarSplitParams(SplitLimits):
@@ -81,7 +81,7 @@ class PulsarSplitParams(SplitLimits):
         """See `SplitLimits`. In Java's form the product of the bandwidth wraps as a signed 32-bit number."""
         ceilings = super().ceilings
         if self.compatibility is Compatibility.JAVA:
-            ceilings[3] = (self.max_bandwidth * MEBIBYTE + 2**31) % 2**32 - 2**31
+            ceilings[3] = (quantity(self.max_throughput) + 2**31) % 2**32 - 2**31
         return ceilings
 
 
@@ -192,8 +192,8 @@ def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) ->
         places[known],
         load[known, 0],
         load[known, 1],
-        max_rate=params.max_msg_rate,
-        max_throughput=params.max_bandwidth * MEBIBYTE,
+        max_rate=params.max_rate,
+        max_throughput=quantity(params.max_throughput),
         difference=params.flow_difference,
         compatibility=params.compatibility,
     )

@@ -1,10 +1,10 @@
 """DefaultNamespaceBundleSplitStrategy: a bundle that stays too large for some cycles is halved by its owner.
 
 Idea. Every broker checks its own bundles. A bundle that exceeds a limit counts a hit; one that does not loses its hits.
-Above `hit_count` hits it is split, and only a few per cycle.
+At the `hit_count`-th hit in a row it is split, and only a few per cycle.
 
-Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_msg_rate, or throughput >
-max_bandwidth, all current values; hits > hit_count (so 3 splits in the fourth cycle); its namespace has fewer than
+Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_rate, or throughput >
+max_throughput, all current values; hits >= hit_count; its namespace has fewer than
 max_bundles, including the splits of this cycle; no bundle that shares its lower or its upper end is being split; and
 the algorithm finds exactly one boundary. A broker stops at `max_splits` and keeps the hits of later bundles. Bundles
 come by name (Pulsar: in the order of a hash map).
@@ -66,9 +66,9 @@ DEFECTS = (
 class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
     """Parameters of DefaultNamespaceBundleSplitStrategy."""
 
-    hit_count: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Cycles in a row in which a bundle may be too large; it is split in the next one.
-    Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold"""
+    hit_count: Annotated[int, Field(ge=1, le=1001)] = 4
+    """Cycles in a row in which the bundle must be too large, the one that splits it included.
+    Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold in cycles before"""
     max_splits: Annotated[int, Field(ge=1, le=10000)] = 10
     """Bundles that a broker splits in one cycle.
     Pulsar: loadBalancerMaxNumberOfBundlesToSplitPerCycle"""
@@ -95,7 +95,7 @@ class DefaultNamespaceBundleSplitStrategy:
     params: DefaultNamespaceBundleSplitStrategyParams
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-        """Halve splittable bundles that have been too large for more than `hit_count` cycles."""
+        """Halve splittable bundles that have been too large for `hit_count` cycles."""
         bundles = cluster.bundles
         load = carried(cluster, bundles.short)
         exceeded = first_exceeded(load, self.params.ceilings)
@@ -159,7 +159,7 @@ class Walk:
         """Split a bundle that just got a hit, or record why not."""
         counter = self.counter(row)
         count = int(self.around.counts[counter[1]])
-        if self.hits[name] <= self.params.hit_count:
+        if self.hits[name] < self.params.hit_count:
             self.left_out[Reason.HIT_COUNT].append(row)
         elif count < 0:
             self.left_out[Reason.NO_LOAD_DATA].append(row)
@@ -193,7 +193,7 @@ class Walk:
         """What was not split, one entry per reason."""
         words = {
             Reason.TOO_NARROW: "a single hash wide",
-            Reason.HIT_COUNT: f"too large, but not for more than {self.params.hit_count} cycles yet",
+            Reason.HIT_COUNT: f"too large, but not for {self.params.hit_count} cycles yet",
             Reason.NO_LOAD_DATA: "the number of bundles of its namespace is unknown",
             Reason.MAX_BUNDLES: f"a namespace has at most {self.params.max_bundles} bundles",
             Reason.IN_FLIGHT: "a split that begins or ends there has not landed",

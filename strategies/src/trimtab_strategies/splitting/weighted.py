@@ -59,7 +59,7 @@ class WeightedSplitterParams(SplitLimits):
     known_load: Annotated[float, Field(ge=0, le=1)] = 0.8
     """Ratio of the bundle's load that its known topics must account for."""
     hit_count: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Cycles in a row in which the bundle must be too large, including the one that splits it."""
+    """Cycles in a row in which the bundle must be too large, the one that splits it included."""
     budget: Annotated[int, Field(ge=0, le=100000)] = 4
     """Splits of a namespace within `budgetWindow`."""
     budget_window: Annotated[float, Field(gt=0, le=31536000)] = 86400

@@ -155,7 +155,7 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
         "shedder": {
             "type": "ThresholdShedder",
             # a demo lasts a minute: short memory, and moves on both sides of the average
-            "thresholdShedder": {"threshold": 5, "history": 0.2, "minThroughput": 1, "lowerBoundary": True},
+            "thresholdShedder": {"threshold": 5, "history": 0.2, "minThroughput": "1Mi", "lowerBoundary": True},
         },
         "placement": {
             "type": "LeastResourceUsageWithWeight",

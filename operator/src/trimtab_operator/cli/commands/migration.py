@@ -6,7 +6,6 @@ change here. Values at their default are left out.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,12 +19,14 @@ from trimtab_operator.pulsar.client.api import LoadManager, load_manager
 from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING, is_true
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_operator.resources.strategy_unions import member
-from trimtab_strategies.params import StrategyParams, pulsar_keys
+from trimtab_strategies.params import StrategyParams, pulsar_keys, quantity
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS, Row
 
 _STRATEGY, _PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 _INTERVAL, _GRACE = "loadBalancerSheddingIntervalMinutes", "loadBalancerSheddingGracePeriodMinutes"
 _NIC = "loadBalancerOverrideBrokerNicSpeedGbps"
+_FASTEST = 1e6
+"""Gbit/s: what is above is no network."""
 _MISSPELT = {
     "loadBalancerBandwidthInResourceWeight": "loadBalancerBandwithInResourceWeight",
     "loadBalancerBandwidthOutResourceWeight": "loadBalancerBandwithOutResourceWeight",
@@ -68,9 +69,9 @@ _NO_EQUIVALENT: Mapping[str, tuple[str, str]] = {
 """Keys of Pulsar's balancing without an equivalent field: their default, and why."""
 
 _MINIMA: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "ThresholdShedder": {"min_throughput": ("MiB/s", "0.1")},
-    "UniformLoadShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10000")},
-    "AvgShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10000")},
+    "ThresholdShedder": {"min_throughput": ("bytes/s", "100Ki")},
+    "UniformLoadShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10Ki")},
+    "AvgShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10Ki")},
 }
 """Minima below which a shedder moves nothing, by parameter: the unit, and a value for a small cluster."""
 
@@ -113,11 +114,12 @@ class _ConfigReader:
     def params(self, params: type[StrategyParams]) -> dict[str, Any]:
         """The parameters with other values than their default, by their name in a policy."""
         found = dict[str, Any]()
-        for key, name in pulsar_keys(params).items():
+        for key, ours in pulsar_keys(params).items():
+            name = ours.name
             if name in _NOT_PARAMETERS or (text := self._text(key)) is None:
                 continue
             info = params.model_fields[name]
-            value = _value(text, listed=get_origin(info.annotation) is tuple)
+            value = ours.value(_value(text, listed=get_origin(info.annotation) is tuple))
             try:
                 checked = getattr(params.model_validate({name: value}), name)
             except ValidationError as error:
@@ -168,7 +170,6 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> M
     spec: dict[str, Any] = {
         "mode": "DryRun",
         "interval": reader.minutes(_INTERVAL, "1m"),
-        "actuator": "Pulsar",
         "pulsar": {"adminUrl": admin_url},
         "source": {"prometheus": source},
         "shedder": reader.union(reader.chosen(_STRATEGY, SHEDDERS, shedder), SHEDDERS),
@@ -207,7 +208,8 @@ def _minima(shedder: Mapping[str, Any]) -> list[str]:
     notes = []
     for parameter, (unit, small) in _MINIMA.get(name, {}).items():
         default, path = fields[parameter].default, f"{member(name)}.{to_camel(parameter)}"
-        if (value := tuned.get(to_camel(parameter), default)) >= default:
+        value = tuned.get(to_camel(parameter), default)
+        if quantity(str(value)) >= quantity(str(default)):
             notes.append(
                 f"spec.shedder.{path} is {value} {unit}: nothing moves while less than that would leave a broker."
                 f" In a small cluster, set {small}"
@@ -233,11 +235,10 @@ def _nic_speed(reader: _ConfigReader) -> dict[str, Any]:
     if text in {"", "null", "Optional.empty"}:
         return {}
     number = _value(text.removeprefix("Optional[").removesuffix("]"))
-    speed = float(number) * 1e9 / 8 if isinstance(number, int | float) else 0.0
-    if not 0 < speed < math.inf:
+    if not isinstance(number, int | float) or not 0 < number <= _FASTEST:
         reader.notes.append(f"{_NIC} = {text} is not a speed in Gbit/s: nicSpeed is left at its default")
         return {}
-    return {"nicSpeed": speed}
+    return {"nicSpeed": f"{number:.12g}G"}
 
 
 def _without_equivalent(runtime: Mapping[str, str]) -> list[str]:

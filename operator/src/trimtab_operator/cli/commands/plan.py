@@ -119,7 +119,7 @@ one: so you see the effect of a change before you merge it. All other policies a
 The command measures the cluster as the operator does. Outside the cluster, --prometheus names a URL at which you reach
 the same server, for example by `kubectl port-forward`. Neither Spark nor Java is needed, unless --spark is given. The
 state of the strategies is read from the cluster. Long-term averages and the samples of the last minutes start now,
-unless --history names a copy of the operator's history. For a policy with actuator Pulsar, notes name the checks that
+unless --history names a copy of the operator's history. For a policy with `spec.pulsar`, notes name the checks that
 only the operator makes.
 
 Exit code 0; with --exit-code, 1 if something would be moved or split; 2: wrong usage, or no data.

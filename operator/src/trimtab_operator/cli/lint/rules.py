@@ -18,7 +18,7 @@ from trimtab_operator.resources.common import WindowKind, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError
 from trimtab_strategies.filters.patterns import problem
-from trimtab_strategies.model import counted
+from trimtab_strategies.model import counted, some
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
 
@@ -62,6 +62,9 @@ def object_findings(objects: Sequence[LintedObject]) -> Iterator[Finding]:
         yield from _patterns(space)
     yield from _overlapping_bundles([o for o in objects if o.kind == "Bundle"])
     yield from _unused_weights([o for o in objects if o.kind == "Broker"], policies)
+    for policy in policies:
+        if policy.spec.get("pulsar") is None:
+            yield from _nothing_to_balance(policy, [o for o in objects if o.namespace == policy.namespace])
 
 
 def _place(checked: LintedObject) -> str:
@@ -143,6 +146,21 @@ def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedOb
         if broker.spec.get("weight") is not None and shedders and "WeightedBalancer" not in shedders:
             text = "is used only by shedder WeightedBalancer, which no policy here has"
             yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
+
+
+def _nothing_to_balance(policy: LintedObject, beside: Sequence[LintedObject]) -> Iterator[Finding]:
+    """Why a policy without a Pulsar cluster has no bundles, or no brokers. beside: objects of its namespace."""
+    if not any(one.kind in {"TopicNamespace", "Bundle"} for one in beside):
+        text = (
+            "has no pulsar, and no TopicNamespace beside it declares bundles: it has nothing to balance. For Pulsar's "
+            "brokers, write pulsar.adminUrl; for others, check their objects in the same run"
+        )
+        yield policy.found(Level.WARNING, "nothing-to-balance", ("spec",), text)
+    declared = {str(one.document.data["metadata"].get("name")) for one in beside if one.kind == "Broker"}
+    names = (policy.spec.get("brokers") or {}).get("names") or ()
+    if declared and (missing := [name for name in names if name not in declared]):
+        text = f"{some(missing)} is none of the Brokers here: while one does not exist, nothing moves"
+        yield policy.found(Level.WARNING, "unknown-broker", ("spec", "brokers", "names"), text)
 
 
 _PROMETHEUS: At = ("spec", "source", "prometheus")
@@ -305,6 +323,12 @@ def _approval(policy: LintedPolicy) -> Iterator[Found]:
         yield _warn("approval-too-short", ("spec", "approval", "expiresAfter"), text)
 
 
+def _dry_run(policy: LintedPolicy) -> Iterator[Found]:
+    if not policy.acts:
+        at: At = ("spec", "mode") if "mode" in policy.raw else ("spec",)
+        yield _note("dry-run", at, "mode is DryRun: it moves nothing, and shows its plan; Approve and Auto move")
+
+
 def _paused(policy: LintedPolicy) -> Iterator[Found]:
     if policy.spec.paused:
         yield _note("paused", ("spec", "paused"), "is true: it decides nothing until this is changed")
@@ -352,6 +376,7 @@ RULES: tuple[Rule, ...] = (
     _addresses,
     _windows,
     _approval,
+    _dry_run,
     _paused,
     _splits,
     _defects,

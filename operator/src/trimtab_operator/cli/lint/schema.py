@@ -122,7 +122,7 @@ def _walk(value: Any, schema: Schema, at: At) -> Iterator[Found]:
         yield _error(at, "type", wrong)
         return
     for word, check in _CHECKS.items():
-        if word in schema and (text := check(value, schema)):
+        if word in schema and _concerns(word, value, schema) and (text := check(value, schema)):
             yield _error(at, word, text)
     if isinstance(value, dict):
         yield from _fields(value, schema, at)
@@ -146,6 +146,9 @@ def _fields(value: Mapping[str, Any], schema: Schema, at: At) -> Iterator[Found]
 
 
 def _wrong_type(value: Any, schema: Schema) -> str:
+    if schema.get("x-kubernetes-int-or-string"):
+        well = isinstance(value, str) or (_number(value) and float(value).is_integer())
+        return "" if well else f"is {_quoted(value)}: write a whole number, or a quantity such as 10Mi"
     wanted = schema.get("type", "object")
     if wanted == "string" and isinstance(value, (bool, int, float)):
         return f"is {_quoted(value)}: write a string, in quotes"
@@ -208,6 +211,12 @@ def _twice(value: Any, schema: Schema) -> str:
         return ""
     again = next((item for k, item in enumerate(value) if item in value[:k]), None)
     return "" if again is None else f"holds {_quoted(again)} twice: leave one out"
+
+
+def _concerns(word: str, value: Any, schema: Schema) -> bool:
+    """Whether the check is for this value: of a field for both, some are for numbers and some for texts."""
+    both = schema.get("x-kubernetes-int-or-string", False)
+    return not both or (word == "minimum") == _number(value)
 
 
 _CHECKS: Mapping[str, Callable[[Any, Schema], str]] = {

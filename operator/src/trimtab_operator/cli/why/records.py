@@ -26,7 +26,6 @@ from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.resources.common import seconds
-from trimtab_operator.resources.policy import ActuatorType
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_pipeline.api import ForeignFileError
@@ -138,7 +137,7 @@ async def _quarantine(api: Api, namespace: str, policy: Object) -> Mapping[str, 
 
 async def _costs(api: Api, namespace: str, policy: Object, bundle: BundleRecord | None) -> MoveCosts | None:
     """Cost of moves in the bundle's namespace; None if not measured, or for a broker."""
-    if bundle is None or policy["spec"].get("actuator") != ActuatorType.PULSAR:
+    if bundle is None or "pulsar" not in policy["spec"]:
         return None
     try:
         return MoveCosts.of((await api.get(TOPIC_NAMESPACES, namespace, bundle.topic_namespace)).get("status") or {})

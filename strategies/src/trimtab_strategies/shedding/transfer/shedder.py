@@ -8,7 +8,7 @@ brokers, until the predicted spread is small enough.
 Formula. u = weighted maximum of the resources' percent, heap included; L = history * L + (1 - history) * u, once per
 snapshot; a, s = mean and standard deviation of L. A cycle is a hit when s > target, or the lowest has L < a * m or
 a smoothed throughput below m times that of the top (m = half the target, at most 0.5), or the top has L above the
-overload threshold and above a + target. It acts after more than `hit_threshold` hits in a row. The top gives
+overload threshold and above a + target. It acts at the `hit_count`-th hit in a row. The top gives
 T * (L_top - L_low) / 2 / L_top of its throughput T. A swap must leave both ends below T, the low one not above the top
 one, and the top one below 3/4 of T.
 
@@ -154,7 +154,6 @@ DEFECTS = (
         "One broker that gave bundles away during the delay stops the whole cycle, and who took them never rests.",
         "Only the brokers that gave or took rest.",
     ),
-    Defect("A threshold of 3 hits acts at the 4th.", "It acts at the 3rd."),
     Defect(
         "Reported bundles are ordered by steps of inbound bytes, then outbound ones: the heaviest may not be reported.",
         "They are ordered by their throughput.",
@@ -179,9 +178,9 @@ class TransferShedderParams(WeightedParams):
     history: Annotated[float, Field(ge=0, le=1)] = 0.9
     """Ratio of the smoothed usage that comes from earlier snapshots; 0 uses this snapshot alone.
     Pulsar: loadBalancerHistoryResourcePercentage"""
-    hit_threshold: Annotated[int, Field(ge=0)] = 3
-    """Cycles in a row with cause to act before bundles move; Pulsar waits for one more.
-    Pulsar: loadBalancerSheddingConditionHitCountThreshold"""
+    hit_count: Annotated[int, Field(ge=1)] = 4
+    """Cycles in a row with cause to act, the one that acts included.
+    Pulsar: loadBalancerSheddingConditionHitCountThreshold in cycles before"""
     max_brokers: Annotated[int, Field(ge=1)] = 3
     """Brokers that give bundles away in one cycle.
     Pulsar: loadBalancerMaxNumberOfBrokerSheddingPerCycle"""
@@ -308,15 +307,12 @@ class TransferShedder:
         )
 
     def _acts(self, hits: int) -> bool:
-        if self.params.corrected:
-            return hits >= max(1, self.params.hit_threshold)
-        return hits > self.params.hit_threshold
+        return hits >= self.params.hit_count
 
     def _waiting(self, cycle: TransferCycle, hits: int) -> HeldBack:
         reason = Reason.BALANCED if self.params.corrected and not hits else Reason.HIT_COUNT
-        needed = max(1, self.params.hit_threshold) if self.params.corrected else self.params.hit_threshold + 1
-        field = f"transferShedder.hitThreshold is {self.params.hit_threshold}"
-        state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed} are needed ({field})"
+        needed = f"{self.params.hit_count} are needed (transferShedder.hitCount)"
+        state = f"cause to act in {counted(hits, 'cycle')} in a row, {needed}"
         state = state if hits else "close enough"
         return HeldBack("", reason, f"{state}: {self._spread(cycle)}")
 
