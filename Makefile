@@ -13,7 +13,7 @@ SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support
 SITE := $(BIN)/properdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo test test-full chart e2e chaos check types drift fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo kind test test-full chart e2e chaos check types drift fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ oracle: $(ORACLE)/.built ## Pulsar's own classes as a program, which tests and b
 
 demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
+
+kind: ## the same demo in a cluster of kind, for machines with Docker, kind, kubectl and Helm (IMAGE=trimtab.tar for a ready image)
+	@bash examples/kind/demo.sh $(IMAGE)
 
 test: $(STAMP) ## tests that need Python only, and a smoke test on a real API server where there is one (PYTEST="-k word" for some)
 	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "quick or smoke" $(PYTEST)
