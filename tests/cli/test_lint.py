@@ -73,9 +73,17 @@ UNWISE = {
         "credentials are sent there unencrypted: use https",
     ),
     "never-open": ({"windows": [NIGHT, {"kind": "Deny", **NIGHT}]}, "each Allow is covered by a Deny"),
-    "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "apply only to mode Auto, and mode is Approve"),
+    "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "apply only to mode Auto and to approval.auto"),
     "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may open for no cycle"),
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
+    "auto-approval-without-approve": (
+        {"mode": "Auto", "approval": {"auto": {}}},
+        "applies only to mode Approve, and mode is Auto",
+    ),
+    "auto-approval-never": (
+        {"mode": "Approve", "approval": {"auto": {}}, "shedder": {"type": "AvgShedder"}},
+        "AvgShedder makes no predictions: nothing is ever approved; set it to false",
+    ),
     "paused": ({"paused": True}, "decides nothing until this is changed"),
     "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is never asked"),
     "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: The amount to shed"),
