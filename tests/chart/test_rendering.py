@@ -56,6 +56,7 @@ def test_the_role_is_that_of_the_program_and_no_more(offline: Runner) -> None:
     assert {role["metadata"]["name"] for role in of_kind(manifests, "ClusterRole")} == {
         "trimtab-messaging-view",
         "trimtab-messaging-edit",
+        "trimtab-messaging-approve",
     }
     assert not of_kind(manifests, "ClusterRoleBinding")
     text = offline.template()
@@ -91,6 +92,7 @@ def test_roles_for_people_are_added_to_kubernetes_own_on_request_alone(offline: 
     assert aggregated(offline.rendered({"rbac": {"aggregate": True}})) == {
         "trimtab-messaging-view": {"view", "edit", "admin"},
         "trimtab-messaging-edit": {"edit", "admin"},
+        "trimtab-messaging-approve": {"admin"},
     }
 
 

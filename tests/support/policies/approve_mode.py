@@ -16,9 +16,9 @@ DIVIDING: dict[str, Any] = {
 """A policy that splits bundles and moves none by itself."""
 
 
-def ask(env: PolicyEnvironment, word: str, proposal: str | None = None) -> None:
+def ask(env: PolicyEnvironment, word: str, proposal: str | None = None, *, by: str | None = None) -> None:
     """Annotate the policy, as a person does with kubectl annotate."""
-    annotations = {"trimtab.dev/rebalance": word, "trimtab.dev/proposal": proposal}
+    annotations = {"trimtab.dev/rebalance": word, "trimtab.dev/proposal": proposal, "trimtab.dev/approved-by": by}
     env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
 
 

@@ -56,6 +56,7 @@ NODES = ResourceRef("", "v1", "nodes", "Node")
 CONFIG_MAPS = ResourceRef("", "v1", "configmaps", "ConfigMap")
 SECRETS = ResourceRef("", "v1", "secrets", "Secret")
 LEASES = ResourceRef("coordination.k8s.io", "v1", "leases", "Lease")
+USER_REVIEWS = ResourceRef("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview")
 EVENTS = ResourceRef("events.k8s.io", "v1", "events", "Event")
 
 

@@ -31,8 +31,10 @@ from trimtab_operator.decision_log.store import Recorder
 from trimtab_operator.loop.broker_refresh import BrokerRefresh
 from trimtab_operator.loop.gates import Gate, RefusalReporter, gate, refused_by_guard, unmeasurable
 from trimtab_operator.loop.policy_memory import PolicyMemory
+from trimtab_operator.loop.policy_phase import outside_windows
 from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
 from trimtab_operator.proposals.approver import Approver
+from trimtab_operator.proposals.automatic import Findings
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.splits.controller import request, unspent
 from trimtab_operator.state.cluster import ClusterState
@@ -168,7 +170,8 @@ class CycleRunner:
         await self.publisher.cycle(result)
         await self.recorder.cycle(result, settings, state)
         if proposal is not None and result.load is not None:
-            await self.approver.offer(proposal, result.load, settings)
+            findings = Findings(outside_windows(settings, self.cluster.now()), result.predictions)
+            await self.approver.offer(proposal, result.load, settings, findings)
 
     def _result(
         self, run: PolicyRun, snapshot: Snapshot, decision: Decision, applied: Applied, watch: Stopwatch

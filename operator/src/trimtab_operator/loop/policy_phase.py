@@ -157,7 +157,7 @@ def _with_gates(facts: PolicyFacts, cluster: ClusterState, settings: Settings, s
         contested=contested if state.competition.retreating(now) else "",
         unreachable=f"Pulsar can't be asked: {link.problem}" if link.linked and link.problem else "",
         own_balancer=link.own_balancer.text if link.linked and not link.own_balancer.disabled else "",
-        closed=_closed(settings, now),
+        closed=outside_windows(settings, now),
     )
 
 
@@ -193,7 +193,8 @@ def _unknown_brokers(cluster: ClusterState, settings: Settings) -> str:
     return f"spec.brokers.names: no Broker object is called {some(missing)}" if missing else ""
 
 
-def _closed(settings: Settings, now: float) -> str:
+def outside_windows(settings: Settings, now: float) -> str:
+    """Why `spec.windows` do not let the policy act at `now` (epoch seconds); empty if they do."""
     if (window := opening(settings.windows, now)).open:
         return ""
     when = f"acts again from {timestamp(window.until)}" if window.until else "no window opens within a week"

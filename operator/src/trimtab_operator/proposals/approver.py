@@ -17,6 +17,7 @@ from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import POLICIES
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
+from trimtab_operator.proposals.automatic import BY_CRITERIA, Findings, failed_criterion
 from trimtab_operator.proposals.commands import Asked, Command, refusal, take_off
 from trimtab_operator.proposals.executor import Executor
 from trimtab_operator.proposals.model import Proposal
@@ -112,16 +113,27 @@ class Approver:
             await self._report()  # conditions of an older generation count as out of date, as in kubectl wait
         return Attended(await self._advance(run), decide)
 
-    async def offer(self, proposal: Proposal, load: ClusterLoad, settings: Settings) -> None:
+    async def offer(self, proposal: Proposal, load: ClusterLoad, settings: Settings, findings: Findings) -> None:
         """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`.
 
-        load: the load that was planned for.
+        load: the load that was planned for. findings: what automatic approval judges by. A proposal that meets its
+        criteria is approved at once.
         """
         self._trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
         if settings.mode is Mode.APPROVE and not proposal.empty and may(self.standing.state, Event.OFFER):
             until, what = timestamp(proposal.expires_at), in_short(proposal)
             how = f"trimtab approve {self.policy} -n {self.cluster.namespace} --proposal {proposal.id}"
-            await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}", proposal)
+            missed = self._missed(proposal, settings, findings)
+            waits = f"; not approved by itself: {missed}" if missed else ""
+            await self._pass(Event.OFFER, f"{what} can be approved until {until}: {how}{waits}", proposal)
+            if settings.auto_approval is not None and not missed:
+                await self._do(Event.APPROVE, BY_CRITERIA)
+
+    def _missed(self, proposal: Proposal, settings: Settings, findings: Findings) -> str:
+        """Why automatic approval, if there is any, does not approve `proposal`; empty if it does."""
+        if settings.auto_approval is None:
+            return ""
+        return failed_criterion(settings.auto_approval, proposal, findings) or pulsar_balancer_active(self.cluster.link)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
         """Report that nothing can be approved while the policy is refused. The next round reports what can.
@@ -216,7 +228,7 @@ class Approver:
         if why is None and COMMANDS[word] is Event.APPROVE:
             why = pulsar_balancer_active(self.cluster.link) or None
         if why is None:
-            command = Command(word, f"{word}: {await self._do(COMMANDS[word])}")
+            command = Command(word, f"{word}: {await self._do(COMMANDS[word], asked.by)}")
         else:
             command = Command(word, f"{word} was refused: {why}", refused=True)
             await self._publisher.refused(command)
@@ -224,13 +236,14 @@ class Approver:
         await take_off(self.cluster.api, policy, asked)
         return why is None and COMMANDS[word] is Event.REFRESH
 
-    async def _do(self, event: Event) -> str:
-        """Carry out a command that the table allows; returns a text with the result."""
+    async def _do(self, event: Event, by: str) -> str:
+        """Carry out a command of `by` that the table allows; returns a text with the result."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
-            execution = Execution(standing.proposal, self.cluster.now())
+            execution = Execution(standing.proposal, self.cluster.now(), by)
             self._standing, self._executor = replace(standing, execution=execution), self._worker(execution)
-            message = f"proposal {standing.proposal.id} is carried out: {in_short(standing.proposal)}"
+            approved = f", approved by {by}," if by else ""
+            message = f"proposal {standing.proposal.id}{approved} is carried out: {in_short(standing.proposal)}"
         elif event is Event.APPROVE:
             return standing.message
         elif event is Event.STOP:

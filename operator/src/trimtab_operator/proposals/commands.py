@@ -14,7 +14,7 @@ from trimtab_operator.kube.client import POLICIES, Api, ConflictError, NotFoundE
 from trimtab_operator.proposals.states import COMMANDS, REFUSALS, Event, may
 from trimtab_operator.proposals.store import Standing
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
+from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 from trimtab_operator.state.settings import Settings
 
 _TRIES = 4
@@ -23,17 +23,23 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A command. word: value of the annotation. pinned: id of the proposal that it is for; empty for any."""
+    """A command. word: value of the annotation. pinned: id of the proposal that it is for; empty for any.
+
+    by: name of the user who gives it; empty if it names nobody.
+    """
 
     word: str
     pinned: str = ""
+    by: str = ""
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self | None:
         """The command that a BalancingPolicy object carries, None without one."""
         annotations = policy["metadata"].get("annotations") or {}
         word = annotations.get(REBALANCE_ANNOTATION)
-        return None if word is None else cls(word, annotations.get(PROPOSAL_ANNOTATION, ""))
+        if word is None:
+            return None
+        return cls(word, annotations.get(PROPOSAL_ANNOTATION, ""), annotations.get(APPROVER_ANNOTATION, ""))
 
 
 async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
@@ -45,7 +51,7 @@ async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
     for _ in range(_TRIES):
         if Asked.of(policy) != asked:
             return
-        gone = {REBALANCE_ANNOTATION: None, PROPOSAL_ANNOTATION: None}
+        gone = dict.fromkeys((REBALANCE_ANNOTATION, PROPOSAL_ANNOTATION, APPROVER_ANNOTATION))
         meta = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": gone}
         try:
             await api.patch(POLICIES, namespace, name, {"metadata": meta})

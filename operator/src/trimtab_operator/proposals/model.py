@@ -169,6 +169,11 @@ class Proposal:
         """Brokers that lose bundles."""
         return frozenset(move.source for move in self.moves if move.source)
 
+    @cached_property
+    def ranges(self) -> list[dict[str, Any]]:
+        """For each resource with a known usage the lowest and highest usage of a broker, before and after, percent."""
+        return _ranges(self.before, self.after)
+
     def to_json(self) -> str:
         """The whole proposal, as stored."""
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -207,8 +212,7 @@ class Proposal:
 
     def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
         """The proposal as the policy's status shows it. All fields are set: a merge-patch replaces an older one."""
-        offered = state is not None
-        ranges = _ranges(self.before, self.after)
+        offered, ranges = state is not None, self.ranges
         cpu = next((r for r in ranges if r["resource"] == RESOURCES[CPU]), {"before": None, "after": None})
         return {
             **blank(state, message),

@@ -23,6 +23,8 @@ from trimtab_operator.proposals.model import Proposal
 from trimtab_strategies.model import HeldBack, Reason
 
 SHOWN_FAILURES = 20
+MOST_OF_A_NAME = 256
+"""Characters of a user's name in the status."""
 
 
 class Mark(StrEnum):
@@ -38,12 +40,14 @@ class Mark(StrEnum):
 class Execution:
     """The moves and splits of `proposal`, started at `started` (epoch seconds).
 
+    by: the user or the criteria that approved it; empty if that is not known.
     marks: one per row. failures: why, by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written.
     """
 
     proposal: Proposal
     started: float
+    by: str = ""
     marks: list[Mark] = field(default_factory=list)
     failures: dict[int, HeldBack] = field(default_factory=dict)
     stopped: bool = False
@@ -133,6 +137,7 @@ class Execution:
         value = {
             "proposal": self.proposal.id,
             "started": self.started,
+            "by": self.by,
             "marks": "".join(self.marks),
             "failures": {row: (why.reason, why.detail) for row, why in self.failures.items()},
             "stopped": self.stopped,
@@ -152,7 +157,15 @@ class Execution:
             }
             if len(marks) != len(proposal.names):
                 raise UnreadableContentError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
-            return cls(proposal, float(value["started"]), marks, failures, bool(value["stopped"]), value["finished"])
+            return cls(
+                proposal,
+                float(value["started"]),
+                str(value.get("by", "")),
+                marks,
+                failures,
+                bool(value["stopped"]),
+                value["finished"],
+            )
 
     def shown(self, now: float) -> dict[str, Any]:
         """The progress as the policy's status shows it. now: epoch seconds."""
@@ -161,6 +174,7 @@ class Execution:
         return {
             "proposal": self.proposal.id,
             "startedAt": timestamp(self.started),
+            "approvedBy": self.by[:MOST_OF_A_NAME] or None,
             "finishedAt": None if self.finished is None else timestamp(self.finished),
             "total": total,
             "done": landed + failed,

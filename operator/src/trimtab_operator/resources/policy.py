@@ -133,7 +133,7 @@ class BalancingPolicySpec(Resource):
     """`DryRun`: show the planned moves in status.proposal. `Approve`: show them, and move after the annotation
     trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`."""
     approval: Approval = Approval()
-    """How long a proposal waits for approval in mode Approve."""
+    """Mode Approve: how long a proposal waits, and which ones need no person."""
     paused: bool = False
     """Stop deciding. Desired owners that users write are still made real."""
     interval: Duration = "60s"
@@ -157,8 +157,9 @@ class BalancingPolicySpec(Resource):
     """Which bundles are split, and where. The same decision may move the children. Each rule limits the bundles per
     namespace, and WeightedSplitter also the splits per time. If absent, bundles are not split."""
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
-    """Time windows in which a policy in mode Auto may act. If absent, it may always act. Outside of them its plan is
-    only shown. Desired owners that users write, lost brokers and approved proposals are handled at any time."""
+    """Time windows in which a policy in mode Auto may act, and `approval.auto` may approve. If absent, they always may.
+    Outside of them a plan is only shown. Desired owners that users write, lost brokers and proposals that a person
+    approved are handled at any time."""
     advice: Advice = Advice()
     """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()

@@ -18,6 +18,10 @@ REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
 PROPOSAL_ANNOTATION = "trimtab.dev/proposal"
 """Optional: the id of the proposal to approve. If another one waits, the approval is refused."""
 
+APPROVER_ANNOTATION = "trimtab.dev/approved-by"
+"""Optional: the name of the user who approves, as the API server knows it. The chart's ValidatingAdmissionPolicy
+requires it, and refuses another name than that of the user who writes it."""
+
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 """On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
 
@@ -36,11 +40,26 @@ class ProposalState(StrEnum):
     STOPPED = "Stopped"
 
 
+class AutoApproval(Resource):
+    """Criteria by which the operator approves a proposal without a person. All of them must hold when it is made."""
+
+    max_moves: Annotated[int, Field(ge=1, le=10000)] = 5
+    """Maximum number of moves and splits of the proposal."""
+    min_gain: Annotated[float, Field(ge=0, le=100)] = 5
+    """Minimum gain in percentage points: the range between the most and the least used broker, of the resource with
+    the largest range, minus its predicted range after the moves."""
+    trusted_predictions: bool = True
+    """Require that the shedder's last predictions were right: at least 70 % of five or more. Only `Trim` predicts."""
+
+
 class Approval(Resource):
-    """How long users have to approve a proposal."""
+    """Who approves a proposal, and how long it waits."""
 
     expires_after: Duration = "15m"
     """Time after which a proposal that was not approved is withdrawn, because its load data is too old."""
+    auto: AutoApproval | None = None
+    """When the operator approves a proposal by itself, within `spec.windows`. Other proposals wait for a person. If
+    absent, all do."""
 
 
 class UsageRange(Status):
@@ -171,6 +190,9 @@ class Progress(Status):
     """Id of the proposal."""
     started_at: Timestamp
     """When the proposal was approved."""
+    approved_by: Annotated[str, Field(max_length=256)] | None = None
+    """Name of the user who approved it, from the annotation trimtab.dev/approved-by; `spec.approval.auto` if its
+    criteria did. Absent if the approval named nobody."""
     finished_at: Timestamp | None = None
     """When the last move ended; after a stop, when the last pending move ended."""
     total: Annotated[int, Field(ge=0)]

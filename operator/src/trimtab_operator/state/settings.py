@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from trimtab_operator.actuators import Actuator
 from trimtab_operator.resources.common import Window, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
-from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, AutoApproval
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.policies import Claim
@@ -48,7 +48,8 @@ class Settings:
     overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
     quarantine: how long a flapping bundle is not moved. max_undone_moves: within an hour, above which the policy stands
-    down. approval_expires_after: how long a proposal waits. max_moves_in_flight: pending moves of an approved proposal.
+    down. approval_expires_after: how long a proposal waits. auto_approval: which ones need no person.
+    max_moves_in_flight: pending moves of an approved proposal.
 
     prometheus: without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
@@ -73,6 +74,7 @@ class Settings:
     strategies: StrategyNames
     limits: MoveLimits
     approval_expires_after: float = 900.0
+    auto_approval: AutoApproval | None = None
     max_moves_in_flight: int = 10
     quarantine: float = 21600.0
     forget_after: float = FORGET_AFTER
@@ -113,6 +115,7 @@ class Settings:
             strategies=StrategyNames(shedder, placement, spec.split.chosen()[0] if spec.split is not None else ""),
             limits=_limits(spec),
             approval_expires_after=seconds(spec.approval.expires_after),
+            auto_approval=spec.approval.auto,
             max_moves_in_flight=spec.limits.max_moves_in_flight,
             quarantine=seconds(spec.limits.quarantine),
             forget_after=seconds(spec.limits.forget_after),

@@ -13,8 +13,9 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
-from trimtab_operator.kube.client import POLICIES, Api
-from trimtab_operator.resources.policy_status import PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
+from trimtab_operator.kube.client import POLICIES, USER_REVIEWS, Api
+from trimtab_operator.kube.errors import RefusedError
+from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 
 POLL = 0.3
 """Seconds between two reads of the policy."""
@@ -61,11 +62,13 @@ def _run(arguments: argparse.Namespace, work: Work) -> int:
     return FINE if outcome.taken else FINDING
 
 
-async def _send(api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None) -> CommandOutcome:
+async def _send(
+    api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None, by: str | None = None
+) -> CommandOutcome:
     """Annotate the policy with the command `word` and wait for the answer. Raises `CommandError`, `ApiError`."""
     namespace, policy = arguments.namespace, arguments.policy
     await fetch(api, POLICIES, namespace, policy)
-    annotations = {REBALANCE_ANNOTATION: word, PROPOSAL_ANNOTATION: proposal}
+    annotations = {REBALANCE_ANNOTATION: word, PROPOSAL_ANNOTATION: proposal, APPROVER_ANNOTATION: by}
     await api.patch(POLICIES, namespace, policy, {"metadata": {"annotations": annotations}})
     deadline = time.monotonic() + arguments.timeout
     while True:
@@ -92,7 +95,8 @@ def _outcome(status: Mapping[str, Any]) -> CommandOutcome:
 _APPROVE_DESCRIPTION = """\
 Approve the proposal that a policy in mode Approve shows. The command sends the proposal's id, so that the operator
 refuses it if another proposal has replaced the one you saw. Without --proposal it approves the current one. The
-operator validates every move again just before it writes it.
+operator validates every move again just before it writes it. Your name goes with the approval, and is shown in the
+policy's status and Events. Where the chart restricts approvals, you need the verb `approve` on balancingpolicies.
 
 --wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, or the
 proposal was stopped.
@@ -115,11 +119,21 @@ async def _approve(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
     if not proposal:
         policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
         proposal = ((policy.get("status") or {}).get("proposal") or {}).get("id")
-    outcome = await _send(api, arguments, "approve", proposal)
+    outcome = await _send(api, arguments, "approve", proposal, await _user(api))
     if not outcome.taken or not arguments.wait:
         return outcome
     print(f"{arguments.policy}: {outcome.text}", file=sys.stderr)
     return await _until_ended(api, arguments, proposal or _progress(outcome.status).get("proposal", ""))
+
+
+async def _user(api: Api) -> str | None:
+    """Name of the user, as the API server knows it; None if the server does not tell. Raises `ApiError`."""
+    try:
+        review = await api.create(USER_REVIEWS, "", {"apiVersion": USER_REVIEWS.api_version, "kind": USER_REVIEWS.kind})
+    except RefusedError:
+        return None
+    name: str | None = review["status"]["userInfo"].get("username")
+    return name
 
 
 async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:

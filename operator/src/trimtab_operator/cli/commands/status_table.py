@@ -137,7 +137,8 @@ def print_one(data: Data, color: str = "auto") -> None:
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
-        screen.print(Text(f"\nProposal {progress['proposal']} is at {progress_text(progress)}"))
+        by = f", approved by {progress['approvedBy']}," if progress.get("approvedBy") else ""
+        screen.print(Text(f"\nProposal {progress['proposal']}{by} is at {progress_text(progress)}"))
         if failures := progress.get("failures"):
             rows = [
                 tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures

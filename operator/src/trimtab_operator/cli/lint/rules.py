@@ -307,8 +307,8 @@ def _windows(policy: LintedPolicy) -> Iterator[Found]:
     now = opening(windows, policy.context.now)
     if not now.open and now.until is None:
         yield _warn("never-open", at, "never allow it to act: each Allow is covered by a Deny")
-    if policy.spec.mode is not Mode.AUTO:
-        said = f"apply only to mode Auto, and mode is {policy.spec.mode}"
+    if policy.spec.mode is not Mode.AUTO and policy.spec.approval.auto is None:
+        said = f"apply only to mode Auto and to approval.auto, and mode is {policy.spec.mode}"
         yield _note("windows-without-auto", at, f"{said}: in this mode a person decides when")
     for k, window in enumerate(windows):
         if window.kind is WindowKind.ALLOW and seconds(window.duration) < 2 * seconds(policy.spec.interval):
@@ -321,6 +321,15 @@ def _approval(policy: LintedPolicy) -> Iterator[Found]:
     if policy.spec.mode is Mode.APPROVE and expires < _TIME_TO_APPROVE:
         text = f"is {policy.spec.approval.expires_after}: too short for a person to decide; write 5m or more (15m)"
         yield _warn("approval-too-short", ("spec", "approval", "expiresAfter"), text)
+    if (auto := policy.spec.approval.auto) is None:
+        return
+    if policy.spec.mode is not Mode.APPROVE:
+        text = f"applies only to mode Approve, and mode is {policy.spec.mode}"
+        yield _note("auto-approval-without-approve", ("spec", "approval", "auto"), text)
+    shedder, _ = policy.spec.shedder.chosen()
+    if auto.trusted_predictions and shedder != "Trim":
+        text = f"is true, and {shedder} makes no predictions: nothing is ever approved; set it to false"
+        yield _warn("auto-approval-never", ("spec", "approval", "auto", "trustedPredictions"), text)
 
 
 def _dry_run(policy: LintedPolicy) -> Iterator[Found]:
