@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from trimtab_operator.cli.lint.files import At, Document, Finding, Found, Level
+from trimtab_operator.cli.lint.shadows import is_shadow, shadow_findings
 from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import WindowKind, seconds
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
@@ -56,7 +57,10 @@ def object_findings(objects: Sequence[LintedObject]) -> Iterator[Finding]:
     spaces = [o for o in objects if o.kind == "TopicNamespace"]
     policies = [o for o in objects if o.kind == "BalancingPolicy"]
     yield from _twice(objects)
-    yield from _overlapping(policies)
+    yield from _overlapping([policy for policy in policies if not is_shadow(policy.document)])
+    subjects = {id(policy.document): policy.subject for policy in policies}
+    for document, found in shadow_findings([policy.document for policy in policies]):
+        yield Finding.of(document, subjects[id(document)], found)
     yield from _same_namespace(spaces)
     for space in spaces:
         yield from _patterns(space)
@@ -180,7 +184,7 @@ class LintedPolicy:
     @property
     def acts(self) -> bool:
         """Whether it can move bundles, by itself or approved."""
-        return self.spec.mode is not Mode.DRY_RUN
+        return self.spec.mode not in {Mode.DRY_RUN, Mode.SHADOW}
 
 
 Rule = Callable[[LintedPolicy], Iterator[Found]]
@@ -291,7 +295,8 @@ def _windows(policy: LintedPolicy) -> Iterator[Found]:
         yield _warn("never-open", at, "never allow it to act: each Allow is covered by a Deny")
     if policy.spec.mode is not Mode.AUTO:
         said = f"apply only to mode Auto, and mode is {policy.spec.mode}"
-        yield _note("windows-without-auto", at, f"{said}: in this mode a person decides when")
+        when = "it acts never" if policy.spec.mode is Mode.SHADOW else "a person decides when"
+        yield _note("windows-without-auto", at, f"{said}: in this mode {when}")
     for k, window in enumerate(windows):
         if window.kind is WindowKind.ALLOW and seconds(window.duration) < 2 * seconds(policy.spec.interval):
             text = f"is {window.duration}, less than two intervals ({policy.spec.interval}): it may open for no cycle"
@@ -315,6 +320,9 @@ def _splits(policy: LintedPolicy) -> Iterator[Found]:
     if spec.split is None:
         return
     rule, _ = spec.split.chosen()
+    if spec.mode is Mode.SHADOW:
+        text = "has no effect in mode Shadow: a shadow follows the splits of others, and makes none"
+        yield _note("shadow-never-splits", ("spec", "split"), text)
     if spec.limits.max_splits_per_cycle == 0:
         yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} is never asked; leave one out")
     if rule == "WeightedSplitter" and spec.source.prometheus.hot_bundles == 0:
