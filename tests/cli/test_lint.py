@@ -77,6 +77,7 @@ UNWISE = {
     "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may open for no cycle"),
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
     "paused": ({"paused": True}, "decides nothing until this is changed"),
+    "shadow-never-splits": ({**SPLIT, "mode": "Shadow"}, "follows the splits of others, and makes none"),
     "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is never asked"),
     "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: The amount to shed"),
 }
@@ -137,6 +138,16 @@ TOGETHER = {
         ["overlapping-policies"],
     ),
     "other names": ([policy("a", brokers={"names": ["x"]}), policy("b", brokers={"names": ["y"]})], []),
+    "a shadow of the same brokers": (
+        [policy("a", brokers={"names": ["x"]}), policy("b", mode="Shadow", brokers={"names": ["x"]})],
+        [],
+    ),
+    "a shadow of others": (
+        [policy("a", brokers={"names": ["x"]}), policy("b", mode="Shadow", brokers={"names": ["x", "y"]})],
+        ["shadow-of-others"],
+    ),
+    "a third shadow": ([policy("a"), *(policy(name, mode="Shadow") for name in "bcd")], ["too-many-shadows"]),
+    "shadows of what is elsewhere": ([policy("a", mode="Shadow"), policy("b", mode="Shadow")], []),
     "one namespace cut twice": ([topic_namespace("a"), topic_namespace("b")], ["same-topic-namespace"]),
     "ranges across each other": (
         [bundle("a"), bundle("b", "0x20000000", "0x60000000")],
