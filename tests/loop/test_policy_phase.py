@@ -16,6 +16,9 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "invalid edit": ({"invalid": "why", "ran": True}, Action.REPAIR, Reason.INVALID_POLICY),
     "invalid": ({"invalid": "why"}, Action.REPORT, Reason.INVALID_POLICY),
     "overlapping": ({"overlap": "why"}, Action.REPORT, Reason.INVALID_POLICY),
+    "misplaced": ({"misplaced": "why"}, Action.REPORT, Reason.INVALID_POLICY),
+    "accompanying": ({"alone": "why", "early": True}, Action.WAIT, Reason.NO_ACTING_POLICY),
+    "alone": ({"alone": "why"}, Action.REPORT, Reason.NO_ACTING_POLICY),
     "conflicting": ({"conflict": "why"}, Action.REPORT, Reason.INVALID_POLICY),
     "not synced": ({"stale": "why"}, Action.REPORT, Reason.STORE_NOT_SYNCED),
     "discovering": ({"no_brokers": "why", "discovering": True}, Action.WAIT, Reason.NO_BROKERS),
@@ -24,6 +27,7 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "between cycles": ({"due": False}, Action.CONFIRM, None),
     "paused": ({"paused": True}, Action.REFUSE, Reason.PAUSED),
     "unknown brokers": ({"unknown_brokers": "why"}, Action.REFUSE, Reason.UNKNOWN_BROKER),
+    "shadow": ({"mode": Mode.SHADOW}, Action.SHOW, Reason.SHADOW),
     "dry run": ({"mode": Mode.DRY_RUN}, Action.SHOW, Reason.DRY_RUN),
     "approve": ({"mode": Mode.APPROVE}, Action.SHOW, Reason.NOT_APPROVED),
     "stood down": ({"contested": "why"}, Action.DRAIN, Reason.COMPETING_BALANCER),
@@ -34,8 +38,12 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
 }
 """By name of each phase: facts that bring it about, and what then happens."""
 
-OWN_TEXT = {"paused", "dry run", "approve"}
+OWN_TEXT = {"paused", "shadow", "dry run", "approve"}
 """Phases whose detail is the same for every policy."""
+
+
+QUALIFIED = {"invalid edit", "accompanying"}
+"""Phases that are a later one with one more fact."""
 
 
 def test_each_row_is_tried_here() -> None:
@@ -61,7 +69,7 @@ def test_a_row_holds_by_its_own_facts(name: str) -> None:
 def test_an_earlier_row_counts_before_all_later_ones(row: int) -> None:
     facts = PolicyFacts()
     for later in reversed(TABLE[row:]):
-        if not (later.name == "invalid edit" and TABLE[row].name != "invalid edit"):
+        if later.name not in QUALIFIED or later is TABLE[row]:
             facts = replace(facts, **HOLDS[later.name][0])
 
     assert phase_of(facts).name == TABLE[row].name

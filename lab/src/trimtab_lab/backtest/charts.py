@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab_lab.backtest.trace import HOT, Figures, Trace
+from trimtab_lab.backtest.trace import Figures, Trace
+from trimtab_strategies.counterfactual.imbalance import HOT
 from trimtab_strategies.model.cluster_load import FloatArray
 
 WIDTH = 900.0

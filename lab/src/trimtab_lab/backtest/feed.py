@@ -1,93 +1,17 @@
-"""Recorded cycles with what each bundle would cost on each broker, so that it can be put elsewhere.
-
-    cpu'_i = cpu_i + slope_i * (U'_i - U_i)         U, U': work of the bundles that i had, and would have had
-    network'_i = network_i + (bytes'_i - bytes_i)
-
-What the bundles do not explain (a broker's idle CPU, other programs, noise) so stays as it was measured. While every
-bundle is where it really was, the replayed usage is the measured one. Slopes are those of Trim's model of brokers,
-learned from the recording as it goes on. Memory does not follow bundles: it stays as measured.
-
-Clients of a full machine want more than it serves. Its bundles count with `HIDDEN` times their average, at least.
-"""
+"""The cycles of a recording, with what each bundle would cost on each broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray
-from trimtab_strategies.shedding.trim.model import learned
-from trimtab_strategies.shedding.trim.readings import FULL, work_of
-from trimtab_strategies.shedding.trim.replay import HIDDEN, WINDOW
-from trimtab_strategies.shedding.trim.samples import SampleRing, sampled
-
-
-@dataclass(frozen=True)
-class RecordedCycle:
-    """A cycle of the recording; n brokers, m bundles.
-
-    load: the cluster as it was, each bundle with the owner it had.
-    wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
-    slope: (n,) cores per byte/s of work.
-    """
-
-    load: ClusterLoad
-    wanted: FloatArray
-    work: FloatArray
-    slope: FloatArray
-
-    def brokers_with(self, owner: IntArray) -> Brokers:
-        """The brokers as they would have been measured with these owners (m,), rows; -1: nobody serves the bundle."""
-        then, brokers = self.load.bundles.owner, self.load.brokers
-        moved = np.flatnonzero(owner != then)
-        if not len(moved):
-            return brokers
-        amounts = np.column_stack([self.wanted[moved], self.work[moved]])
-        n = len(brokers)
-        shift = _sums(owner[moved], amounts, n) - _sums(then[moved], amounts, n)
-        usage, traffic = brokers.usage.copy(), np.maximum(brokers.traffic + shift[:, :4], 0)
-        capacity = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
-        usage[:, CPU] = np.clip(usage[:, CPU] + self.slope * shift[:, 4], 0, capacity)
-        for column, bytes_per_second in ((NETWORK_IN, shift[:, 2]), (NETWORK_OUT, shift[:, 3])):
-            usage[:, column] = np.maximum(usage[:, column] + bytes_per_second, 0)
-        return replace(brokers, usage=usage, traffic=traffic)
-
-    def measured_there(self, owner: IntArray) -> float:
-        """Ratio 0-1 of the work that was measured on the broker that has it with these owners (m,)."""
-        total = float(self.work.sum())
-        return float(self.work[owner == self.load.bundles.owner].sum()) / total if total > 0 else 1.0
-
-
-def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
-    """Sums (n, k) of `amounts` (m, k) by owner; what nobody owns is left out."""
-    columns = [np.bincount(owner + 1, weights=column, minlength=brokers + 1)[1:] for column in amounts.T]
-    return np.stack(columns, axis=1)
+from trimtab_strategies.counterfactual.recorded import CycleReader, RecordedCycle
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.shedding.trim.samples import SampleRing
 
 
 def recorded_cycles(loads: Iterable[ClusterLoad]) -> Iterator[RecordedCycle]:
     """The cycles of a recording, oldest first, with the slopes that were learned by then."""
-    ring = SampleRing()
-    memory: dict[str, Any] = {}
+    ring, reader = SampleRing(), CycleReader()
     for load in loads:
-        seen = ring.add(load)
-        if seen.recent is None or not len(seen.recent):
-            continue
-        model, memory = learned(seen, seen.recent.last(WINDOW), memory)
-        wanted = _wanted(load)
-        slope = np.where(np.isfinite(model.slope), model.slope, 0.0)
-        yield RecordedCycle(load, wanted, work_of(sampled(wanted), model.message), slope)
-
-
-def _wanted(load: ClusterLoad) -> FloatArray:
-    """(m, 4) what clients wanted: the newest sample; else the short average; 0 for a bundle that was never measured."""
-    bundles, brokers = load.bundles, load.brokers
-    wanted = np.where(np.isfinite(bundles.newest), bundles.newest, np.nan_to_num(bundles.short))
-    limit = brokers.limit[:, CPU]
-    full = (limit > 0) & (brokers.usage[:, CPU] >= FULL * limit)
-    there = np.append(full, False)[bundles.owner]
-    wanted[there] = np.maximum(wanted[there], HIDDEN * np.nan_to_num(bundles.short[there]))
-    return wanted
+        if (cycle := reader.read(ring.add(load))) is not None:
+            yield cycle

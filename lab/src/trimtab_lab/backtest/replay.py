@@ -11,19 +11,18 @@ which does not count: `ReplayPhase.RUN_IN`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
 import numpy as np
 
-from trimtab_lab.backtest.feed import RecordedCycle
 from trimtab_lab.backtest.trace import Trace
 from trimtab_lab.simulation.deciders import UnderTrimtab
-from trimtab_strategies.hash_ring import parse_bundle
+from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
+from trimtab_strategies.counterfactual.recorded import RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Move
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EARLY = 0.5
@@ -76,89 +75,13 @@ class LiveReplay:
 
     name: str = "live"
     trace: Trace = field(default_factory=Trace)
-    _names: tuple[str, ...] = ()
-    _ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `_brokers`, -1 unknown
-    _brokers: dict[str, int] = field(default_factory=dict)
+    _owners: RealOwners = field(default_factory=RealOwners)
 
     def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """See `HistoryReplay`."""
-        load = cycle.load
-        before, ids = self._before(load.bundles.names), _numbers(load.brokers.names, self._brokers)
-        then = np.append(ids, -1)[load.bundles.owner]
+        changes = self._owners.changes(cycle.load)
         if phase is ReplayPhase.COUNTED:
-            self.trace.add(cycle, load, self._moves(load, before, then, ids[load.brokers.ready]), measured=1.0)
-        self._ids = np.where(then >= 0, then, before)
-
-    def _before(self, names: tuple[str, ...]) -> IntArray:
-        """(m,) the owner of each of `names` in the last cycle."""
-        if names is not self._names:
-            known = {name: row for row, name in enumerate(self._names)}
-            rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
-            self._names, self._ids = names, np.append(self._ids, -1)[rows]
-        return self._ids
-
-    def _moves(
-        self, load: ClusterLoad, before: IntArray, then: IntArray, ready: IntArray
-    ) -> list[tuple[str, str, str]]:
-        """The changes of owners. A bundle that a lost broker left behind did not move for balance."""
-        moved = np.flatnonzero((then >= 0) & (before != then) & np.isin(before, ready))
-        brokers = list(self._brokers)
-        rows = zip(moved.tolist(), before[moved].tolist(), then[moved].tolist(), strict=True)
-        return [(load.bundles.names[row], brokers[old], brokers[new]) for row, old, new in rows]
-
-
-def _numbers(names: Sequence[str], known: dict[str, int]) -> IntArray:
-    """The number of each name in `known`, which gets the new ones."""
-    return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=len(names))
-
-
-@dataclass
-class _Ownership:
-    """The owners of a replay, by bundle in the rows of the last cycle.
-
-    ids: (m,) number of the broker in `brokers`, -1 none. moved: (m,) epoch seconds of the last move, NaN never.
-    """
-
-    names: tuple[str, ...] = ()
-    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    moved: FloatArray = field(default_factory=lambda: np.empty(0))
-    brokers: dict[str, int] = field(default_factory=dict)
-
-    def rows(self, load: ClusterLoad, *, real: bool) -> IntArray:
-        """(m,) row of each bundle's owner; -1 for a bundle of a broker that is gone or not ready.
-
-        real: all of them are as they really were.
-        """
-        ids = _numbers(load.brokers.names, self.brokers)
-        then = np.append(ids, -1)[load.bundles.owner]
-        if load.bundles.names is not self.names:
-            self._follow(load, then)
-        self.ids = np.where((load.bundles.pinned | real) & (then >= 0), then, self.ids)
-        row = np.full(len(self.brokers) + 1, -1)
-        ready = np.flatnonzero(load.brokers.ready)
-        row[ids[ready]] = ready
-        owner: IntArray = row[self.ids]
-        return owner
-
-    def _follow(self, load: ClusterLoad, then: IntArray) -> None:
-        """Bring everything into the rows of `load`; a new bundle begins with its parent's owner, or with its own."""
-        before = {name: row for row, name in enumerate(self.names)}
-        known = np.array([before.get(name, -1) for name in load.bundles.names], dtype=np.int64)
-        ids = np.where(known >= 0, np.append(self.ids, -1)[known], then)
-        parents = _parents(load.bundles.names, np.flatnonzero(known < 0), before)
-        for row, parent in parents.items():
-            ids[row] = self.ids[parent]
-        self.moved = np.append(self.moved, np.nan)[known]
-        self.names, self.ids = load.bundles.names, ids
-
-    def take(self, moves: Iterable[Move], load: ClusterLoad) -> None:
-        """Make the moves."""
-        self.ids, self.moved = self.ids.copy(), self.moved.copy()
-        for move in moves:
-            row = load.bundles.index[move.bundle]
-            self.ids[row] = self.brokers[move.destination]
-            if move.source:
-                self.moved[row] = load.now
+            self.trace.add(cycle, cycle.load, changes, measured=1.0)
 
 
 @dataclass
@@ -170,7 +93,7 @@ class PolicyReplay:
     interval: float
     seed: int = 1
     trace: Trace = field(default_factory=Trace)
-    _owners: _Ownership = field(default_factory=_Ownership)
+    _owners: VirtualOwners = field(default_factory=VirtualOwners)
     _ring: SampleRing = field(default_factory=SampleRing)
     _due: float = -np.inf
     _last: float = np.inf
@@ -198,20 +121,3 @@ class PolicyReplay:
             return self.decider.assign(cluster, self._random)
         self._due = cluster.now + self.interval - EARLY * max(cluster.now - self._last, 0.0)
         return self.decider.decide(cluster, self._random).moves
-
-
-def _parents(names: Sequence[str], new: IntArray, before: Mapping[str, int]) -> dict[int, int]:
-    """For each of the `new` rows of `names` the row before of the bundle that it was part of, if there was one."""
-    gone: dict[str, list[tuple[int, int, int]]] = {}
-    if not len(new) or not before:
-        return {}
-    for name in {*before} - {*names}:
-        space, lower, upper = parse_bundle(name)
-        gone.setdefault(space, []).append((lower, upper, before[name]))
-    found = {}
-    for row in new.tolist():
-        space, lower, upper = parse_bundle(names[row])
-        parent = [old for low, high, old in gone.get(space, ()) if low <= lower and upper <= high]
-        if parent:
-            found[row] = parent[0]
-    return found

@@ -9,13 +9,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from trimtab_lab.backtest.feed import RecordedCycle
-from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import Brokers, FloatArray
+from trimtab_strategies.counterfactual.imbalance import HOT, busiest, range_of
+from trimtab_strategies.counterfactual.recorded import RecordedCycle
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
-
-HOT = 85.0
-"""Percent of usage above which Pulsar calls a broker overloaded."""
 
 _LONGEST = 2.0  # usual intervals that a cycle stands for at most: a gap in the history counts for nobody
 _HOUR = 3600.0
@@ -116,7 +114,7 @@ class Trace:
 
     def ranges(self) -> FloatArray:
         """(k,) points between the busiest and the idlest broker; NaN where fewer than two are known."""
-        return np.array([_range(usage) for usage in self.usage])
+        return np.array([range_of(usage) for usage in self.usage])
 
     def seconds(self) -> FloatArray:
         """(k,) seconds that each cycle stands for: until the next one, but no more than two usual intervals."""
@@ -178,24 +176,6 @@ class Trace:
         }
         known = {hour: mean for hour, mean in means.items() if np.isfinite(mean)}
         return max(known.items(), key=lambda item: item[1]) if known else (float("nan"), float("nan"))
-
-
-def busiest(brokers: Brokers) -> FloatArray:
-    """(n,) percent of its limit that each broker uses, of its busiest resource among CPU and network.
-
-    NaN for a broker that is not ready or not schedulable, or of which nothing is known.
-    """
-    columns = [CPU, NETWORK_IN, NETWORK_OUT]
-    limit = brokers.limit[:, columns]
-    percent = 100 * brokers.usage[:, columns] / np.where(limit > 0, limit, np.nan)
-    percent = np.where((brokers.ready & brokers.schedulable)[:, np.newaxis], percent, np.nan)
-    found: FloatArray = np.where(brokers.trusted, np.fmax.reduce(percent, axis=1), np.nan)
-    return found
-
-
-def _range(usage: FloatArray) -> float:
-    known = usage[np.isfinite(usage)]
-    return float(np.ptp(known)) if len(known) > 1 else float("nan")
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> float:

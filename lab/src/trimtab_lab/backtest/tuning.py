@@ -21,6 +21,7 @@ from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay
 from trimtab_lab.backtest.sweep import Variant
 from trimtab_lab.backtest.tasks import Report, Runner, TimeWindow, play_all, tasks, windows
 from trimtab_lab.backtest.trace import Figures
+from trimtab_strategies.counterfactual.imbalance import daily_cost
 
 RUNGS = (1 / 9, 1 / 3, 1.0)
 """Ratios of the first part that are replayed, one after the other."""
@@ -110,7 +111,8 @@ class Search:
         """See the module."""
         days = max(figures.hours / 24, 1.0)
         cut = 0.0 if math.isnan(figures.cut) else figures.cut
-        return figures.area + self.weight * cut / days + figures.hot / figures.hours / 5
+        hot = figures.hot / figures.hours
+        return daily_cost(area=figures.area, cut=cut / days, hot=hot, weight=self.weight)
 
     @staticmethod
     def _steps(count: int) -> list[tuple[float, int]]:

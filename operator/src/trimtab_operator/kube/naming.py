@@ -69,6 +69,11 @@ def memory_name(policy: str) -> str:
     return _slug(f"trimtab-memory-{policy}", exact=True, longest=LONGEST)
 
 
+def shadow_name(policy: str) -> str:
+    """Name of the ConfigMap with the virtual owners of the BalancingPolicy object `policy`, in mode Shadow."""
+    return _slug(f"trimtab-shadow-{policy}", exact=True, longest=LONGEST)
+
+
 def proposal_name(policy: str) -> str:
     """Name of the ConfigMap with the whole proposal of the BalancingPolicy object `policy`."""
     return _slug(f"trimtab-proposal-{policy}", exact=True, longest=LONGEST)

@@ -8,6 +8,9 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | invalid edit | the spec can't be run, and ran before | report; repair with the last settings | InvalidPolicy |
 | invalid | the spec can't be run | report | InvalidPolicy |
 | overlapping | an older policy has some of its brokers | report | InvalidPolicy |
+| misplaced | mode Shadow: two shadows run already, or it selects other brokers | report | InvalidPolicy |
+| accompanying | mode Shadow: no policy to compare with, in the first seconds | wait | NoActingPolicy |
+| alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
 | not synced | a store is not complete, or not fresh | report | StoreNotSynced |
 | discovering | no Broker yet, in the first seconds | wait | NoBrokers |
@@ -16,6 +19,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | between cycles | the next cycle is not due | confirm; refresh brokers | |
 | paused | paused by spec or annotation | confirm; report | Paused |
 | unknown brokers | spec.brokers.names has a name without a Broker | confirm; report | UnknownBroker |
+| shadow | mode Shadow | cycle that moves virtual bundles; no confirmation round in this mode | Shadow |
 | dry run | mode DryRun | confirm; cycle that shows its plan | DryRun |
 | approve | mode Approve | confirm; cycle that offers its plan as a proposal | NotApproved |
 | stood down | a competing balancer undid too many moves | confirm; cycle that applies drains only | CompetingBalancer |
@@ -47,10 +51,12 @@ from trimtab_operator.loop.gates import RefusalReporter
 from trimtab_operator.loop.policy_memory import PolicyMemory
 from trimtab_operator.loop.policy_phase import CYCLES, Action, PolicyFacts, PolicyPhase, facts_of, phase_of
 from trimtab_operator.loop.schedule import Schedule
+from trimtab_operator.loop.shadow_cycle import ShadowRunner
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
+from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.strategy_state import PolicyStateStore
@@ -97,6 +103,7 @@ class PolicyLoop:
     confirmation: Confirmation = field(init=False)
     refusals: RefusalReporter = field(init=False)
     cycles: CycleRunner = field(init=False)
+    shadow: ShadowRunner = field(init=False)
     _begun: float | None = None
 
     def __post_init__(self) -> None:
@@ -128,6 +135,7 @@ class PolicyLoop:
             meanwhile=self._while_measuring,
             still_asks=self._still_asks,
         )
+        self.shadow = ShadowRunner(cluster, name, uid, publisher, self.refusals, self.memory, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:
         """Reconcile until `stopped`. Writes that are under way when it is set are finished first."""
@@ -199,6 +207,10 @@ class PolicyLoop:
         if settings is None or phase.action in {Action.WAIT, Action.REPORT}:
             return
         run = await self._run(settings, afresh=phase.action in CYCLES)
+        if settings.mode is Mode.SHADOW:
+            await self._reconcile_shadow(run, policy, phase)
+            return
+        self.shadow.forget()
         if phase.action is Action.REPAIR:
             await self.confirmation.repair(run)
             return
@@ -209,6 +221,12 @@ class PolicyLoop:
             await self._cycle(confirmed.run, phase)
         else:
             await self._between_cycles(confirmed.run)
+
+    async def _reconcile_shadow(self, run: PolicyRun, policy: Mapping[str, Any], phase: PolicyPhase) -> None:
+        """A reconcile in mode Shadow: it answers commands, and runs its cycle. It confirms and repairs nothing."""
+        await self.confirmation.approver.attend(run, policy)
+        if phase.action in CYCLES:
+            await self._cycle(run, phase)
 
     def _phase(self, policy: Mapping[str, Any]) -> tuple[Settings | None, PolicyPhase]:
         """The settings to reconcile with (None: there are none), and the phase of the policy."""
@@ -225,7 +243,9 @@ class PolicyLoop:
         cluster.relink()
         due, warm = self.schedule.is_due(settings), cluster.engine.is_set()
         facts = facts_of(cluster, settings, due=due, warm=warm)
-        return settings, phase_of(replace(facts, discovering=bool(facts.no_brokers) and self._discovering(settings)))
+        discovering = bool(facts.no_brokers and settings.pod_labels) and self._discovering()
+        early = bool(facts.alone) and self._discovering()
+        return settings, phase_of(replace(facts, discovering=discovering, early=early))
 
     def _invalid(self, policy: Mapping[str, Any], text: str) -> tuple[Settings | None, PolicyPhase]:
         """Settings and phase of an invalid policy. It keeps its brokers; repairs use the last valid settings."""
@@ -240,11 +260,14 @@ class PolicyLoop:
         repairs = phase_of(facts_of(cluster, last, due=False)).action is Action.CONFIRM
         return (last if repairs else None), phase
 
-    def _discovering(self, settings: Settings) -> bool:
-        """Whether it is too early to complain that there are no brokers: discovery is still finding their pods."""
+    def _discovering(self) -> bool:
+        """Whether it is too early to complain that there are no brokers, or no policy beside a shadow.
+
+        Discovery is still finding pods, and loops start one by one.
+        """
         if self._begun is None:
             self._begun = self.cluster.clock()
-        return self.cluster.clock() - self._begun < DISCOVER_WITHIN and bool(settings.pod_labels)
+        return self.cluster.clock() - self._begun < DISCOVER_WITHIN
 
     async def _run(self, settings: Settings, *, afresh: bool) -> PolicyRun:
         """What a reconcile works with. afresh: read the Secrets of the source again. Raises `ApiError`."""
@@ -257,9 +280,10 @@ class PolicyLoop:
         beat, early = schedule.beat, self.cluster.clock() < schedule.beat
         schedule.next(settings.interval)
         schedule.generation = settings.generation
+        runner = self.shadow if settings.mode is Mode.SHADOW else self.cycles
         if phase.action is Action.REFUSE and phase.held is not None:
-            await self.cycles.refuse(run, phase.held, self.cluster.now())
-        elif not await self.cycles.cycle(run, early=early):
+            await runner.refuse(run, phase.held, self.cluster.now())
+        elif not await runner.cycle(run, early=early):
             schedule.beat = beat
             self._decide_at_once()
 
@@ -291,4 +315,5 @@ class PolicyLoop:
         except InvalidPolicyError:
             return False
         same = (now.generation, now.paused) == (settings.generation, settings.paused)
-        return same and self.name in self.cluster.policies.shares.standing
+        shares = self.cluster.policies.shares
+        return same and (self.name in shares.standing or bool(shares.beside.get(self.name)))

@@ -45,17 +45,20 @@ REFUSED = frozenset({Action.WAIT, Action.REPORT, Action.REPAIR, Action.REFUSE})
 class PolicyFacts:
     """The facts that decide the phase. A text says what is wrong; it is empty when nothing is.
 
-    ran: whether the policy ran with valid settings before. due: whether the next cycle is due. warm: whether the load
-    sources are.
+    ran: whether the policy ran with valid settings before. early: whether other loops may not have started yet.
+    due: whether the next cycle is due. warm: whether the load sources are.
     """
 
     invalid: str = ""
     ran: bool = False
     overlap: str = ""
+    misplaced: str = ""
+    alone: str = ""
     conflict: str = ""
     stale: str = ""
     no_brokers: str = ""
     discovering: bool = False
+    early: bool = False
     warm: bool = True
     due: bool = True
     paused: bool = False
@@ -89,11 +92,15 @@ class PolicyPhase:
 _PAUSED = "spec.paused or the annotation trimtab.dev/paused says so"
 _NOT_APPROVED = "spec.mode is Approve: proposals wait for a person"
 _DRY_RUN = "spec.mode is DryRun"
+_SHADOW = "spec.mode is Shadow: its moves are virtual, and status.shadow compares them with what really happens"
 
 REFUSALS = (
     PhaseRow("invalid edit", lambda f: f.invalid if f.ran else "", Action.REPAIR, Reason.INVALID_POLICY),
     PhaseRow("invalid", lambda f: f.invalid, Action.REPORT, Reason.INVALID_POLICY),
     PhaseRow("overlapping", lambda f: f.overlap, Action.REPORT, Reason.INVALID_POLICY),
+    PhaseRow("misplaced", lambda f: f.misplaced, Action.REPORT, Reason.INVALID_POLICY),
+    PhaseRow("accompanying", lambda f: f.alone if f.early else "", Action.WAIT, Reason.NO_ACTING_POLICY),
+    PhaseRow("alone", lambda f: f.alone, Action.REPORT, Reason.NO_ACTING_POLICY),
     PhaseRow("conflicting", lambda f: f.conflict, Action.REPORT, Reason.INVALID_POLICY),
     PhaseRow("not synced", lambda f: f.stale, Action.REPORT, Reason.STORE_NOT_SYNCED),
     PhaseRow("discovering", lambda f: f.no_brokers if f.discovering else "", Action.WAIT, Reason.NO_BROKERS),
@@ -106,6 +113,7 @@ REFUSALS = (
 """Phases in which the policy makes no plan."""
 
 GATES = (
+    PhaseRow("shadow", lambda f: _SHADOW if f.mode is Mode.SHADOW else "", Action.SHOW, Reason.SHADOW),
     PhaseRow("dry run", lambda f: _DRY_RUN if f.mode is Mode.DRY_RUN else "", Action.SHOW, Reason.DRY_RUN),
     PhaseRow("approve", lambda f: _NOT_APPROVED if f.mode is Mode.APPROVE else "", Action.SHOW, Reason.NOT_APPROVED),
     PhaseRow("stood down", lambda f: f.contested, Action.DRAIN, Reason.COMPETING_BALANCER),
@@ -137,6 +145,8 @@ def facts_of(
     """The facts of a valid policy as they are now. state: None leaves out what only gates need."""
     facts = PolicyFacts(
         overlap=_overlap(cluster, settings.name),
+        misplaced=cluster.policies.shares.misplaced.get(settings.name, ""),
+        alone=_alone(cluster, settings.name),
         conflict=_conflict(cluster, settings.name),
         stale=cluster.stores.stale(),
         no_brokers=_no_brokers(cluster, settings),
@@ -169,6 +179,13 @@ def _overlap(cluster: ClusterState, policy: str) -> str:
     names = f"policies {overlap.older} and {policy} would both balance {shown}"
     remedy = f"{overlap.older} is older and continues; give them spec.brokers that don't overlap, or delete one"
     return f"{names}: {remedy}"
+
+
+def _alone(cluster: ClusterState, policy: str) -> str:
+    """Why a policy in mode Shadow has nothing to be compared with."""
+    if cluster.policies.shares.beside.get(policy) != "":
+        return ""
+    return "no policy in another mode selects the same brokers, so there is nothing to compare with: create one"
 
 
 def _conflict(cluster: ClusterState, policy: str) -> str:

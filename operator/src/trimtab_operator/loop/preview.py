@@ -2,6 +2,8 @@
 
 It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It differs in what it knows:
 Pulsar is not connected, so it knows no cross-check, and a process that starts now has no expected loads of splits.
+
+Of a policy in mode Shadow it shows what the next cycle would do with its virtual bundles, as the operator stored them.
 """
 
 from __future__ import annotations
@@ -13,15 +15,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.actuators import DryRunActuator
-from trimtab_operator.decide import decide_plan
+from trimtab_operator.decide import Decided, decide_plan
 from trimtab_operator.kube.client import POLICIES
 from trimtab_operator.loop.gates import Gate, gate, refused_by_guard
 from trimtab_operator.loop.policy_phase import REFUSED, facts_of, phase_of
+from trimtab_operator.loop.shadow_cycle import virtual_plan
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
+from trimtab_operator.observe.virtual_cluster import VirtualCluster
+from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
+from trimtab_operator.state.shadow_state import ShadowState, ShadowStateStore
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
 
@@ -54,20 +60,33 @@ async def preview(cluster: ClusterState, policy: str, instead: Mapping[str, Any]
     did not become complete) and `ApiError`.
     """
     watch = Stopwatch()
-    async with _policy_run(cluster, policy, instead) as run:
+    async with _policy_run(cluster, policy, instead) as (run, stored):
         phase = phase_of(facts_of(cluster, run.settings, run.state))
         refused = phase.held if phase.action in REFUSED else None
         snapshot = await observe(cluster, run, watch)
         with watch.phase("decide"):
-            plan = (await decide_plan(snapshot, run)).decision.plan
+            snapshot, decided = await _decided(cluster, snapshot, run, stored)
+        plan = decided.decision.plan
         return Preview(
             run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run), watch.seconds
         )
 
 
+async def _decided(
+    cluster: ClusterState, snapshot: Snapshot, run: PolicyRun, stored: ShadowState | None
+) -> tuple[Snapshot, Decided]:
+    """The decision of a cycle, and the snapshot that it was made from. stored: virtual owners of a shadow."""
+    settings = run.settings
+    if settings.mode is not Mode.SHADOW:
+        return snapshot, await decide_plan(snapshot, run)
+    of, acting = ("", "") if stored is None else (stored.of, stored.acting)
+    seen = VirtualCluster().see(snapshot, cluster.policies.samples[settings.name].ring, of, acting, stored)
+    return seen.snapshot, await virtual_plan(seen, run)
+
+
 async def measured_load(cluster: ClusterState, policy: str) -> ClusterLoad:
     """Measure the cluster of `policy` once, and decide nothing. Raises what `preview` raises."""
-    async with _policy_run(cluster, policy) as run:
+    async with _policy_run(cluster, policy) as (run, _):
         return (await observe(cluster, run)).load
 
 
@@ -88,17 +107,20 @@ async def _share_out(cluster: ClusterState, settings: Settings) -> None:
 @asynccontextmanager
 async def _policy_run(
     cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
-) -> AsyncIterator[PolicyRun]:
-    """A reconcile of the policy that writes nothing, once the stores are complete."""
+) -> AsyncIterator[tuple[PolicyRun, ShadowState | None]]:
+    """A reconcile of the policy that writes nothing, once the stores are complete; with the state of a shadow."""
     found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
     async with asyncio.timeout(SYNC_WITHIN):
         for store in cluster.stores.all():
             await store.synced.wait()
     await _share_out(cluster, settings)
-    state = await PolicyStateStore(cluster.api, cluster.namespace, policy, found["metadata"]["uid"]).load()
+    uid = found["metadata"]["uid"]
+    state = await PolicyStateStore(cluster.api, cluster.namespace, policy, uid).load()
+    shadows = ShadowStateStore(cluster.api, cluster.namespace, policy, uid)
+    stored = await shadows.load() if settings.mode is Mode.SHADOW else None
     sources = SourceProvider(cluster, policy)
     try:
-        yield PolicyRun(settings, DryRunActuator(), await sources.source(settings), state)
+        yield PolicyRun(settings, DryRunActuator(), await sources.source(settings), state), stored
     finally:
         sources.close()

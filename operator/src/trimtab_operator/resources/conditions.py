@@ -30,6 +30,7 @@ class PolicyCondition(StrEnum):
     COMPETING_BALANCER = "CompetingBalancer"
     LINKED = "Linked"
     PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
+    SHADOW_BETTER = "ShadowBetter"
 
 
 class BrokerCondition(StrEnum):
@@ -75,6 +76,9 @@ class ConditionReason(StrEnum):
     NOT_ASKED = "NotAsked"
     PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
     NOT_VERIFIED = "NotVerified"
+    BETTER = "Better"
+    NOT_BETTER = "NotBetter"
+    TOO_EARLY = "TooEarly"
     DRAINING = "Draining"
     ACCEPTED = "Accepted"
     COMPLETED = "Completed"
@@ -100,6 +104,9 @@ REASONS: Mapping[ConditionReason, str] = {
     _R.NOT_ASKED: "no request has been sent to the Pulsar cluster yet",
     _R.PULSAR_BALANCER_DISABLED: "Pulsar's own balancer is off on all brokers",
     _R.NOT_VERIFIED: "the configuration of a broker could not be read",
+    _R.BETTER: "over seven whole days or more, a day of the shadow cost less, beyond noise",
+    _R.NOT_BETTER: "over seven whole days or more, the shadow cost as much, more, or not clearly less",
+    _R.TOO_EARLY: "fewer than seven whole days were compared",
     _R.DRAINING: "the policy is moving the remaining bundles away",
     _R.ACCEPTED: "the split is possible, and has started",
     _R.COMPLETED: "the children have replaced the bundle",
@@ -192,6 +199,14 @@ CONDITIONS: tuple[ConditionMeaning, ...] = (
         "one of the two is on, or could not be read; plans are only shown, except for drains",
         _R.PULSAR_BALANCER_DISABLED,
         _R.NOT_VERIFIED,
+    ),
+    _policy(
+        _P.SHADOW_BETTER,
+        "mode `Shadow`: the policy would have been better than the one that acts, beyond noise",
+        "it would not, or not clearly. Unknown: too few days were compared, or no policy acts beside it",
+        _R.BETTER,
+        _R.NOT_BETTER,
+        _R.TOO_EARLY,
     ),
     ConditionMeaning(
         "Broker",

@@ -21,6 +21,7 @@ from trimtab_operator.resources.common import (
 from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
 
 
@@ -30,6 +31,7 @@ class Mode(StrEnum):
     DRY_RUN = "DryRun"
     APPROVE = "Approve"
     AUTO = "Auto"
+    SHADOW = "Shadow"
 
 
 class BrokerSelector(Resource):
@@ -131,7 +133,8 @@ class BalancingPolicySpec(Resource):
 
     mode: Mode = Mode.DRY_RUN
     """`DryRun`: show the planned moves in status.proposal. `Approve`: show them, and move after the annotation
-    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`."""
+    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`. `Shadow`: move nothing, and compare with
+    the policy that has the same brokers, in status.shadow."""
     approval: Approval = Approval()
     """Mode Approve: how long a proposal waits, and which ones need no person."""
     paused: bool = False
@@ -231,7 +234,8 @@ class BalancingPolicyStatus(Status):
     `CommandTaken` (result of the last annotation, for an hour). `Flapping` and `CompetingBalancer`: other clients move
     bundles. `PulsarBalancerDisabled`, with `spec.pulsar`: whether Pulsar's own shedding and automatic split are
     off on every broker. `RightSized`: whether the number of brokers fits the load. `HistoryWritable`: whether the last
-    cycle was written to the history."""
+    cycle was written to the history. `ShadowBetter`, in mode Shadow: whether the policy is better than the one that
+    acts, beyond noise."""
     last_cycle: LastCycle | None = None
     """Result of the last cycle."""
     proposal: ProposalStatus | None = None
@@ -242,5 +246,7 @@ class BalancingPolicyStatus(Status):
     """Progress of the proposal that was approved last."""
     in_flight: Annotated[int, Field(ge=0)] = 0
     """Number of pending moves: started and not landed yet."""
+    shadow: ShadowComparison | None = None
+    """Mode Shadow: the policy compared with the one that acts."""
     quarantined: Quarantine | None = None
     """Unstable bundles that balancing does not move for a while."""

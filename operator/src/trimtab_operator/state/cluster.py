@@ -257,10 +257,14 @@ class ClusterState:
         speaker = self.speaker()
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
 
+    def acting(self, policy: str) -> str:
+        """The policy whose brokers and bundles `policy` measures: itself, or the one that it shadows."""
+        return self.policies.shares.beside.get(policy, policy)
+
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
-        """The Broker objects of a policy, in the order of their names."""
-        found = sorted(self.stores.brokers.items.items())
-        return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == policy}
+        """The Broker objects of a policy, in the order of their names; of a shadow, those of the policy that acts."""
+        found, acting = sorted(self.stores.brokers.items.items()), self.acting(policy)
+        return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == acting}
 
     def cares(self, policy: str, bundle: str) -> bool:
         """Whether a bundle belongs to a policy; a bundle that is gone belongs to the oldest policy."""

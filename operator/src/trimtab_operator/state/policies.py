@@ -3,6 +3,8 @@
 Policies share no broker. Where two select the same one, the older policy continues and the younger one is refused: a
 second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
 with the policy that had it.
+
+A policy in mode Shadow has no brokers. It stands beside the policy that selects the same ones, and measures those.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ class Claim:
     born: creation time of the policy, as text that sorts by time.
     idle: the policy is invalid and has never run. It still keeps its brokers: a mistake in an older policy must not
     give them to a younger one that was refused.
+    shadow: its mode is Shadow.
     """
 
     policy: str
@@ -35,6 +38,7 @@ class Claim:
     names: Collection[str] | None = None
     labels: Mapping[str, str] | None = None
     idle: bool = False
+    shadow: bool = False
 
     @property
     def everything(self) -> bool:
@@ -60,17 +64,25 @@ class Overlap:
     brokers: tuple[str, ...]
 
 
+MOST_SHADOWS = 2
+"""Policies in mode Shadow that may run in one Kubernetes namespace: each measures and decides as another policy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shares:
     """The brokers of each policy.
 
     standing: the policies that run, oldest first. refused: those that don't, each with the reason.
     policy_of: by name of a broker, its policy, which may be idle.
+    beside: by name of a policy in mode Shadow, the standing policy that it is compared with; empty while there is none.
+    misplaced: by name of a policy in mode Shadow that may not run, the reason.
     """
 
     standing: tuple[str, ...] = ()
     refused: Mapping[str, Overlap] = field(default_factory=dict)
     policy_of: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict)
+    misplaced: Mapping[str, str] = field(default_factory=dict)
     _allowed: dict[Isolation, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
@@ -109,7 +121,8 @@ def _matches(patterns: Iterable[str], broker: str) -> bool:
 def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:
     """Shares of the policies with these `claims`."""
     standing, refused, policy_of = list[Claim](), dict[str, Overlap](), dict[str, str]()
-    for claim in sorted(claims, key=lambda claim: (claim.born, claim.policy)):
+    ordered = sorted(claims, key=lambda claim: (claim.born, claim.policy))
+    for claim in (one for one in ordered if not one.shadow):
         selected = claim.selected(brokers, pods)
         if (overlap := _overlap(claim, selected, standing, policy_of)) is not None:
             refused[claim.policy] = overlap
@@ -118,7 +131,42 @@ def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods
         policy_of.update(dict.fromkeys(selected, claim.policy))
     podless = [broker for broker in brokers.values() if broker.name not in policy_of and broker.pod not in pods]
     policy_of |= _left_over(podless, standing)
-    return Shares(tuple(claim.policy for claim in standing if not claim.idle), refused, policy_of)
+    running = [claim for claim in standing if not claim.idle]
+    beside, misplaced = _shadows([one for one in ordered if one.shadow and not one.idle], running, brokers, pods)
+    return Shares(tuple(claim.policy for claim in running), refused, policy_of, beside, misplaced)
+
+
+def _shadows(
+    shadows: Sequence[Claim],
+    standing: Sequence[Claim],
+    brokers: Mapping[str, BrokerRecord],
+    pods: Mapping[str, PodRecord],
+) -> tuple[dict[str, str], dict[str, str]]:
+    """`Shares.beside` and `Shares.misplaced` of the policies in mode Shadow, oldest first."""
+    beside, misplaced = dict[str, str](), dict[str, str]()
+    of_standing = [(claim.policy, claim.selected(brokers, pods)) for claim in standing]
+    for claim in shadows:
+        selected = claim.selected(brokers, pods)
+        near = [(policy, others) for policy, others in of_standing if selected & others]
+        if len(beside) == MOST_SHADOWS:
+            first = " and ".join(beside)
+            misplaced[claim.policy] = (
+                f"this namespace has {MOST_SHADOWS} policies in mode Shadow already ({first}), and no more may run: "
+                "delete one, or wait for its verdict"
+            )
+        elif near and (other := selected ^ near[0][1]):
+            misplaced[claim.policy] = _unequal(near[0][0], sorted(other))
+        else:
+            beside[claim.policy] = near[0][0] if near else ""
+    return beside, misplaced
+
+
+def _unequal(policy: str, brokers: Sequence[str]) -> str:
+    named = f"{', '.join(brokers[:3])}{' and others' if len(brokers) > 3 else ''}"  # noqa: PLR2004  (enough to find them)
+    return (
+        f"a policy in mode Shadow must select the brokers of the policy that acts: only one of it and {policy} selects "
+        f"{named}; copy spec.brokers of {policy}"
+    )
 
 
 def _overlap(

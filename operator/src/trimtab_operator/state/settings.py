@@ -134,7 +134,7 @@ class Settings:
     @property
     def claim(self) -> Claim:
         """Which brokers it selects."""
-        return Claim(self.name, self.born, self.broker_names, self.pod_labels)
+        return Claim(self.name, self.born, self.broker_names, self.pod_labels, shadow=self.mode is Mode.SHADOW)
 
 
 def claim_of(policy: Mapping[str, Any]) -> Claim | None:
@@ -144,7 +144,9 @@ def claim_of(policy: Mapping[str, Any]) -> Claim | None:
         brokers = BrokerSelector.model_validate(spec.get("brokers") or {})
     except ValidationError:
         return None
-    return Claim(meta["name"], meta.get("creationTimestamp", ""), brokers.names, brokers.pod_labels, idle=True)
+    shadow = spec.get("mode") == Mode.SHADOW
+    born = meta.get("creationTimestamp", "")
+    return Claim(meta["name"], born, brokers.names, brokers.pod_labels, idle=True, shadow=shadow)
 
 
 def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:

@@ -57,6 +57,7 @@ class Metrics:
         self._of_policies()
         self._of_moves()
         self._of_proposals()
+        self._of_shadows()
         self._of_pulsar()
         self._of_the_process()
 
@@ -216,6 +217,49 @@ class Metrics:
             "proposals_total",
             "Proposals by policy and event: Offered, Approved, Expired, Superseded, Refreshed, Stopped.",
             *("policy", "event"),
+        )
+
+    def _of_shadows(self) -> None:
+        both = ("policy", "side")
+        self.shadow_moves = self._gauge(
+            "shadow_moves",
+            "Moves since the comparison began, by policy in mode Shadow and side: acting, shadow.",
+            *both,
+        )
+        self.shadow_cut = self._gauge(
+            "shadow_cut_ratio", "Clients cut since then, as a ratio of the clients, by policy and side.", *both
+        )
+        self.shadow_range = self._gauge(
+            "shadow_range_ratio",
+            "Usage of the busiest broker minus that of the idlest, 0-1, mean since then, by policy and side.",
+            *both,
+        )
+        self.shadow_hot = self._gauge(
+            "shadow_hot_seconds", "Seconds of brokers above 85 % since then, by policy and side.", *both
+        )
+        self.shadow_since = self._gauge(
+            "shadow_since_timestamp_seconds", "When the comparison of a shadow began (epoch seconds).", "policy"
+        )
+        self.shadow_displaced = self._gauge(
+            "shadow_displaced_bundles", "Bundles that a shadow would have on another broker, by policy.", "policy"
+        )
+        self.shadow_better = self._gauge(
+            "shadow_better",
+            "1 when a shadow is better beyond noise, 0 when it is not; absent: too few days were compared.",
+            "policy",
+        )
+
+    @property
+    def of_shadows(self) -> tuple[Gauge, ...]:
+        """The gauges that only policies in mode Shadow have."""
+        return (
+            self.shadow_moves,
+            self.shadow_cut,
+            self.shadow_range,
+            self.shadow_hot,
+            self.shadow_since,
+            self.shadow_displaced,
+            self.shadow_better,
         )
 
     def _of_pulsar(self) -> None:

@@ -70,6 +70,8 @@ class Reason(StrEnum):
     # why nothing moved: the guard
     PAUSED = "Paused"  # the policy or an annotation pauses it
     DRY_RUN = "DryRun"  # shown, not done
+    SHADOW = "Shadow"  # the policy is a shadow: it moves virtual bundles only
+    NO_ACTING_POLICY = "NoActingPolicy"  # a shadow has no policy beside it to be compared with
     NOT_APPROVED = "NotApproved"  # proposed, and not approved yet
     PINNED = "Pinned"  # a person pinned the bundle to its owner
     QUARANTINED = "Quarantined"  # it returned several times: left alone for a while

@@ -135,6 +135,14 @@ def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
         print_grid(screen, _held_grid(plan))
 
 
+_SHOWN_ONLY = {
+    Mode.DRY_RUN: "proposes {moves} and makes none",
+    Mode.APPROVE: "proposes {moves}, for approval",
+    Mode.SHADOW: "would make {moves}, and moves virtual bundles only",
+}
+"""What a policy does with its plan in the modes that don't carry it out."""
+
+
 def _headline(policy: str, foreseen: Preview) -> str:
     count, splits = len(foreseen.plan.moves), foreseen.plan.splits
     moves = counted(count, "move") + (f" and {counted(len(splits), 'split')}" if splits else "")
@@ -143,10 +151,8 @@ def _headline(policy: str, foreseen: Preview) -> str:
         return f"{policy} {text}" + (f"\notherwise it would make {moves}:" if count or splits else "")
     if not count and not splits:
         return f"{policy} moves nothing"
-    if foreseen.settings.mode is Mode.DRY_RUN:
-        return f"{policy} proposes {moves} and makes none: spec.mode is DryRun"
-    if foreseen.settings.mode is Mode.APPROVE:
-        return f"{policy} proposes {moves}, for approval: spec.mode is Approve"
+    if (shown := _SHOWN_ONLY.get(foreseen.settings.mode)) is not None:
+        return f"{policy} {shown.format(moves=moves)}: spec.mode is {foreseen.settings.mode}"
     if (restraint := foreseen.gate.restraint) is not None:
         return f"{policy} makes drains only, and proposes {moves}: {restraint.reason}: {restraint.detail}"
     return f"{policy} makes {moves}"

@@ -24,7 +24,8 @@ from trimtab_operator.cli.lint.files import (
     manifest_files,
     spelt,
 )
-from trimtab_operator.cli.lint.rules import LintContext, LintedObject, LintedPolicy, object_findings, policy_findings
+from trimtab_operator.cli.lint.object_rules import LintedObject, object_findings
+from trimtab_operator.cli.lint.rules import LintContext, LintedPolicy, policy_findings
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.tables import console
 from trimtab_operator.resources.common import GROUP, seconds

@@ -1,4 +1,4 @@
-"""Rules of `trimtab lint` that the API server does not check: overlaps, patterns, and risky settings.
+"""Rules of `trimtab lint` about a policy that the API server would accept: risky settings, and what has no effect.
 
 Each rule stands for a mistake that can unbalance a cluster. Facts that are only good to know are notices.
 `trimtab.dev/lint-ignore: "rule, rule"` on an object silences rules there.
@@ -7,161 +7,18 @@ Each rule stands for a mistake that can unbalance a cluster. Facts that are only
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
-from trimtab_operator.cli.lint.files import At, Document, Finding, Found, Level
+from trimtab_operator.cli.lint.files import At, Found, Level
 from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import WindowKind, seconds
-from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
+from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
 from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError
-from trimtab_strategies.filters.patterns import problem
-from trimtab_strategies.model import counted, some
+from trimtab_strategies.model import counted
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
-
-
-@dataclass(frozen=True, slots=True)
-class LintedObject:
-    """An object that the API server would accept. subject: ``Kind/name``."""
-
-    document: Document
-    subject: str
-
-    @property
-    def kind(self) -> str:
-        """Kind of the object."""
-        return str(self.document.data["kind"])
-
-    @property
-    def namespace(self) -> str:
-        """Its Kubernetes namespace; empty if the file has none."""
-        return str(self.document.data["metadata"].get("namespace") or "")
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """Spec of the object, as written."""
-        spec: Mapping[str, Any] = self.document.data["spec"]
-        return spec
-
-    def found(self, level: Level, rule: str, at: At, text: str) -> Finding:
-        """A finding in it."""
-        return Finding.of(self.document, self.subject, Found(level, rule, at, text))
-
-
-def object_findings(objects: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Findings that concern several objects, or objects other than policies."""
-    spaces = [o for o in objects if o.kind == "TopicNamespace"]
-    policies = [o for o in objects if o.kind == "BalancingPolicy"]
-    yield from _twice(objects)
-    yield from _overlapping(policies)
-    yield from _same_namespace(spaces)
-    for space in spaces:
-        yield from _patterns(space)
-    yield from _overlapping_bundles([o for o in objects if o.kind == "Bundle"])
-    yield from _unused_weights([o for o in objects if o.kind == "Broker"], policies)
-    for policy in policies:
-        if policy.spec.get("pulsar") is None:
-            yield from _nothing_to_balance(policy, [o for o in objects if o.namespace == policy.namespace])
-
-
-def _place(checked: LintedObject) -> str:
-    return f"{checked.document.file}:{checked.document.line(())}"
-
-
-def _twice(objects: Sequence[LintedObject]) -> Iterator[Finding]:
-    seen: dict[tuple[str, str], LintedObject] = {}
-    for one in objects:
-        first = seen.setdefault((one.namespace, one.subject), one)
-        if first is not one:
-            text = f"is also in {_place(first)}: the last one applied wins; leave one out"
-            yield one.found(Level.WARNING, "twice", ("metadata", "name"), text)
-
-
-def _overlapping(policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """A finding for each policy that shares brokers with an earlier one. It names the first such policy."""
-    for k, younger in enumerate(policies):
-        for older in policies[:k]:
-            if older.namespace != younger.namespace or older.subject == younger.subject:
-                continue
-            if shared := _shared(older.spec.get("brokers") or {}, younger.spec.get("brokers") or {}):
-                at: At = ("spec", "brokers") if "brokers" in younger.spec else ("spec",)
-                text = (
-                    f"selects {shared} {older.subject} in {_place(older)}: the operator would refuse the younger one; "
-                    "select others, or keep one policy"
-                )
-                yield younger.found(Level.WARNING, "overlapping-policies", at, text)
-                break
-
-
-def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Text that names the brokers two selectors share; empty if they share none, or that is unknown."""
-    first, second = BrokerSelector.model_validate(dict(one)), BrokerSelector.model_validate(dict(other))
-    if not any((first.names, first.pod_labels)) or not any((second.names, second.pod_labels)):
-        return "brokers of any name, as"
-    if first.names is not None and second.names is not None:
-        both = [name for name in first.names if name in second.names]
-        return f"the same brokers ({', '.join(both[:3])}) as" if both else ""
-    if first.pod_labels is not None and second.pod_labels is not None:
-        labels = second.pod_labels
-        apart = any(labels.get(key, value) != value for key, value in first.pod_labels.items())
-        return "" if apart else "the same pods as"
-    return ""
-
-
-def _same_namespace(spaces: Sequence[LintedObject]) -> Iterator[Finding]:
-    seen: dict[tuple[str, str], LintedObject] = {}
-    for space in spaces:
-        full = f"{space.spec['tenant']}/{space.spec['name']}"
-        first = seen.setdefault((space.namespace, full), space)
-        if first is not space and first.subject != space.subject:
-            text = f"{full} is also described by {first.subject} in {_place(first)}; leave one out"
-            yield space.found(Level.WARNING, "same-topic-namespace", ("spec", "name"), text)
-
-
-def _patterns(space: LintedObject) -> Iterator[Finding]:
-    isolation = space.spec.get("isolation") or {}
-    for part in ("primary", "secondary"):
-        for k, pattern in enumerate(isolation.get(part) or ()):
-            if why := problem(pattern):
-                text = f"pattern {pattern!r} {why}; until then it matches no broker"
-                yield space.found(Level.ERROR, "pattern", ("spec", "isolation", part, k), text)
-
-
-def _overlapping_bundles(bundles: Sequence[LintedObject]) -> Iterator[Finding]:
-    for one, other in combinations(bundles, 2):
-        if (one.namespace, one.spec["topicNamespace"]) == (other.namespace, other.spec["topicNamespace"]):
-            mine, theirs = one.spec["range"], other.spec["range"]
-            if one.subject != other.subject and mine["lower"] < theirs["upper"] and theirs["lower"] < mine["upper"]:
-                text = f"overlaps the range of {one.subject} in {_place(one)}: a topic would belong to both"
-                yield other.found(Level.WARNING, "overlapping-bundles", ("spec", "range"), text)
-
-
-def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Weights that no policy of their Kubernetes namespace uses. Silent where no such policy is checked."""
-    for broker in brokers:
-        shedders = {policy.spec["shedder"]["type"] for policy in policies if policy.namespace == broker.namespace}
-        if broker.spec.get("weight") is not None and shedders and "WeightedBalancer" not in shedders:
-            text = "is used only by shedder WeightedBalancer, which no policy here has"
-            yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
-
-
-def _nothing_to_balance(policy: LintedObject, beside: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Why a policy without a Pulsar cluster has no bundles, or no brokers. beside: objects of its namespace."""
-    if not any(one.kind in {"TopicNamespace", "Bundle"} for one in beside):
-        text = (
-            "has no pulsar, and no TopicNamespace beside it declares bundles: it has nothing to balance. For Pulsar's "
-            "brokers, write pulsar.adminUrl; for others, check their objects in the same run"
-        )
-        yield policy.found(Level.WARNING, "nothing-to-balance", ("spec",), text)
-    declared = {str(one.document.data["metadata"].get("name")) for one in beside if one.kind == "Broker"}
-    names = (policy.spec.get("brokers") or {}).get("names") or ()
-    if declared and (missing := [name for name in names if name not in declared]):
-        text = f"{some(missing)} is none of the Brokers here: while one does not exist, nothing moves"
-        yield policy.found(Level.WARNING, "unknown-broker", ("spec", "brokers", "names"), text)
-
 
 _PROMETHEUS: At = ("spec", "source", "prometheus")
 
@@ -198,7 +55,7 @@ class LintedPolicy:
     @property
     def acts(self) -> bool:
         """Whether it can move bundles, by itself or approved."""
-        return self.spec.mode is not Mode.DRY_RUN
+        return self.spec.mode not in {Mode.DRY_RUN, Mode.SHADOW}
 
 
 Rule = Callable[[LintedPolicy], Iterator[Found]]
@@ -309,7 +166,8 @@ def _windows(policy: LintedPolicy) -> Iterator[Found]:
         yield _warn("never-open", at, "never allow it to act: each Allow is covered by a Deny")
     if policy.spec.mode is not Mode.AUTO and policy.spec.approval.auto is None:
         said = f"apply only to mode Auto and to approval.auto, and mode is {policy.spec.mode}"
-        yield _note("windows-without-auto", at, f"{said}: in this mode a person decides when")
+        when = "it acts never" if policy.spec.mode is Mode.SHADOW else "a person decides when"
+        yield _note("windows-without-auto", at, f"{said}: in this mode {when}")
     for k, window in enumerate(windows):
         if window.kind is WindowKind.ALLOW and seconds(window.duration) < 2 * seconds(policy.spec.interval):
             text = f"is {window.duration}, less than two intervals ({policy.spec.interval}): it may open for no cycle"
@@ -348,6 +206,9 @@ def _splits(policy: LintedPolicy) -> Iterator[Found]:
     if spec.split is None:
         return
     rule, _ = spec.split.chosen()
+    if spec.mode is Mode.SHADOW:
+        text = "has no effect in mode Shadow: a shadow follows the splits of others, and makes none"
+        yield _note("shadow-never-splits", ("spec", "split"), text)
     if spec.limits.max_splits_per_cycle == 0:
         yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} is never asked; leave one out")
     if rule == "WeightedSplitter" and spec.source.prometheus.hot_bundles == 0:

@@ -26,6 +26,7 @@ from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.resources.common import seconds
+from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_pipeline.api import ForeignFileError
@@ -82,6 +83,13 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
     policies = [policy async for page in api.list(POLICIES, namespace) for policy in page.items]
     if not policies:
         raise CommandError(f"there is no BalancingPolicy in namespace {namespace}, so nothing is decided")
+    acting = [policy for policy in policies if policy["spec"].get("mode") != Mode.SHADOW]
+    if not acting:
+        raise CommandError(
+            f"namespace {namespace} has policies in mode Shadow only, which decide about virtual bundles: "
+            f"see them with trimtab status -n {namespace}"
+        )
+    policies = acting
     brokers = [found async for page in api.list(BROKERS, namespace) for found in page.items]
     policy, records = await _policy(api, namespace, policies, brokers, broker)
     facts = Facts(

@@ -163,7 +163,7 @@ class BalancerRelease:
 def has_it_off(policy: Mapping[str, Any]) -> bool:
     """Whether a BalancingPolicy object (JSON) needs Pulsar's own balancer off: it moves bundles, and allows it."""
     spec = policy.get("spec") or {}
-    moves = spec.get("mode", Mode.DRY_RUN) != Mode.DRY_RUN
+    moves = spec.get("mode", Mode.DRY_RUN) not in {Mode.DRY_RUN, Mode.SHADOW}
     allowed = (spec.get("pulsar") or {}).get("ownBalancing") == OwnBalancing.SWITCH_OFF
     return moves and allowed and not policy["metadata"].get("deletionTimestamp")
 

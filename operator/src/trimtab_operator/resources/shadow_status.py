@@ -1,0 +1,108 @@
+"""The part of a policy's status that compares a policy in mode Shadow with the one that acts."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from trimtab_operator.resources.common import Status, Timestamp
+from trimtab_strategies.counterfactual.comparison import DailyVerdict, PairSums, SideFigures
+
+
+class ShadowFigures(Status):
+    """What one of the two policies came to since the comparison began."""
+
+    moves: Annotated[int, Field(ge=0)]
+    """Number of bundles that were moved. Owners for bundles of a lost broker do not count."""
+    cut: Annotated[float, Field(ge=0)] | None = None
+    """Percent of the clients that lost their connection in these moves. Above 100 if clients were cut repeatedly.
+    Absent if their number is not known."""
+    range: Annotated[float, Field(ge=0)] | None = None
+    """Points between the busiest and the idlest broker: percent of the limit of its busiest resource among CPU and
+    network, mean over time. Absent if it was never known."""
+    hot_minutes: Annotated[float, Field(ge=0)] = 0.0
+    """Broker-minutes above 85 %."""
+
+    @classmethod
+    def of(cls, found: SideFigures) -> Self:
+        """The figures as a status has them."""
+        return cls(moves=found.moves, cut=_known(found.cut), range=_known(found.range), hot_minutes=round(found.hot, 1))
+
+
+class ShadowSavings(Status):
+    """Points that a day of the shadow costs less than a day of the policy that acts. Negative: it costs more.
+
+    A day costs its mean range in points, plus the percent of clients cut, plus a fifth of the broker-minutes above
+    85 % per hour."""
+
+    mean: float
+    """Mean of the whole days that were judged."""
+    lowest: float
+    """The mean minus two standard errors. Above 0 the shadow is better beyond noise."""
+    highest: float
+    """The mean plus two standard errors."""
+
+
+class ShadowComparison(Status):
+    """A policy in mode Shadow beside the policy that acts, over the same cycles. Figures of the shadow are predicted:
+    what the brokers would have used with its owners."""
+
+    policy: str
+    """Name of the policy that acts."""
+    since: Timestamp
+    """When the comparison began. It begins anew when either policy is edited."""
+    begun: Annotated[str, Field(max_length=512)] = ""
+    """Why it began then."""
+    hours: Annotated[float, Field(ge=0)] = 0.0
+    """Hours that were compared. Gaps do not count."""
+    acting: ShadowFigures
+    """What really happened."""
+    shadow: ShadowFigures
+    """What would have happened."""
+    summary: Annotated[str, Field(max_length=256)] = ""
+    """Both in short, the shadow first: moves, percent of clients cut, range in points."""
+    better: Literal["Yes", "No", "Unknown"] = "Unknown"
+    """Whether the shadow is better beyond noise: over at least 7 whole days, by more than two standard errors."""
+    days: Annotated[int, Field(ge=0)] = 0
+    """Number of whole days (UTC) that were judged: the last 28 at most."""
+    savings: ShadowSavings | None = None
+    """What the shadow saves in a day. Absent below two whole days."""
+    displaced: Annotated[int, Field(ge=0)] = 0
+    """Number of bundles that would be on another broker than they are."""
+    measured: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Percent of the load that was measured on the broker where the shadow has it. The rest is predicted."""
+
+    @classmethod
+    def of(cls, total: PairSums, verdict: DailyVerdict, **plain: str | int) -> Self:
+        """The comparison as a status has it. total: since it began. plain: policy, since, begun, displaced."""
+        acting, shadow = (ShadowFigures.of(total.figures(side)) for side in (total.acting, total.shadow))
+        saved = (verdict.saved, verdict.lowest, verdict.highest)
+        mean, lowest, highest = (round(value, 2) if math.isfinite(value) else 0.0 for value in saved)
+        return cls(
+            **plain,
+            hours=round(total.seconds / 3600, 1),
+            acting=acting,
+            shadow=shadow,
+            summary=in_short(shadow, acting),
+            better=str(verdict.better),
+            days=verdict.days,
+            savings=ShadowSavings(mean=mean, lowest=lowest, highest=highest) if math.isfinite(saved[0]) else None,
+            measured=round(100 * total.measured / total.seconds, 1) if total.seconds else None,
+        )
+
+
+def in_short(shadow: ShadowFigures, acting: ShadowFigures) -> str:
+    """``14 : 220 moves, 1.1 : 19 % cut, 12 : 38 points``."""
+    cut = f", {_shown(shadow.cut)} : {_shown(acting.cut)} % cut" if shadow.cut is not None else ""
+    points = f", {_shown(shadow.range)} : {_shown(acting.range)} points" if shadow.range is not None else ""
+    return f"{shadow.moves} : {acting.moves} moves{cut}{points}"
+
+
+def _known(value: float) -> float | None:
+    return round(value, 2) if math.isfinite(value) else None
+
+
+def _shown(value: float | None) -> str:
+    return "?" if value is None else f"{value:.1f}" if value < 10 else f"{value:.0f}"  # noqa: PLR2004  (two digits)

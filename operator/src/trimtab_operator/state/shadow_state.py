@@ -1,0 +1,157 @@
+"""The state of a policy in mode Shadow between cycles and restarts, in a ConfigMap of its own.
+
+Of the virtual owners only those are stored that differ from the real ones, so the ConfigMap is small: 20,000 of them
+fit. If even more differ they are not stored, and the comparison begins anew after a restart.
+
+Virtual owners are stored in each cycle that changes them, and the figures of the comparison every `STORE_EVERY`. A
+restart between costs the figures of both sides since then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.config_map_store import ConfigMapStore, PolicyOwner, StoredFormat, check_version, reading
+from trimtab_operator.kube.naming import shadow_name
+from trimtab_strategies.counterfactual.comparison import Comparison, as_data, from_data
+from trimtab_strategies.counterfactual.ownership import VirtualOwner
+
+_KEY = "shadow.json.gz"
+
+STORE_EVERY = 600.0
+"""Seconds after which figures are stored."""
+
+Displaced = Mapping[str, VirtualOwner]
+"""The virtual owner of each bundle (Pulsar's spelling) that really has another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowState:
+    """What a shadow knows of its past.
+
+    of: `fingerprint` of the two policies. acting: name of the one that acts. begun: why the comparison began when it
+    did. displaced: None if they were too many to be stored. epoch: of the leader that stored it.
+    """
+
+    of: str
+    acting: str
+    begun: str
+    comparison: Comparison
+    displaced: Displaced | None = field(default_factory=dict)
+    epoch: int = 0
+
+    def to_json(self) -> str:
+        """As stored. The same value gives the same text."""
+        compared = self.comparison
+        value = {
+            "version": 1,
+            "of": self.of,
+            "acting": self.acting,
+            "begun": self.begun,
+            "epoch": self.epoch,
+            "since": compared.since,
+            "last": compared.last,
+            "before": as_data(compared.before),
+            "days": [[day, as_data(sums)] for day, sums in compared.days],
+            "displaced": None if self.displaced is None else _by_broker(self.displaced),
+        }
+        return json.dumps(value, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
+        with reading("shadow"):
+            value = json.loads(text)
+            check_version("shadow", value["version"])
+            days = tuple((int(day), from_data(sums)) for day, sums in value["days"])
+            compared = Comparison(float(value["since"]), float(value["last"]), days, from_data(value["before"]))
+            displaced = None if value["displaced"] is None else _by_bundle(value["displaced"])
+            return cls(
+                str(value["of"]), str(value["acting"]), str(value["begun"]), compared, displaced, int(value["epoch"])
+            )
+
+
+def _by_broker(displaced: Displaced) -> dict[str, dict[str, float | None]]:
+    """By broker, when each of its bundles moved last; None never."""
+    found: dict[str, dict[str, float | None]] = {}
+    for bundle, owner in displaced.items():
+        found.setdefault(owner.broker, {})[bundle] = round(owner.moved, 3) if math.isfinite(owner.moved) else None
+    return found
+
+
+def _by_bundle(stored: Mapping[str, Mapping[str, float | None]]) -> dict[str, VirtualOwner]:
+    return {
+        str(bundle): VirtualOwner(str(broker), math.nan if moved is None else float(moved))
+        for broker, bundles in stored.items()
+        for bundle, moved in bundles.items()
+    }
+
+
+def fingerprint(*specs: Mapping[str, Any]) -> str:
+    """A short hash of what policies ask for. A pause does not change it."""
+    plain = [{key: value for key, value in spec.items() if key != "paused"} for spec in specs]
+    return hashlib.blake2s(json.dumps(plain, sort_keys=True, default=dict).encode(), digest_size=8).hexdigest()
+
+
+def _without_owners(state: ShadowState) -> ShadowState | None:
+    return None if state.displaced is None else replace(state, displaced=None)
+
+
+SHADOW_FORMAT: StoredFormat[ShadowState] = StoredFormat(
+    encode=lambda state, _: {_KEY: state.to_json},
+    decode=lambda texts: ShadowState.from_json(texts.get(_KEY, "")),
+    epoch=lambda state: state.epoch,
+    shorten=_without_owners,
+)
+
+
+@dataclass(slots=True)
+class ShadowStateStore:
+    """Keeps one policy's `ShadowState` in the ConfigMap ``trimtab-shadow-<policy>``, which the policy owns."""
+
+    api: Api
+    namespace: str
+    policy: str
+    uid: str
+    _store: ConfigMapStore[ShadowState] = field(init=False)
+    _kept: ShadowState | None = None
+
+    def __post_init__(self) -> None:
+        owner, name = PolicyOwner(self.policy, self.uid), shadow_name(self.policy)
+        self._store = ConfigMapStore(self.api, self.namespace, name, SHADOW_FORMAT, owner)
+
+    async def load(self) -> ShadowState | None:
+        """The state that was stored last; None: there is none. Raises `UnreadableContentError`, `ApiError`."""
+        return await self._store.load()
+
+    async def save(self, state: ShadowState) -> None:
+        """Store `state`, unless only figures changed since a recent write. Raises `ApiError`."""
+        kept = self._kept
+        if kept is not None:
+            same = (kept.of, kept.displaced, kept.comparison.since) == (
+                state.of,
+                state.displaced,
+                state.comparison.since,
+            )
+            if same and state.comparison.last - kept.comparison.last < STORE_EVERY:
+                return
+        await self._store.save(state)
+        self._kept = state
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowReport:
+    """What a cycle of a shadow tells people. displaced: number of bundles with another virtual owner than their real
+    one.
+    """
+
+    acting: str
+    begun: str
+    comparison: Comparison
+    displaced: int

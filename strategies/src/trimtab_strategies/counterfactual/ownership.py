@@ -1,0 +1,149 @@
+"""Owners of bundles from cycle to cycle: those that they really had, and those that another policy would have given.
+
+Rows of bundles and brokers change between cycles, and bundles are split. Both classes follow by name. What a split
+makes of a bundle begins with the bundle's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from trimtab_strategies.hash_ring import parse_bundle
+from trimtab_strategies.model import ClusterLoad, Move
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+
+
+class OwnerChange(NamedTuple):
+    """A bundle that changed its owner."""
+
+    bundle: str
+    source: str
+    destination: str
+
+
+class VirtualOwner(NamedTuple):
+    """A bundle's owner that it does not really have. moved: epoch seconds of its last virtual move, NaN never."""
+
+    broker: str
+    moved: float
+
+
+@dataclass
+class RealOwners:
+    """Finds changes of the real owners."""
+
+    names: tuple[str, ...] = ()
+    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `brokers`, -1 unknown
+    brokers: dict[str, int] = field(default_factory=dict)
+
+    def changes(self, load: ClusterLoad) -> list[OwnerChange]:
+        """The changes since the last cycle. A bundle that a lost broker left behind did not move for balance."""
+        before, ids = self._before(load.bundles.names), numbers(load.brokers.names, self.brokers)
+        then = np.append(ids, -1)[load.bundles.owner]
+        self.ids = np.where(then >= 0, then, before)
+        ready = ids[load.brokers.ready]
+        moved = np.flatnonzero((then >= 0) & (before != then) & np.isin(before, ready))
+        brokers = list(self.brokers)
+        rows = zip(moved.tolist(), before[moved].tolist(), then[moved].tolist(), strict=True)
+        return [OwnerChange(load.bundles.names[row], brokers[old], brokers[new]) for row, old, new in rows]
+
+    def _before(self, names: tuple[str, ...]) -> IntArray:
+        """(m,) the owner of each of `names` in the last cycle."""
+        if names is not self.names:
+            known = {name: row for row, name in enumerate(self.names)}
+            rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
+            self.names, self.ids = names, np.append(self.ids, -1)[rows]
+        return self.ids
+
+
+def numbers(names: Sequence[str], known: dict[str, int]) -> IntArray:
+    """The number of each name in `known`, which gets the new ones."""
+    return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=len(names))
+
+
+@dataclass
+class VirtualOwners:
+    """The owners that a policy would have given, by bundle in the rows of the last cycle.
+
+    ids: (m,) number of the broker in `brokers`, -1 none. moved: (m,) epoch seconds of the last move, NaN never.
+    """
+
+    names: tuple[str, ...] = ()
+    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    moved: FloatArray = field(default_factory=lambda: np.empty(0))
+    brokers: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def restored(cls, displaced: Mapping[str, VirtualOwner], load: ClusterLoad) -> Self:
+        """The owners of `load`, but for those that are `displaced`. Bundles that are gone are left out."""
+        owners = cls()
+        owners.rows(load, real=True)
+        for name, owner in displaced.items():
+            if (row := load.bundles.index.get(name)) is not None:
+                owners.ids[row] = owners.brokers.setdefault(owner.broker, len(owners.brokers))
+                owners.moved[row] = owner.moved
+        return owners
+
+    def rows(self, load: ClusterLoad, *, real: bool = False) -> IntArray:
+        """(m,) row of each bundle's owner; -1 for a bundle of a broker that is gone or not ready.
+
+        real: all of them are as they really were.
+        """
+        ids = numbers(load.brokers.names, self.brokers)
+        then = np.append(ids, -1)[load.bundles.owner]
+        if load.bundles.names is not self.names:
+            self._follow(load, then)
+        self.ids = np.where((load.bundles.pinned | real) & (then >= 0), then, self.ids)
+        row = np.full(len(self.brokers) + 1, -1)
+        ready = np.flatnonzero(load.brokers.ready)
+        row[ids[ready]] = ready
+        owner: IntArray = row[self.ids]
+        return owner
+
+    def _follow(self, load: ClusterLoad, then: IntArray) -> None:
+        """Bring everything into the rows of `load`; a new bundle begins with its parent's owner, or with its own."""
+        before = {name: row for row, name in enumerate(self.names)}
+        known = np.array([before.get(name, -1) for name in load.bundles.names], dtype=np.int64)
+        ids = np.where(known >= 0, np.append(self.ids, -1)[known], then)
+        parents = _parents(load.bundles.names, np.flatnonzero(known < 0), before)
+        for row, parent in parents.items():
+            ids[row] = self.ids[parent]
+        self.moved = np.append(self.moved, np.nan)[known]
+        self.names, self.ids = load.bundles.names, ids
+
+    def take(self, moves: Iterable[Move], load: ClusterLoad) -> None:
+        """Make the moves."""
+        self.ids, self.moved = self.ids.copy(), self.moved.copy()
+        for move in moves:
+            row = load.bundles.index[move.bundle]
+            self.ids[row] = self.brokers[move.destination]
+            if move.source:
+                self.moved[row] = load.now
+
+    def displaced(self, load: ClusterLoad) -> dict[str, VirtualOwner]:
+        """The bundles of `load`, the last cycle, that really have another owner. Unowned ones are left out."""
+        then = np.append(numbers(load.brokers.names, self.brokers), -1)[load.bundles.owner]
+        brokers = list(self.brokers)
+        rows = np.flatnonzero((self.ids != then) & (self.ids >= 0)).tolist()
+        return {self.names[row]: VirtualOwner(brokers[self.ids[row]], float(self.moved[row])) for row in rows}
+
+
+def _parents(names: Sequence[str], new: IntArray, before: Mapping[str, int]) -> dict[int, int]:
+    """For each of the `new` rows of `names` the row before of the bundle that it was part of, if there was one."""
+    gone: dict[str, list[tuple[int, int, int]]] = {}
+    if not len(new) or not before:
+        return {}
+    for name in {*before} - {*names}:
+        space, lower, upper = parse_bundle(name)
+        gone.setdefault(space, []).append((lower, upper, before[name]))
+    found = {}
+    for row in new.tolist():
+        space, lower, upper = parse_bundle(names[row])
+        parent = [old for low, high, old in gone.get(space, ()) if low <= lower and upper <= high]
+        if parent:
+            found[row] = parent[0]
+    return found
