@@ -40,7 +40,11 @@ class ReplayWindow:
         work = tasks(self.folder, self.recording.policy, parts, replays, runner.parallelism())
         if error := play_all(work, replays, runner, report):
             raise CommandError(f"{error}; `trimtab history --dir {self.folder}` says which files are damaged")
-        for damage in self.recording.damaged(max(parts[0].read, self.recording.summary.begin), self.end):
+        self.tell_damage()
+
+    def tell_damage(self) -> None:
+        """Name the cycles that can't be read and were left out, on standard error."""
+        for damage in self.recording.damaged(max(self.parts[0].read, self.recording.summary.begin), self.end):
             print(f"left out: {damage}", file=sys.stderr)
 
 
