@@ -228,6 +228,22 @@ def test_gitlab_says_what_is_missing(gitlab: GitLab, repository: Path) -> None:
     assert "TRIMTAB_HISTORY: set it to" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        (load("github-backtest.yaml")["jobs"]["export"]["steps"][2]["run"], "RECORDED"),
+        (load("gitlab-backtest.yaml")["trimtab-export"]["script"][0], "TRIMTAB_RECORDED"),
+    ],
+    ids=["github", "gitlab"],
+)
+def test_the_nightly_job_exports_the_load_without_names(script: str, name: str, recorded: Path, tmp_path: Path) -> None:
+    done = shell(script, tmp_path, **{name: str(recorded / "history")})
+
+    assert done.returncode == 0, done.stderr
+    assert main(["history", "import", "--dir", str(tmp_path / "there"), str(tmp_path / "history.tar")]) == 0
+    assert b"broker-0" not in (tmp_path / "history.tar").read_bytes()
+
+
 @pytest.mark.parametrize("file", ["github-backtest.yaml", "gitlab-backtest.yaml"])
 def test_every_flag_of_the_jobs_is_one_that_the_program_takes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (CI / file).read_text().replace("\\\n", " ")
