@@ -189,23 +189,3 @@ def test_no_requirement_is_none(text: str) -> None:
 def test_what_is_no_requirement_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequirementError, match="is no requirement"):
         requirements(text)
-
-
-def test_an_anonymised_export_is_replayed(
-    capsys: pytest.CaptureFixture[str], folder: Path, trim: str, tmp_path: Path
-) -> None:
-    """It has no names and no policy, and the same load."""
-    report, there = str(tmp_path / "report.tar"), tmp_path / "there"
-    assert main(["history", "export", "--dir", str(folder), "--from", "1h", "--hash-names", report]) == 0
-    assert main(["history", "import", "--dir", str(there), report]) == 0
-    capsys.readouterr()
-
-    code, out, _ = backtest(capsys, there, "--policy", trim, "-o", "json")
-    whole = json.loads(backtest(capsys, folder, "--policy", trim, "-o", "json")[1])
-
-    found = json.loads(out)
-    assert code == 0
-    assert found["recording"] != whole["recording"]
-    assert found["policies"][0]["cycles"] == whole["policies"][0]["cycles"]
-    assert found["policies"][0]["area"] == pytest.approx(whole["policies"][0]["area"], rel=0.2)
-    assert found["unchecked"].startswith("the history does not say which policy ran")

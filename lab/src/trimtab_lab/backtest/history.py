@@ -12,8 +12,10 @@ from trimtab_lab.backtest.tasks import Report, Runner, TimeWindow, play_all, tas
 from trimtab_operator.cli.common import CommandError, iso
 from trimtab_pipeline.history.reader import NoHistoryError, policies
 from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.model import some
 
 _DAY = 86_400.0
+_NAMED = 3  # damaged files
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,13 @@ class ReplayWindow:
         work = tasks(self.folder, self.recording.policy, parts, replays, runner.parallelism())
         if error := play_all(work, replays, runner, report):
             raise CommandError(f"{error}; `trimtab history --dir {self.folder}` says which files are damaged")
-        for damage in self.recording.damaged(max(parts[0].read, self.recording.summary.begin), self.end):
-            print(f"left out: {damage}", file=sys.stderr)
+        self.tell_damage()
+
+    def tell_damage(self) -> None:
+        """Name the cycles that can't be read and were left out, on standard error."""
+        begin = max(self.parts[0].read, self.recording.summary.begin)
+        if damaged := self.recording.damaged(begin, self.end):
+            print(f"left out: {some(damaged, _NAMED, '; ')}", file=sys.stderr)
 
 
 def opened(arguments: argparse.Namespace) -> ReplayWindow:

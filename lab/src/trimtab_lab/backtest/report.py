@@ -10,6 +10,7 @@ from typing import Any
 from trimtab_lab.backtest.fidelity import Fidelity, fidelity
 from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
+from trimtab_lab.backtest.lacks import lacks
 from trimtab_lab.backtest.players import Players
 from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.sweep import front
@@ -66,7 +67,7 @@ class BacktestReport:
 
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
     front: names of the variants that no other one beats; empty for a single policy. seams: of the first result; None
-    for a single window.
+    for a single window. lacks: what the history does not say, a sentence each.
     """
 
     recording: str
@@ -78,6 +79,7 @@ class BacktestReport:
     failed: Sequence[str]
     front: Sequence[str] = ()
     seams: Seams | None = None
+    lacks: Sequence[str] = ()
 
     @classmethod
     def of(cls, window: ReplayWindow, players: Players, required: Sequence[Requirement]) -> BacktestReport:
@@ -91,7 +93,9 @@ class BacktestReport:
         check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
         best = _front(results[: len(players.judged)])
         cuts = seams(players.shown[0].trace, window.parts)
-        return cls(window.recording.policy, window.begin, window.end, results, check, unchecked, failed, best, cuts)
+        missing = lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
+        name = window.recording.policy
+        return cls(name, window.begin, window.end, results, check, unchecked, failed, best, cuts, missing)
 
     @property
     def title(self) -> str:
@@ -128,7 +132,7 @@ class BacktestReport:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
         lines += [f"{self.seams}."] if self.seams else []
-        return [*lines, f"Check: {self.check or self.unchecked}."]
+        return [*lines, *self.lacks, f"Check: {self.check or self.unchecked}."]
 
     def as_data(self) -> dict[str, Any]:
         """As JSON values."""
@@ -141,6 +145,7 @@ class BacktestReport:
             "check": None if check is None else {key: _known(value) for key, value in check.items()},
             "unchecked": self.unchecked or None,
             "seams": None if self.seams is None else {k: _known(v) for k, v in self.seams._asdict().items()},
+            "lacks": list(self.lacks),
             "failed": list(self.failed),
         }
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimtab_operator.cli.common import FINE, CommandError, add_output_option, add_verb, iso, print_data, written
+from trimtab_operator.cli.common import FINE, CommandError, add_output_option, add_verb, print_data
 
 if TYPE_CHECKING:
     from trimtab_lab.backtest.history import ReplayWindow
     from trimtab_lab.backtest.sweep import Variant
-    from trimtab_lab.backtest.tuning import Tuned
+    from trimtab_lab.backtest.tune_report import TuneReport
+    from trimtab_lab.simulation.policy import PolicyPlayer
 
 _DESCRIPTION = """\
 Search better parameters of a policy on the load that `trimtab run --history` recorded. Nothing is applied.
@@ -63,25 +63,36 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code. Raises `CommandError`."""
     from trimtab_lab.backtest.history import opened  # noqa: PLC0415  (loads numpy)
     from trimtab_lab.backtest.runners import progress, runner  # noqa: PLC0415
-    from trimtab_lab.backtest.tuning import Search, UnreadableHistoryError  # noqa: PLC0415
-    from trimtab_lab.simulation.policy import policies  # noqa: PLC0415
+    from trimtab_lab.backtest.tune_report import TuneReport  # noqa: PLC0415
+    from trimtab_lab.backtest.tuning import Search, UnjudgedError, UnreadableHistoryError  # noqa: PLC0415
 
-    found = policies([arguments.policy])
-    if len(found) > 1:
-        raise CommandError(f"{arguments.policy} has {len(found)} policies: tune works on one")
-    variants = _variants(arguments, found[0].manifest)
+    policy = _policy(arguments.policy)
+    variants = _variants(arguments, policy.manifest)
     window = opened(arguments)
-    middle = _middle(window, arguments.train)
-    search = Search(
-        window.folder, window.recording.policy, window.begin, middle, window.end, arguments.weight, arguments.seed
-    )
+    seen, rest = _parts(window, arguments.train)
+    search = Search(window.folder, window.recording.policy, seen, rest, arguments.weight, arguments.seed)
     try:
         with runner(arguments.spark) as tasks, progress() as report:
-            tuned = search.run(found[0].manifest, variants, tasks, report)
+            tuned = search.run(policy.manifest, variants, tasks, report)
     except UnreadableHistoryError as error:
         raise CommandError(f"{error}; `trimtab history --dir {window.folder}` says which files are damaged") from error
-    _print(arguments, found[0].name, window, tuned)
+    except UnjudgedError as error:
+        raise CommandError(str(error)) from error
+    window.tell_damage()
+    _print(arguments, TuneReport.of(window.recording.policy, policy.name, arguments.policy, tuned))
     return FINE
+
+
+def _policy(file: str) -> PolicyPlayer:
+    """The policy in a file. Raises `CommandError` unless it holds one."""
+    from trimtab_lab.simulation.policy import policies  # noqa: PLC0415
+
+    if not Path(file).is_file():
+        raise CommandError(f"--policy {file}: there is no such file, and tune prints the change of one")
+    found = policies([file])
+    if len(found) > 1:
+        raise CommandError(f"{file} has {len(found)} policies: tune works on one")
+    return found[0]
 
 
 def _variants(arguments: argparse.Namespace, manifest: Any) -> list[Variant]:
@@ -102,107 +113,37 @@ def _variants(arguments: argparse.Namespace, manifest: Any) -> list[Variant]:
     return made
 
 
-def _middle(window: ReplayWindow, train: float) -> float:
-    """Epoch seconds at which the search's part ends. Raises `CommandError`."""
+def _parts(window: ReplayWindow, train: float) -> tuple[list[float], list[float]]:
+    """The cycles (epoch s) of the search's part, and of the rest. Raises `CommandError`."""
     if not train < 1:
         raise CommandError(
             f"--train {train:g} leaves nothing to judge the winner on: give a ratio below 1, such as 0.7"
         )
+    times = window.recording.times(window.begin, window.end)
     middle = window.begin + train * (window.end - window.begin)
-    least = min(middle - window.begin, window.end - middle) / 3600
+    parts = [at for at in times if at < middle], [at for at in times if at >= middle]
+    least = min(map(len, parts)) * window.recording.summary.interval / 3600
     if least < _FEWEST_HOURS:
         raise CommandError(
-            f"one of the parts has {least:.1f} hours, and {_FEWEST_HOURS:g} are needed: record more, or change --train"
+            f"one of the parts has {least:.1f} hours of recorded load, and {_FEWEST_HOURS:g} are needed: "
+            "record more, or change --train"
         )
-    return middle
+    return parts
 
 
-def _print(arguments: argparse.Namespace, name: str, window: ReplayWindow, tuned: Tuned) -> None:
+def _print(arguments: argparse.Namespace, report: TuneReport) -> None:
     """Print the result in the wanted shape."""
-    diff = _diff(arguments.policy, name, tuned)
     if arguments.output == "json":
-        print_data(_as_data(tuned, diff), "json")
+        print_data(report.as_data(), "json")
         return
-    lines = _lines(name, window, tuned)
     if arguments.output == "diff":
-        print("\n".join([*(f"# {line}" for line in lines), diff]), end="")
+        print(report.patch(), end="")
         return
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
 
     screen = console(arguments.color)
-    screen.print(lines[0], style="bold")
-    print_grid(screen, _grid(tuned))
-    for line in lines[1:]:
+    screen.print(report.title, style="bold")
+    print_grid(screen, report.grid)
+    for line in report.lines:
         screen.print(line)
-    print(f"\n{diff}" if diff else "", end="")
-
-
-def _grid(tuned: Tuned) -> Any:
-    """The policies on the load that the search has not seen."""
-    from trimtab_lab.backtest.report import COLUMNS, cell  # noqa: PLC0415
-    from trimtab_operator.cli.tables import Grid  # noqa: PLC0415
-
-    rows = [
-        (
-            "tuned" if name == tuned.best.name else name,
-            f"{tuned.costs[name]:.1f}",
-            *(cell(column, getattr(one, column)) for column in COLUMNS),
-        )
-        for name, one in tuned.figures.items()
-    ]
-    columns = ("cost", *COLUMNS.values())
-    return Grid("", ("policy", *columns), rows, columns, ("silent s", "again", "worst hour", "within"))
-
-
-def _lines(name: str, window: ReplayWindow, tuned: Tuned) -> list[str]:
-    """The evidence, a sentence each."""
-    first, last = tuned.rungs[0], tuned.rungs[-1]
-    part = f"{written(tuned.begin)} to {written(tuned.end)}"
-    lines = [f"{window.recording.policy}: judged on {part}, which the search has not seen"]
-    tried = len(first.costs) - 1
-    told = f"The search tried {tried} variants of {name} on {written(last.begin)} to {written(last.end)}."
-    best = last.costs[tuned.best.name]
-    lines.append(f"{told} There the best costs {best:.1f}, and the policy as it is {last.costs['as it is']:.1f}.")
-    lines.append(f"The best: {tuned.best.name}.")
-    change = "less" if tuned.gained >= 0 else "more"
-    verdict = f"On load that it has not seen it costs {abs(tuned.gained):.0%} {change}"
-    keep = "" if tuned.winner else ": keep the policy as it is"
-    return [*lines, f"{verdict}{keep}."]
-
-
-def _diff(file: str, name: str, tuned: Tuned) -> str:
-    """The change of the file; empty if nothing is better."""
-    from trimtab_lab.backtest.manifest_edit import UneditableError, edited  # noqa: PLC0415
-
-    if tuned.winner is None:
-        return ""
-    before = Path(file).read_text()
-    try:
-        after = edited(before, name, tuned.winner.changes)
-    except UneditableError as error:
-        raise CommandError(f"{file} can't be changed ({error}); the winner is {tuned.winner.name}") from error
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{file}", f"b/{file}"
-    )
-    return "".join(lines)
-
-
-def _as_data(tuned: Tuned, diff: str) -> dict[str, Any]:
-    """As JSON values."""
-    from trimtab_lab.backtest.report import ReplayResult  # noqa: PLC0415
-
-    judged = {
-        name: {**ReplayResult(name, figures, {}).as_data(), "cost": tuned.costs[name]}
-        for name, figures in tuned.figures.items()
-    }
-    best = {".".join(path): value for path, value in tuned.best.changes.items()}
-    return {
-        "better": tuned.winner is not None,
-        "best": {"name": tuned.best.name, "fields": best},
-        "gained": tuned.gained,
-        "from": iso(tuned.begin),
-        "to": iso(tuned.end),
-        "judged": judged,
-        "rungs": [{"from": iso(one.begin), "to": iso(one.end), "costs": dict(one.costs)} for one in tuned.rungs],
-        "diff": diff,
-    }
+    print(f"\n{report.diff}" if report.diff else "", end="")

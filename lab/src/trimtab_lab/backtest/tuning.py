@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from trimtab_lab.backtest.players import policy_replay
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay
 from trimtab_lab.backtest.sweep import Variant
-from trimtab_lab.backtest.tasks import Report, Runner, TimeWindow, play_all, tasks, windows
+from trimtab_lab.backtest.tasks import Report, Runner, play_all, tasks, windows
 from trimtab_lab.backtest.trace import Figures
 from trimtab_strategies.counterfactual.imbalance import daily_cost
 
@@ -38,6 +38,10 @@ _LIVE = "live"
 
 class UnreadableHistoryError(Exception):
     """A file of the history that can't be read. It says which, and why."""
+
+
+class UnjudgedError(Exception):
+    """Load that does not tell one policy from another. It says why."""
 
 
 class Rung(NamedTuple):
@@ -73,42 +77,43 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. folder, policy: of the history. begin, middle, end: epoch seconds; what is before `middle` may be
-    seen. weight: points that 1 % of the clients cut each day are worth.
+    """How to search. folder, policy: of the history. seen, rest: cycles (epoch s, oldest first) of the part that the
+    search may see, and of the rest. weight: points that 1 % of the clients cut each day are worth.
     """
 
     folder: str
     policy: str
-    begin: float
-    middle: float
-    end: float
+    seen: Sequence[float]
+    rest: Sequence[float]
     weight: float
     seed: int = 1
 
     def run(self, as_is: Mapping[str, Any], variants: Sequence[Variant], runner: Runner, report: Report) -> Tuned:
-        """Search, and judge the winner. Raises `UnreadableHistoryError`."""
+        """Search, and judge the winner. Raises `UnreadableHistoryError` and `UnjudgedError`."""
         left, rungs = {one.name: one for one in variants}, []
         steps = self._steps(len(left))
         for number, (share, kept) in enumerate(steps):
-            begin = self.middle - share * (self.middle - self.begin)
-            [window] = windows(begin, self.middle)
+            times = self.seen[-max(2, round(share * len(self.seen))) :]
             playing = {AS_IS: as_is, **{name: one.manifest for name, one in left.items()}}
-            figures = self._played(window, playing, runner, _part(report, number, len(steps) + 1))
-            costs = dict(sorted(((name, self.cost(one)) for name, one in figures.items()), key=lambda item: item[1]))
-            rungs.append(Rung(begin, self.middle, costs))
-            left = {name: left[name] for name in list(costs) if name in left} if kept else left
-            left = dict(list(left.items())[:kept])
+            figures = self._played(times, playing, runner, _part(report, number, len(steps) + 1))
+            rungs.append(Rung(times[0], times[-1], self._costs(figures)))
+            left = {name: left[name] for name in [name for name in rungs[-1].costs if name in left][:kept]}
         [best] = left.values()
-        [window] = windows(self.middle, self.end)
         playing = {AS_IS: as_is, best.name: best.manifest}
-        figures = self._played(window, playing, runner, _part(report, len(steps), len(steps) + 1), live=True)
-        costs = {name: self.cost(one) for name, one in figures.items()}
-        found = Tuned(best, best, rungs, self.middle, self.end, figures, costs)
+        figures = self._played(self.rest, playing, runner, _part(report, len(steps), len(steps) + 1), live=True)
+        found = Tuned(best, best, rungs, self.rest[0], self.rest[-1], figures, self._costs(figures))
         won = found.gained >= BETTER and rungs[-1].costs[best.name] < rungs[-1].costs[AS_IS]
-        return found if won else Tuned(None, best, rungs, self.middle, self.end, figures, costs)
+        return found if won else replace(found, winner=None)
+
+    def _costs(self, figures: Mapping[str, Figures]) -> dict[str, float]:
+        """The cost of each policy, the least first. Raises `UnjudgedError` if one has none."""
+        found = {name: self.cost(one) for name, one in figures.items()}
+        if not all(map(math.isfinite, found.values())):
+            raise UnjudgedError("fewer than two brokers were measured at a time, so no policy is better than another")
+        return dict(sorted(found.items(), key=lambda item: item[1]))
 
     def cost(self, figures: Figures) -> float:
-        """See the module."""
+        """See the module; NaN if no two brokers were measured."""
         days = max(figures.hours / 24, 1.0)
         cut = 0.0 if math.isnan(figures.cut) else figures.cut
         hot = figures.hot / figures.hours
@@ -122,17 +127,17 @@ class Search:
 
     def _played(
         self,
-        window: TimeWindow,
+        times: Sequence[float],
         playing: Mapping[str, Mapping[str, Any]],
         runner: Runner,
         report: Report,
         *,
         live: bool = False,
     ) -> dict[str, Figures]:
-        """The figures of policies by name, and those of what really happened if `live`."""
+        """The figures of policies by name over some cycles, and those of what really happened if `live`."""
         replays = [policy_replay(name, manifest, self.seed) for name, manifest in playing.items()]
         players: list[HistoryReplay] = [*replays, *([LiveReplay(_LIVE)] if live else [])]
-        work = tasks(self.folder, self.policy, [window], players, runner.parallelism())
+        work = tasks(self.folder, self.policy, windows(times[0], times[-1]), players, runner.parallelism())
         if error := play_all(work, players, runner, report):
             raise UnreadableHistoryError(error)
         return {one.name: one.trace.figures() for one in players}

@@ -11,8 +11,9 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,9 +24,12 @@ _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 _TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
 _FREE_TEXT = "text left out"
-_NAMED = {"bundle", "broker"}  # kinds of facts whose values are known
 _BROKERS = {"owner", "pod", "movingFrom"}  # keys of such values that hold names
+_TRAITS = ("version", "load_manager", "persistent", "non_persistent", "weight")
 _NUMBERS = {"pinned", "inFlight", "lastUnload", "movingShare", "ready", "schedulable", "limits"}
+
+ISOLATION_LEFT_OUT = "isolation_left_out"
+"""Key of a namespace's fact whose isolation can't be told without names."""
 
 
 class Renaming:
@@ -40,6 +44,13 @@ class Renaming:
             "topic": self.topic,
             "kind": str,
             "reason": str,
+        }
+        self._facts_of = {
+            "bundle": (self.bundle, self._placed),
+            "broker": (self.broker, self._placed),
+            "traits": (self.broker, self._traits),
+            "namespace": (self._home, self._policy),
+            "publishGap": (self._home, lambda value: {"seconds": value["seconds"]}),
         }
 
     def broker(self, name: str) -> str:
@@ -75,25 +86,42 @@ class Renaming:
         return rows
 
     def _facts(self, rows: pa.Table) -> pa.Table:
-        """Facts about bundles and brokers with every name hashed; others have no name and no value left."""
+        """Facts of known kinds with every name hashed; others have no name and no value left."""
         columns = zip(*(rows[name].to_pylist() for name in ("kind", "name", "value")), strict=True)
-        facts = [
-            (self._columns[kind](name), self._fact(value)) if kind in _NAMED else ("", None)
-            for kind, name, value in columns
-        ]
+        facts = [self._fact(kind, name, value) for kind, name, value in columns]
         for name, values in zip(("name", "value"), zip(*facts, strict=True), strict=False):
             rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, pa.string()))
         return rows
 
-    def _fact(self, value: str | None) -> str | None:
-        if value is None:
-            return None
-        known = {
+    def _fact(self, kind: str, name: str, value: str | None) -> tuple[str, str | None]:
+        """Name and value of a fact."""
+        if kind not in self._facts_of:
+            return "", None
+        rename, kept = self._facts_of[kind]
+        return rename(name), None if value is None else json_text(kept(json.loads(value)))
+
+    def _placed(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known of a bundle or a broker."""
+        return {
             key: self.broker(item) if key in _BROKERS and item else item
-            for key, item in json.loads(value).items()
+            for key, item in value.items()
             if key in _BROKERS | _NUMBERS
         }
-        return json_text(known)
+
+    def _traits(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """What is fixed of a broker."""
+        domain = value.get("failure_domain")
+        kept = {key: value[key] for key in _TRAITS if key in value}
+        return {**kept, "failure_domain": self._hash("domain", domain) if domain else ""}
+
+    def _policy(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """What holds for a namespace. Isolation is made of patterns of names: that it was there is all that is left."""
+        group = value.get("anti_affinity_group")
+        found = {
+            "anti_affinity_group": self._hash("group", group) if group else "",
+            "unload": value.get("unload", True),
+        }
+        return {**found, ISOLATION_LEFT_OUT: True} if value.get("isolation") else found
 
     def _home(self, namespace: str) -> str:
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{self._hash('namespace', namespace)}"

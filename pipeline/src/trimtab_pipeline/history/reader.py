@@ -159,7 +159,8 @@ class HistoryReader:
         """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
         times = self.times()
         if not times:
-            raise NoHistoryError(f"policy {self.policy} has no cycle that can be read below {self._history.root}")
+            why = "".join(f"; {file.place.name}: {text}" for file, text in self._found[1][:1])
+            raise NoHistoryError(f"policy {self.policy} has no cycle that can be read below {self._history.root}{why}")
         steps = [after - before for before, after in pairwise(times)]
         usual = statistics.median(steps) if steps else float("nan")
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from trimtab_pipeline.history.snapshot_tables import brokers_of
 from trimtab_pipeline.transform.arrays import block, floats, positions
 from trimtab_pipeline.transform.averages import Before, by_samples, by_time, counted
 from trimtab_pipeline.transform.relations import Cycle
+from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import BrokerTraits, Bundles, ClusterLoad, Isolation, NamespacePolicy
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.usage import LONG_WINDOW
@@ -78,13 +79,20 @@ class Recording:
         before = [one for one in found if one.at <= begin]
         return tuple(before[-1:] + [one for one in found if one.at > begin])
 
+    def facts(self, begin: float, end: float) -> Iterator[pa.Table]:
+        """Rows of `FACTS` from `begin` to `end` (epoch s), and those before in the hour of `begin`, oldest first.
+
+        Raises `ForeignFileError` for a file that can't be read.
+        """
+        return self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end)
+
     def cycles(self, begin: float, end: float) -> Iterator[ClusterLoad]:
         """The cluster in each cycle from `begin` to `end` (epoch s), oldest first, one in memory at a time.
 
         Raises `ForeignFileError` for a file that can't be read.
         """
         known, averages = _Facts(), RunningAverages()
-        facts = _by_cycle(self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end))
+        facts = _by_cycle(self.facts(begin, end))
         brokers = _by_cycle(self._reader.rows(BROKERS.name, begin, end))
         waiting, there = next(facts, None), next(brokers, None)
         for at, demand in self._reader.demand(begin, end):
@@ -198,8 +206,21 @@ class _Facts:
         rows = self._row(bundles, self.bundles.column)
         if not (rows < 0).any():
             return rows
-        self._take(dict.fromkeys(bundles.filter(pa.array(rows < 0)).to_pylist(), "{}"))
+        new: dict[str, str | None] = dict.fromkeys(bundles.filter(pa.array(rows < 0)).to_pylist(), "{}")
+        self._take({**self._replaced(new, {*bundles.to_pylist()}), **new})
         return self._row(bundles, self.bundles.column)
+
+    def _replaced(self, new: Mapping[str, str | None], measured: Collection[str]) -> dict[str, str | None]:
+        """Bundles that no fact told of and that are no longer measured, but in whose range `new` ones are: gone."""
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for space, lower, upper in map(parse_bundle, new):
+            ranges.setdefault(space, []).append((lower, upper))
+        found: dict[str, str | None] = {}
+        for name in (name for name, text in self._texts.items() if text == "{}" and name not in measured):
+            space, lower, upper = parse_bundle(name)
+            if any(low < upper and lower < high for low, high in ranges.get(space, ())):
+                found[name] = None
+        return found
 
     def _take(self, new: Mapping[str, str | None]) -> None:
         """Take over the facts of bundles; None: it is gone."""

@@ -1,0 +1,52 @@
+"""What a history does not say, in words: a replay must not pass over it in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow.compute as pc
+
+from trimtab_operator.cli.common import length, written
+from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
+from trimtab_pipeline.history.recording import Recording
+
+
+def lacks(recording: Recording, begin: float, end: float, cycles: int) -> list[str]:
+    """What the history lacks from `begin` to `end` (epoch s), a sentence each. cycles: that were replayed."""
+    return [*_gaps(recording, begin, end), *_lost(recording, begin, end, cycles), *_facts(recording, begin, end)]
+
+
+def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
+    found = [gap for gap in recording.summary.gaps if gap.begin >= begin and gap.end <= end]
+    if found:
+        longest = max(found, key=lambda gap: gap.end - gap.begin)
+        span = f"{length(longest.end - longest.begin)} from {written(longest.begin)} on"
+        gaps = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
+        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for nobody."
+
+
+def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterator[str]:
+    there = len(recording.times(begin, end))
+    if cycles < there:
+        yield f"Left out: {there - cycles} of {there} cycles, whose brokers the history does not have."
+
+
+def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
+    """What is not known of pins, isolation and the like. Every hour has all facts, so the first and the last do."""
+    known, hidden = False, set()
+    try:
+        for rows in (*recording.facts(begin, begin), *recording.facts(end, end)):
+            first = rows["at"][0].as_py().timestamp()
+            known = known or (first <= begin and bool(pc.any(pc.equal(rows["kind"], "bundle")).as_py()))
+            spaces = rows.filter(pc.equal(rows["kind"], "namespace")).select(["name", "value"]).to_pylist()
+            hidden |= {row["name"] for row in spaces if row["value"] and ISOLATION_LEFT_OUT in json.loads(row["value"])}
+    except ForeignFileError as error:
+        yield f"Facts can't be read: {error}."
+        return
+    if not known:
+        yield "The history does not say at its beginning which bundles were pinned: until it does, none is."
+    if hidden:
+        spaces_of = "1 namespace is" if len(hidden) == 1 else f"{len(hidden)} namespaces are"
+        yield f"The isolation of {spaces_of} hidden with the names: in the replay their bundles may go anywhere."

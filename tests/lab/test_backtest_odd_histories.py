@@ -1,0 +1,256 @@
+"""Backtests of histories that lack something: the same figures where nothing is lost, and clear words where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from recorded_history import RecordedHistory
+from trim_world import START, World, spread
+from trimtab_operator.cli.main import main
+
+SOURCE = {"source": {"prometheus": {"url": "http://prometheus.messaging.svc:9090"}}}
+TRIM: dict[str, Any] = {}
+ISOLATED = {"isolation": {"primary": ["broker-0"], "secondary": [], "min_available": 1}, "unload": True}
+
+
+def uneven() -> World:
+    """One broker at 70 %, two at 25 %."""
+    return World.of(spread(70, 20, 1), spread(25, 20, 2), spread(25, 20, 3))
+
+
+def facts(world: World) -> dict[tuple[str, str], Any]:
+    """Ten pinned bundles of the busy broker, publish gaps, and a fixed weight."""
+    owned = {
+        ("bundle", name): {"owner": world.brokers[row]} for name, row in zip(world.bundles, world.owner, strict=True)
+    }
+    pins = {("bundle", name): {"owner": "broker-0", "pinned": True} for name in world.bundles[:10]}
+    others = {("publishGap", "public/default"): {"seconds": 2.5}, ("traits", "broker-1"): {"weight": 1.5}}
+    return {**owned, **pins, **others}
+
+
+def record(root: Path, minutes: int = 30, *, known: bool = True, spaces: Any = None) -> Path:
+    """A history in which nobody acted."""
+    history, random, world = RecordedHistory(root), np.random.default_rng(5), uneven()
+    history.policy(START, SOURCE)
+    if known:
+        history.know(START, {**facts(world), **(spaces or {})})
+    for _ in range(minutes):
+        history.cycle(world.cluster(random.normal(1, 0.05, len(world.load))))
+        world.now += 60
+    return root
+
+
+def backtest(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> tuple[int, Any, str]:
+    """Exit code, JSON if there is any, and standard error."""
+    file = folder / "new.yaml"
+    kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "new"}}
+    file.write_text(json.dumps({**kind, "spec": {**SOURCE, **TRIM}}))
+    code = main(["backtest", "--history", str(folder), "--policy", str(file), "-o", "json", *words])
+    output = capsys.readouterr()
+    return code, json.loads(output.out) if output.out else None, output.err
+
+
+def files(folder: Path, table: str) -> list[Path]:
+    """The files of a table, a cycle each, oldest first."""
+    found = sorted((folder / "history" / table).rglob("*.parquet"), key=lambda file: file.name)
+    assert found
+    return found
+
+
+def anonymised(folder: Path, there: Path) -> Path:
+    """The history as somebody else gets it."""
+    tar = str(there.with_suffix(".tar"))
+    assert main(["history", "export", "--dir", str(folder), "--from", "100h", "--hash-names", tar]) == 0
+    assert main(["history", "import", "--dir", str(there), tar]) == 0
+    return there
+
+
+def test_an_anonymised_export_gives_the_same_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Pins, publish gaps and fixed weights are in it, too."""
+    folder = record(tmp_path / "here")
+    there = anonymised(folder, tmp_path / "there")
+    capsys.readouterr()
+
+    code, whole, _ = backtest(capsys, folder)
+    _, found, _ = backtest(capsys, there)
+
+    assert code == 0
+    for one, other in zip(whole["policies"], found["policies"], strict=True):
+        for name in ("namespaces",):
+            assert list(one.pop(name).values()) == list(other.pop(name).values())
+        assert other == pytest.approx(one)
+    assert whole["policies"][0]["moves"] > 0
+    assert whole["policies"][0]["silent"] == pytest.approx(2.5 * whole["policies"][0]["moves"])
+    assert "main" not in found["recording"]
+    assert found["unchecked"].startswith("the history does not say which policy ran")
+    assert found["lacks"] == []
+
+
+def test_an_anonymised_export_says_that_isolation_is_hidden(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = record(tmp_path / "here", spaces={("namespace", "public/default"): ISOLATED})
+    there = anonymised(folder, tmp_path / "there")
+    capsys.readouterr()
+
+    whole, found = backtest(capsys, folder)[1], backtest(capsys, there)[1]
+
+    assert whole["policies"][0]["moves"] == 0
+    assert whole["lacks"] == []
+    assert found["policies"][0]["moves"] > 0
+    assert found["lacks"] == [
+        "The isolation of 1 namespace is hidden with the names: in the replay their bundles may go anywhere."
+    ]
+
+
+def test_a_history_without_its_beginning_says_that_pins_are_not_known(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = record(tmp_path)
+    for table in ("demand", "brokers"):
+        for file in files(folder, table)[:5]:
+            file.unlink()
+    files(folder, "facts")[0].unlink()
+
+    code, found, _ = backtest(capsys, folder)
+
+    assert code == 0
+    assert found["from"] == "1970-01-12T13:51:40.000Z"
+    assert found["lacks"] == [
+        "The history does not say at its beginning which bundles were pinned: until it does, none is."
+    ]
+    assert found["policies"][0]["cycles"] == 25
+
+
+def test_gaps_are_told_with_the_longest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    history, world = RecordedHistory(tmp_path), uneven()
+    history.know(START, facts(world))
+    for minute in range(30):
+        world.now += {10: 7260, 20: 660}.get(minute, 60)
+        history.cycle(world.cluster())
+
+    code, found, _ = backtest(capsys, tmp_path)
+
+    assert code == 0
+    [said] = found["lacks"]
+    assert said.startswith("The history has 2 gaps, the longest of 2h 1m from 1970-01-12 13:56:40 on: what happened")
+    assert found["policies"][0]["hours"] == pytest.approx(32 / 60)
+
+
+def test_cycles_without_brokers_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = record(tmp_path)
+    for file in files(folder, "brokers")[10:13]:
+        file.unlink()
+
+    code, found, _ = backtest(capsys, folder)
+
+    assert code == 0
+    assert found["lacks"] == ["Left out: 3 of 30 cycles, whose brokers the history does not have."]
+    assert found["policies"][0]["cycles"] == 27
+
+
+def of_another_version(file: Path) -> None:
+    """Rewrite a file as a future program would mark it."""
+    table = pq.read_table(file, partitioning=None)
+    metadata = {key: value.replace(b"/", b"/9") for key, value in table.schema.metadata.items()}
+    pq.write_table(table.replace_schema_metadata(metadata), file)
+
+
+def cut(file: Path) -> None:
+    """Half of the file."""
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"), [(of_another_version, "it is of version"), (cut, "it can't be read")], ids=["version", "cut"]
+)
+def test_demand_that_cant_be_read_is_left_out_and_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, harm: Any, said: str
+) -> None:
+    folder = record(tmp_path)
+    for file in files(folder, "demand")[10:15]:
+        harm(file)
+
+    code, found, errors = backtest(capsys, folder)
+
+    assert code == 0
+    assert found["policies"][0]["cycles"] == 25
+    assert said in errors
+    assert errors.count("history/demand/") == 3
+    assert "and 2 more" in errors
+
+
+@pytest.mark.parametrize("table", ["brokers", "facts", "policies"])
+@pytest.mark.parametrize("harm", [of_another_version, cut], ids=["version", "cut"])
+def test_what_a_replay_needs_must_be_readable(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, table: str, harm: Any
+) -> None:
+    """Brokers and constraints are no matter of guessing: the file is named, and nothing is replayed."""
+    folder = record(tmp_path)
+    file = files(folder, table)[0]
+    harm(file)
+
+    code, found, errors = backtest(capsys, folder)
+
+    assert code == 2
+    assert found is None
+    assert file.name in errors
+
+
+def test_a_history_of_another_version_alone_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = record(tmp_path, 3)
+    for file in files(folder, "demand"):
+        of_another_version(file)
+
+    code, _, errors = backtest(capsys, folder)
+
+    assert code == 2
+    assert "has no cycle that can be read" in errors
+    assert "it is of version" in errors
+
+
+def parts(world: World, names: Sequence[str]) -> World:
+    """The world with the first bundle halved."""
+    load = np.concatenate([[world.load[0] / 2] * 2, world.load[1:]])
+    owner = np.concatenate([[world.owner[0]] * 2, world.owner[1:]])
+    divided = World.of([1.0] * len(load), [], [], bundles=(*names, *world.bundles[1:]), now=world.now)
+    divided.load, divided.owner, divided.long = load, owner, load
+    return divided
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["facts", "no facts"])
+def test_bundles_that_are_divided_and_joined_again_count_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, *, known: bool
+) -> None:
+    """Also in a history that has lost the facts which say that a parent is gone."""
+    history, whole = RecordedHistory(tmp_path), World.of([30, 10], [20], [20])
+    space, _, extent = whole.bundles[0].rpartition("/")
+    lower, upper = extent.split("_")
+    middle = f"0x{(int(lower, 16) + int(upper, 16)) // 2:08x}"
+    children = (f"{space}/{lower}_{middle}", f"{space}/{middle}_{upper}")
+    for minute in range(18):
+        if known and minute in (6, 12):
+            made, gone = (children, whole.bundles[:1]) if minute == 6 else (whole.bundles[:1], children)
+            there = {("bundle", name): {"owner": "broker-0"} for name in made}
+            history.know(whole.now, {**dict.fromkeys(("bundle", name) for name in gone), **there})
+        world = parts(whole, children) if 6 <= minute < 12 else whole
+        history.cycle(world.cluster())
+        whole.now += 60
+    still = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
+
+    file = tmp_path / "still.yaml"
+    kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "still"}}
+    file.write_text(json.dumps({**kind, "spec": {**SOURCE, **still}}))
+    code = main(["backtest", "--history", str(tmp_path), "--policy", str(file), "-o", "json"])
+
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert code == 0
+    assert [one["moves"] for one in found] == [0, 0]
+    assert found[0]["area"] == pytest.approx(found[1]["area"])
+    assert found[0]["area"] == pytest.approx(20)
+    assert found[0]["measured"] == pytest.approx(1)
