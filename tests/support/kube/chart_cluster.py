@@ -38,7 +38,8 @@ class ChartCluster:
         }
         self.url = f"http://{HOST}:{port}"
         self.operator: Server | None = None
-        self.jobs = JobRunner(plane, NAMESPACE, folder / "jobs")
+        services = {f"{RELEASE}.{NAMESPACE}.svc:{port}": f"{HOST}:{port}"}
+        self.jobs = JobRunner(plane, NAMESPACE, folder / "jobs", services)
         self._open: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -96,7 +97,21 @@ class ChartCluster:
         """Run Helm and return its output. Meanwhile run the hook's Job, and end the operator once its Deployment wants
         none.
         """
-        process = self.helm.start("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
+        return self._with_jobs("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
+
+    def test(self) -> str:
+        """Run `helm test`, and its Job meanwhile. Returns Helm's output."""
+        return self._with_jobs("test", RELEASE, "--namespace", NAMESPACE)
+
+    def install_with_jobs(self, **values: Any) -> str:
+        """As `install`, and run the hooks' Jobs meanwhile."""
+        (file := self.dir / "values.yaml").parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({**self.values, **values}))
+        words = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--values", file)
+        return self._with_jobs(*words)
+
+    def _with_jobs(self, *words: str | Path) -> str:
+        process = self.helm.start(*words)
         while_running(process, self._look)
         assert process.stdout is not None
         said = process.stdout.read()
