@@ -51,7 +51,7 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
 
     release.upgrade(log={"verbose": True})
     assert "--verbose" in operator_container([release.deployment()])["args"]
-    release.helm.run("rollback", RELEASE, "1", "--namespace", NAMESPACE)
+    release.rollback(1)
     assert "--verbose" not in operator_container([release.deployment()])["args"]
     assert release.policy()["metadata"]["finalizers"] == [FINALIZER]
 
@@ -129,13 +129,13 @@ def test_an_upgrade_brings_a_new_field_and_a_rollback_leaves_its_objects(
     until("what was stored is there again", lambda: rest.get(f"{policies}/new")["spec"].get("windows") == WINDOWS, 120)
 
 
-def test_policies_out_of_values_come_with_the_first_installation_and_belong_to_the_release(
+def test_policies_out_of_values_come_with_the_first_installation_and_follow_the_values(
     release_plane: ControlPlane, online: Runner, prometheus_binary: Path, tmp_path: Path
 ) -> None:
     stage = ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage")
     policies = combinations()["with-a-policy"]["policies"]
     balance = f"{API}/balancingpolicies/balance"
-    stage.install_with_jobs(policies=policies)
+    stage.install(policies=policies)
     assert stage.jobs.outputs == ["policy balance: applied\n"]
     assert stage.rest.get(balance)["spec"]["mode"] == "DryRun"
     assert stage.denied() == []
@@ -143,10 +143,15 @@ def test_policies_out_of_values_come_with_the_first_installation_and_belong_to_t
     changed = [{"name": "balance", "spec": {**policies[0]["spec"], "mode": "Approve"}}]
     stage.upgrade(policies=changed)
     assert stage.rest.get(balance)["spec"]["mode"] == "Approve"
+    stage.rest.create(f"{API}/balancingpolicies", policy("of-a-person"))
     stage.upgrade(policies=[])
     assert not answers(stage.rest, balance)
-    stage.upgrade(policies=policies)
+    assert stage.jobs.outputs[-1] == "policy balance: deleted\n"
+    stage.upgrade(policies=[])
+    assert len(stage.jobs.outputs) == 3, "there is nothing to do"
+    stage.rollback(1)
     assert stage.rest.get(balance)["spec"]["mode"] == "DryRun"
+    assert answers(stage.rest, f"{API}/balancingpolicies/of-a-person")
     stage.uninstall("--timeout", "240s")
     assert left_behind(stage.rest) == []
 

@@ -45,6 +45,24 @@ def test_it_creates_and_changes_policies_as_the_named_manager(
 
 
 @pytest.mark.apiserver
+def test_it_deletes_what_has_the_labels_and_is_in_no_file(
+    trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def labelled(name: str, release: str) -> dict[str, object]:
+        return {**policy(), "metadata": {"name": name, "labels": {"release": release}}}
+
+    flags = ["-n", kube_namespace, f"--kubeconfig={trimtab_crds.kubeconfig}"]
+    everything = (labelled("a", "one"), labelled("b", "one"), labelled("c", "another"), named("d"))
+    assert main(["apply", "-f", written(tmp_path, *everything), *flags]) == 0
+    capsys.readouterr()
+    assert main(["apply", "-f", written(tmp_path, labelled("a", "one")), "--prune", "release=one", *flags]) == 0
+
+    assert capsys.readouterr().out == "policy a: applied\npolicy b: deleted\n"
+    left = trimtab_crds.rest.get(f"{API}/{kube_namespace}/balancingpolicies")["items"]
+    assert sorted(item["metadata"]["name"] for item in left) == ["a", "c", "d"]
+
+
+@pytest.mark.apiserver
 def test_it_waits_until_the_kind_is_served(
     kube_binaries: KubeBinaries, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

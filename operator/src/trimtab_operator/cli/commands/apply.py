@@ -22,6 +22,7 @@ _READ_EVERY = 1.0
 _DESCRIPTION = """\
 Apply the BalancingPolicies in files, server-side, in the namespace of -n. Other objects are refused: use kubectl.
 
+--prune deletes the policies that have all the labels given, and are in none of the files.
 --wait waits until the API server knows the kind, as directly after an installation of the CRDs.
 
 example:
@@ -40,6 +41,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--field-manager", metavar="NAME", default=_MANAGER, help="owner of the applied fields (%(default)s)"
+    )
+    parser.add_argument(
+        "--prune", metavar="LABELS", default="", help="delete policies with these labels that no file has, as a=b,c=d"
     )
     parser.add_argument("--force", action="store_true", help="also set fields that another manager owns")
 
@@ -81,7 +85,18 @@ async def _apply(api: Api, arguments: argparse.Namespace, policies: list[Mapping
     for policy in policies:
         await _apply_one(api, arguments, policy, until)
         print(f"policy {policy['metadata']['name']}: applied")
+    if arguments.prune:
+        await _prune(api, arguments, {policy["metadata"]["name"] for policy in policies})
     return FINE
+
+
+async def _prune(api: Api, arguments: argparse.Namespace, kept: set[str]) -> None:
+    """Delete the policies with the labels of ``--prune`` that are not in `kept`. Raises `ApiError`."""
+    pages = api.list(POLICIES, arguments.namespace, label_selector=arguments.prune)
+    names = [item["metadata"]["name"] async for page in pages for item in page.items]
+    for name in sorted(set(names) - kept):
+        await api.delete(POLICIES, arguments.namespace, name)
+        print(f"policy {name}: deleted")
 
 
 async def _apply_one(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any], until: float) -> None:
