@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart import CHART, IMAGE, NAMESPACE, RELEASE, HelmError, Manifest, Runner, combinations, operator_container
+from chart import CHART, IMAGE, NAMESPACE, RELEASE, Manifest, Runner, combinations, operator_container
 from chart_cluster import API, ChartCluster
 from pulsar_settings import defaults, settings_brokers
 from small_cluster import until
@@ -46,10 +46,12 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
     release.apply_policy()
     until("the brokers are level", lambda: release.spread() < 15 and release.settled(), within=250)
     assert release.denied() == []
+    assert "Succeeded" in release.test()
+    assert "leads" in release.jobs.outputs.pop()
 
     release.upgrade(log={"verbose": True})
     assert "--verbose" in operator_container([release.deployment()])["args"]
-    release.helm.run("rollback", RELEASE, "1", "--namespace", NAMESPACE)
+    release.rollback(1)
     assert "--verbose" not in operator_container([release.deployment()])["args"]
     assert release.policy()["metadata"]["finalizers"] == [FINALIZER]
 
@@ -62,7 +64,7 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
         said = release.uninstall()
         assert brokers.dynamic == {SPLITTING: "TRUE"}
     (output,) = release.jobs.outputs
-    assert release.jobs.codes == [0], output
+    assert release.jobs.codes == [0, 0], output
     assert "no operator leads now" in output, output
     assert "kept" in said
     assert release.operator is not None
@@ -127,19 +129,31 @@ def test_an_upgrade_brings_a_new_field_and_a_rollback_leaves_its_objects(
     until("what was stored is there again", lambda: rest.get(f"{policies}/new")["spec"].get("windows") == WINDOWS, 120)
 
 
-def test_policies_out_of_values_wait_for_their_kind(
-    release_plane: ControlPlane, online: Runner, tmp_path: Path
+def test_policies_out_of_values_come_with_the_first_installation_and_follow_the_values(
+    release_plane: ControlPlane, online: Runner, prometheus_binary: Path, tmp_path: Path
 ) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump(combinations()["with-a-policy"]))
-    image = ("--set", f"image.repository={IMAGE}")
-    install = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", *image)
-    with pytest.raises(HelmError, match="install without policies first"):
-        online.run(*install, "--values", values)
-    online.run(*install)
-    until("policies are served", lambda: answers(release_plane.rest, f"{API}/balancingpolicies"), 120)
-    online.run("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--values", values)
-    assert release_plane.rest.get(f"{API}/balancingpolicies/balance")["spec"]["mode"] == "DryRun"
+    stage = ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage")
+    policies = combinations()["with-a-policy"]["policies"]
+    balance = f"{API}/balancingpolicies/balance"
+    stage.install(policies=policies)
+    assert stage.jobs.outputs == ["policy balance: applied\n"]
+    assert stage.rest.get(balance)["spec"]["mode"] == "DryRun"
+    assert stage.denied() == []
+
+    changed = [{"name": "balance", "spec": {**policies[0]["spec"], "mode": "Approve"}}]
+    stage.upgrade(policies=changed)
+    assert stage.rest.get(balance)["spec"]["mode"] == "Approve"
+    stage.rest.create(f"{API}/balancingpolicies", policy("of-a-person"))
+    stage.upgrade(policies=[])
+    assert not answers(stage.rest, balance)
+    assert stage.jobs.outputs[-1] == "policy balance: deleted\n"
+    stage.upgrade(policies=[])
+    assert len(stage.jobs.outputs) == 3, "there is nothing to do"
+    stage.rollback(1)
+    assert stage.rest.get(balance)["spec"]["mode"] == "DryRun"
+    assert answers(stage.rest, f"{API}/balancingpolicies/of-a-person")
+    stage.uninstall("--timeout", "240s")
+    assert left_behind(stage.rest) == []
 
 
 # -- what the tests look at, and with --

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart import CHART, HelmError, Manifest, Runner, combinations, documents, of_kind, one, operator_container
+from chart import CHART, HelmError, Manifest, Runner, combinations, documents, names, of_kind, one, operator_container
 from trimtab_operator import __version__
 from trimtab_operator.cli import main
 from trimtab_operator.cli.parser import parser_for
@@ -20,6 +20,8 @@ from trimtab_operator.resources import crd, rbac
 
 REPOSITORY = CHART.parents[1]
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+KUBERNETES = {"resources", "strategy", "dnsConfig"}
+"""Values with fields of Kubernetes, which values.yaml does not list."""
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 
 
@@ -103,7 +105,7 @@ def test_the_program_understands_its_arguments(offline: Runner, name: str) -> No
     assert container["command"] == ["trimtab"]
     understood = parser_for(container["args"]).parse_args(container["args"])
     assert (understood.namespace, str(understood.history)) == ("messaging", "/var/lib/trimtab")
-    for job in of_kind(manifests, "Job"):
+    for job in (one(manifests, "Job", name) for name in names(manifests, "Job") if not name.endswith("-test")):
         words = job["spec"]["template"]["spec"]["containers"][0]["args"]
         parser_for(words).parse_args(words)
 
@@ -113,7 +115,7 @@ def test_the_hook_before_an_uninstall_asks_the_servers_that_the_operator_may_ask
         return [word for word in arguments if word.startswith("--allow-url=")]
 
     manifests = offline.rendered({"allowUrls": ["*.svc", "https://pulsar.example.com:8443"]})
-    hook = one(manifests, "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
+    hook = one(manifests, "Job", "trimtab-restore")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert allowed(hook) == ["--allow-url=*.svc", "--allow-url=https://pulsar.example.com:8443"]
     assert allowed(hook) == allowed(operator_container(manifests)["args"])
 
@@ -135,13 +137,19 @@ def test_no_image_is_taken_that_no_one_named(offline: Runner) -> None:
     assert VALUES["image"]["repository"] == ""
     named = offline.rendered({"image": {"repository": "localhost:5000/a/trimtab", "tag": "1"}})
     assert operator_container(named)["image"] == "localhost:5000/a/trimtab:1"
+    mirrored = offline.rendered(
+        {"image": {"registry": "mirror.example.com:5000", "repository": "a/trimtab", "tag": "1"}}
+    )
+    assert operator_container(mirrored)["image"] == "mirror.example.com:5000/a/trimtab:1"
 
 
 def test_pods_are_restricted(offline: Runner) -> None:
     """As the Pod Security Standard `restricted` demands, and with a read-only root file system."""
     manifests = offline.rendered({"spark": {"mode": "sidecar"}})
-    pods = [one(manifests, kind)["spec"]["template"]["spec"] for kind in ("Deployment", "Job")]
-    assert [len(pod["containers"]) for pod in pods] == [2, 1]
+    pods = [
+        manifest["spec"]["template"]["spec"] for kind in ("Deployment", "Job") for manifest in of_kind(manifests, kind)
+    ]
+    assert [len(pod["containers"]) for pod in pods] == [2, 1, 1]
     for pod in pods:
         assert pod["securityContext"]["runAsNonRoot"]
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -237,8 +245,15 @@ def test_alerts_are_those_of_the_file(offline: Runner) -> None:
 
 
 def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
-    config_map = one(offline.rendered({"dashboard": {"enabled": True}}), "ConfigMap")
+    def dashboard(**values: Any) -> Manifest:
+        return one(offline.rendered({"dashboard": {"enabled": True, **values}}), "ConfigMap")
+
+    config_map = dashboard()
     assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert config_map["metadata"]["namespace"] == "messaging"
+    elsewhere = dashboard(namespace="monitoring", label="board", labelValue="grafana", labels={"a": "b"})["metadata"]
+    assert elsewhere["namespace"] == "monitoring"
+    assert elsewhere["labels"].items() >= {"board": "grafana", "a": "b"}.items()
     assert json.loads(config_map["data"]["trimtab.json"]) == json.loads((CHART / "files" / "board.json").read_text())
 
 
@@ -298,7 +313,7 @@ def test_the_schema_knows_every_value_and_allows_no_other() -> None:
     def leaves(schema: dict[str, Any], at: str = "") -> Iterator[str]:
         for name, part in schema.get("properties", {}).items():
             yield f"{at}{name}"
-            if "properties" in part and not name.startswith("resources"):
+            if "properties" in part and name not in KUBERNETES:
                 assert part["additionalProperties"] is False, f"{at}{name} takes anything"
                 yield from leaves(part, f"{at}{name}.")
 
@@ -308,7 +323,7 @@ def test_the_schema_knows_every_value_and_allows_no_other() -> None:
             known = SCHEMA
             for word in f"{at}{name}".split("."):
                 known = known["properties"][word]
-            if isinstance(value, dict) and "properties" in known and name != "resources":
+            if isinstance(value, dict) and "properties" in known and name not in KUBERNETES:
                 yield from names(value, f"{at}{name}.")
 
     assert SCHEMA["additionalProperties"] is False
@@ -319,7 +334,7 @@ def test_names_fit_however_long_the_release_is_called(offline: Runner) -> None:
     manifests = offline.rendered(release="a" * 53)
     labels = itertools.chain.from_iterable(m["metadata"].get("labels", {}).values() for m in manifests)
     assert max(map(len, labels)) <= 63
-    assert all(len(one(manifests, kind)["metadata"]["name"]) <= 60 for kind in ("Deployment", "Job"))
+    assert all(len(name) <= 61 for kind in ("Deployment", "Job") for name in names(manifests, kind))
 
 
 def test_the_chart_has_the_version_of_the_program() -> None:

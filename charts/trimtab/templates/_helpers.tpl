@@ -43,15 +43,144 @@ app.kubernetes.io/part-of: trimtab
 {{- end }}
 {{- end }}
 
+{{- /* Metadata of an object. Call with (dict "root" $ "name" NAME), and optionally "namespace" (empty: an object of the
+       whole cluster), "labels" and "annotations". */}}
+{{- define "trimtab.metadata" -}}
+name: {{ .name }}
+{{- with hasKey . "namespace" | ternary .namespace .root.Release.Namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- include "trimtab.labels" .root | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* Annotations of a hook. Call with (list EVENT WEIGHT). */}}
+{{- define "trimtab.hook" -}}
+helm.sh/hook: {{ index . 0 }}
+helm.sh/hook-weight: {{ index . 1 | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{- /* There is no default: what a stranger publishes under a name of ours would run with the operator's rights. */}}
 {{- define "trimtab.image" -}}
 {{- $none := "image.repository is empty, and no image of Trimtab is published: build one (docs/chart.md), push it to your registry, and set image.repository=REGISTRY/trimtab" }}
 {{- $repository := required $none .Values.image.repository }}
+{{- with .Values.image.registry }}
+{{- $repository = printf "%s/%s" . $repository }}
+{{- end }}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" $repository .Values.image.digest }}
 {{- else }}
 {{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) }}
 {{- end }}
+{{- end }}
+
+{{- /* What the pods of the operator and of the hooks share: where they run, and as whom. */}}
+{{- define "trimtab.pod" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- end }}
+
+{{- /* The environment of the operator and of the hooks. */}}
+{{- define "trimtab.env" -}}
+- {name: PYTHONUNBUFFERED, value: "1"}
+- {name: HOME, value: /tmp}
+- {name: TMPDIR, value: /tmp}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* The spec of a hook's Job. Call with (dict "root" $ "name" NAME "command" LIST "args" LIST "resources" RESOURCES
+       "seconds" N "account" ACCOUNT "podAnnotations" DICT "retries" N "volume" VOLUME); without an account, the pod has no
+       token. The volume is mounted at /etc/trimtab. */}}
+{{- define "trimtab.job" -}}
+{{- $values := .root.Values -}}
+backoffLimit: {{ int .retries }}
+activeDeadlineSeconds: {{ int .seconds }}
+template:
+  metadata:
+    labels:
+      {{- with $values.podLabels }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      app.kubernetes.io/name: {{ printf "%s-%s" (include "trimtab.name" .root) .name }}
+      app.kubernetes.io/instance: {{ .root.Release.Name }}
+    {{- with .podAnnotations }}
+    annotations: {{- toYaml . | nindent 6 }}
+    {{- end }}
+  spec:
+    restartPolicy: Never
+    {{- with .account }}
+    serviceAccountName: {{ . }}
+    {{- else }}
+    automountServiceAccountToken: false
+    {{- end }}
+    {{- include "trimtab.pod" .root | trim | nindent 4 }}
+    {{- with $values.affinity }}
+    affinity: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    containers:
+      - name: {{ .name }}
+        image: {{ include "trimtab.image" .root }}
+        imagePullPolicy: {{ $values.image.pullPolicy }}
+        command: {{ toJson .command }}
+        args: {{- toYaml .args | nindent 10 }}
+        env: {{- include "trimtab.env" .root | nindent 10 }}
+        {{- with $values.extraEnvFrom }}
+        envFrom: {{- toYaml . | nindent 10 }}
+        {{- end }}
+        resources: {{- toYaml .resources | nindent 10 }}
+        securityContext: {{- toYaml $values.securityContext | nindent 10 }}
+        volumeMounts:
+          - {name: scratch, mountPath: /tmp}
+          {{- with .volume }}
+          - {name: {{ .name }}, mountPath: /etc/trimtab, readOnly: true}
+          {{- end }}
+          {{- with $values.extraVolumeMounts }}
+          {{- toYaml . | nindent 10 }}
+          {{- end }}
+    volumes:
+      - name: scratch
+        emptyDir: {sizeLimit: 64Mi}
+      {{- with .volume }}
+      - {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.extraVolumes }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 {{- end }}
 
 {{- /* The rules of the Role or ClusterRole in files/rbac.yaml, as `trimtab rbac` renders them, with the Lease's name.
@@ -110,9 +239,5 @@ app.kubernetes.io/part-of: trimtab
 {{- if not (and (lt (float64 .lease.retryPeriod) (float64 .lease.renewDeadline)) (lt (float64 .lease.renewDeadline) (float64 .lease.duration))) }}
 {{- fail (printf "lease: duration %v, renewDeadline %v and retryPeriod %v must fall, or two could lead at once" .lease.duration .lease.renewDeadline .lease.retryPeriod) }}
 {{- end }}
-{{- end }}
-{{- /* Only a live cluster has kube-system: `helm template` knows nothing of what is installed. */}}
-{{- if and .Values.policies (lookup "v1" "Namespace" "" "kube-system") (not (.Capabilities.APIVersions.Has "trimtab.dev/v1alpha1/BalancingPolicy")) }}
-{{- fail "policies: this cluster has no BalancingPolicy yet; install without policies first, then run helm upgrade with them" }}
 {{- end }}
 {{- end }}

@@ -99,6 +99,11 @@ def one(manifests: Iterable[Manifest], kind: str, name: str = "") -> Manifest:
     return found[0]
 
 
+def names(manifests: Iterable[Manifest], kind: str) -> list[str]:
+    """The names of all objects of a kind."""
+    return [manifest["metadata"]["name"] for manifest in of_kind(manifests, kind)]
+
+
 def operator_container(manifests: Iterable[Manifest]) -> dict[str, Any]:
     return dict(one(manifests, "Deployment")["spec"]["template"]["spec"]["containers"][0])
 

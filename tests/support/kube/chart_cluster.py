@@ -38,7 +38,8 @@ class ChartCluster:
         }
         self.url = f"http://{HOST}:{port}"
         self.operator: Server | None = None
-        self.jobs = JobRunner(plane, NAMESPACE, folder / "jobs")
+        services = {f"{RELEASE}.{NAMESPACE}.svc:{port}": f"{HOST}:{port}"}
+        self.jobs = JobRunner(plane, NAMESPACE, folder / "jobs", services)
         self._open: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -85,18 +86,30 @@ class ChartCluster:
     # -- Helm --
 
     def install(self, **values: Any) -> str:
-        words = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--create-namespace", "--values", "-")
-        return self.helm.run(*words, stdin=yaml.safe_dump({**self.values, **values}))
+        return self._with_values(("install", RELEASE, CHART, "--create-namespace"), values)
 
     def upgrade(self, chart: Path = CHART, **values: Any) -> str:
-        words = ("upgrade", RELEASE, chart, "--namespace", NAMESPACE, "--values", "-")
-        return self.helm.run(*words, stdin=yaml.safe_dump({**self.values, **values}))
+        return self._with_values(("upgrade", RELEASE, chart), values)
+
+    def rollback(self, revision: int) -> str:
+        return self._with_jobs("rollback", RELEASE, str(revision), "--namespace", NAMESPACE)
+
+    def _with_values(self, words: tuple[str | Path, ...], values: Mapping[str, Any]) -> str:
+        (file := self.dir / "values.yaml").parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({**self.values, **values}))
+        return self._with_jobs(*words, "--namespace", NAMESPACE, "--values", file)
 
     def uninstall(self, *words: str) -> str:
-        """Run Helm and return its output. Meanwhile run the hook's Job, and end the operator once its Deployment wants
+        return self._with_jobs("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
+
+    def test(self) -> str:
+        return self._with_jobs("test", RELEASE, "--namespace", NAMESPACE)
+
+    def _with_jobs(self, *words: str | Path) -> str:
+        """Run Helm and return its output. Meanwhile run the hooks' Jobs, and end the operator once its Deployment wants
         none.
         """
-        process = self.helm.start("uninstall", RELEASE, "--namespace", NAMESPACE, *words)
+        process = self.helm.start(*words)
         while_running(process, self._look)
         assert process.stdout is not None
         said = process.stdout.read()

@@ -10,13 +10,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.processes import Server
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 _PROGRAMS = {"trimtab": (sys.executable, "-m", "trimtab_operator")}
 
@@ -29,8 +32,13 @@ def account_kubeconfig(plane: ControlPlane, namespace: str, account: str) -> Pat
     return plane.write_kubeconfig(f"{namespace}-{account}", {"token": token}, namespace=namespace)
 
 
-def command_of(container: Mapping[str, Any], folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a container, with its volumes as folders below `folder`."""
+def command_of(
+    container: Mapping[str, Any], folder: Path, services: Mapping[str, str] = _NONE
+) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a container, with its volumes as folders below `folder`.
+
+    services: address of each Service (``host:port``), by its name with port.
+    """
     mounts = {mount["mountPath"]: folder / mount["name"] for mount in container["volumeMounts"]}
     for place in mounts.values():
         place.mkdir(parents=True, exist_ok=True)
@@ -39,6 +47,8 @@ def command_of(container: Mapping[str, Any], folder: Path) -> tuple[list[str], d
         for path in sorted(mounts, key=len, reverse=True):
             if path in text:
                 return text.replace(path, str(mounts[path]))
+        for name, address in services.items():
+            text = text.replace(name, address)
         return text
 
     program, *rest = container["command"]
@@ -65,7 +75,8 @@ class JobRunner:
     Call `look` until the process that waits for the Jobs has ended.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, services: Mapping[str, str] = _NONE) -> None:
+        self._services = services
         self._rest, self._plane, self._namespace, self._folder = plane.rest, plane, namespace, folder
         self.outputs: list[str] = []
         """Output of each Job."""
@@ -87,9 +98,10 @@ class JobRunner:
     def _run(self, job: Mapping[str, Any], meanwhile: Callable[[], None]) -> None:
         pod = job["spec"]["template"]["spec"]
         folder = self._folder / job["metadata"]["uid"]
-        words, environment = command_of(pod["containers"][0], folder)
-        kubeconfig = account_kubeconfig(self._plane, self._namespace, pod["serviceAccountName"])
-        command = [*words, f"--kubeconfig={kubeconfig}"]
+        self._fill(pod["volumes"], folder)
+        command, environment = command_of(pod["containers"][0], folder, self._services)
+        if account := pod.get("serviceAccountName"):
+            command.append(f"--kubeconfig={account_kubeconfig(self._plane, self._namespace, account)}")
         began = _now()
         log = folder / "output.log"
         with log.open("w") as output:
@@ -101,6 +113,16 @@ class JobRunner:
         self.codes.append(process.returncode)
         status = _complete(began) if process.returncode == 0 else _failed(began)
         self._rest.patch(f"{self._jobs}/{job['metadata']['name']}/status", {"status": status})
+
+    def _fill(self, volumes: Iterable[Mapping[str, Any]], folder: Path) -> None:
+        """Write the files of ConfigMaps among `volumes`."""
+        for volume in volumes:
+            if "configMap" in volume:
+                name = volume["configMap"]["name"]
+                data = self._rest.get(f"/api/v1/namespaces/{self._namespace}/configmaps/{name}")["data"]
+                (folder / volume["name"]).mkdir(parents=True, exist_ok=True)
+                for file, text in data.items():
+                    (folder / volume["name"] / file).write_text(text)
 
 
 def while_running(process: subprocess.Popen[str], look: Callable[[], None], within: float = 280.0) -> None:

@@ -102,7 +102,7 @@ def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
         metavar = None if name in _CHOICES else value
         group.add_argument(name, metavar=metavar, choices=_CHOICES.get(name), help=help_text)
     window = "window of rates, such as 5m; at least two scrape intervals (60s)"
-    group.add_argument("--window", metavar="LENGTH", type=_length, help=window)
+    group.add_argument("--window", metavar="LENGTH", type=length, help=window)
 
 
 def check_prometheus_options(arguments: argparse.Namespace) -> None:
@@ -135,14 +135,15 @@ def prometheus_settings(arguments: argparse.Namespace, *, hot_bundles: int) -> P
         raise CommandError(f"--url: {error}") from error
 
 
-def _length(text: str) -> float:
+def length(text: str) -> float:
+    """Seconds of a duration such as 90s: the type of an argument. Raises `argparse.ArgumentTypeError`."""
     try:
-        length = seconds(text)
+        found = seconds(text)
     except ValueError:
-        length = 0.0
-    if length <= 0:
+        found = 0.0
+    if found <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 5m or 1h30m")
-    return length
+    return found
 
 
 def _credentials(arguments: argparse.Namespace) -> Credentials:

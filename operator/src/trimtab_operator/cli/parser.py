@@ -45,6 +45,7 @@ VERBS: Mapping[str, Verb] = {
     "move": Verb("commands.edit:register_move", "move a bundle to a broker"),
     "drain": Verb("commands.edit:register_drain", "drain a broker"),
     "split": Verb("commands.edit:register_split", "split a bundle"),
+    "apply": Verb("commands.apply", "apply policies, once the cluster knows the kind"),
     "observe": Verb("commands.observe", "show the load of a cluster"),
     "lint": Verb("lint.command", "check manifests before they are merged"),
     "history": Verb("commands.history", "show, export or import the history of load"),

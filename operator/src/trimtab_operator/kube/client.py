@@ -121,10 +121,13 @@ T = TypeVar("T")
 
 
 Observer = Callable[[str, str, float], None]
-"""Called after each request with verb (get, list, watch, create, patch, delete), HTTP status or error word, seconds."""
+"""Called after each request: verb (get, list, watch, create, patch, apply, delete), status or error word, seconds."""
 
 
 MERGE_PATCH = "application/merge-patch+json"
+
+APPLY_PATCH = "application/apply-patch+yaml"
+"""JSON is YAML, so the body is JSON."""
 
 _NOT_READY_YET = 404
 
@@ -215,6 +218,17 @@ class Api:
         """
         url = request_url(ref.path(namespace, name, subresource), fieldValidation="Strict")
         return await self._json("patch", "PATCH", url, body=body, content_type=MERGE_PATCH)
+
+    async def apply(
+        self, ref: ResourceRef, namespace: str, body: Mapping[str, Any], *, manager: str, force: bool = False
+    ) -> dict[str, Any]:
+        """Apply an object server-side: create it, or set the fields in `body` and own them as `manager`.
+
+        force: take fields that others own. `ConflictError`: others own a field with another value.
+        """
+        query = {"fieldManager": manager, "fieldValidation": "Strict", **({"force": "true"} if force else {})}
+        url = request_url(ref.path(namespace, body["metadata"]["name"]), **query)
+        return await self._json("apply", "PATCH", url, body=body, content_type=APPLY_PATCH)
 
     async def delete(
         self, ref: ResourceRef, namespace: str, name: str, *, uid: str = "", resource_version: str = ""

@@ -1,4 +1,4 @@
-"""Finds or builds Helm, and downloads the CRDs of ServiceMonitor and PrometheusRule.
+"""Finds or builds Helm, and downloads the CRDs of the Prometheus operator that the chart uses.
 
 Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python -m trimtab_testbed.programs.helm
 [3|4]`` prints its path. The CRDs come from the Prometheus operator's Go module (4 MB).
@@ -124,7 +124,7 @@ def _build(major: int) -> None:
 _MODULE = "monitoring"
 _SOURCE = "github.com/prometheus-operator/prometheus-operator"
 _FOLDER = "example/prometheus-operator-crd"
-_FILES = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_servicemonitors.yaml")
+_FILES = tuple(f"monitoring.coreos.com_{kinds}.yaml" for kinds in ("prometheusrules", "servicemonitors", "podmonitors"))
 
 
 def find_monitoring_crds() -> list[Path]:
@@ -132,7 +132,7 @@ def find_monitoring_crds() -> list[Path]:
     files = [_cache() / name for name in _FILES]
     if not all(file.is_file() for file in files):
         raise MissingToolError(
-            f"{' and '.join(_FILES)} are not in {_cache()}: "
+            f"{', '.join(_FILES)} are not in {_cache()}: "
             "run `python -m trimtab_testbed.programs.setup monitoring` to fetch them"
         )
     return files

@@ -24,6 +24,7 @@ from trimtab_operator.kube.leader_election import (
 )
 from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
+from trimtab_operator.telemetry.log_output import LEVELS, log_to_stderr
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
 from trimtab_pipeline.factory import direct_sources, spark_sources
@@ -94,6 +95,15 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="drain brokers on cordoned nodes; needs the ClusterRole of `trimtab rbac --watch-nodes`",
     )
     add_lease_options(parser)
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="least level of messages that are logged (%(default)s)"
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="text, or one JSON object for each message (%(default)s)",
+    )
     parser.add_argument("--verbose", action="store_true", help="also log what Kopf and the API client do")
 
 
@@ -141,7 +151,7 @@ def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> A
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
-    _log_to_stderr(verbose=arguments.verbose)
+    log_to_stderr(arguments.log_level, arguments.log_format, verbose=arguments.verbose)
     try:
         asyncio.run(_run(arguments, _retention(arguments)))
     except (LeaseLostError, EpochsUsedUpError) as error:
@@ -202,10 +212,3 @@ def start_spark(history: str, master: str, retention: Retention = KEEP_A_DAY, me
 def load_sources(history: str, master: str) -> LoadSources:
     """Sources for single measurements: on Spark if `master` is given. Raises `CommandError` as `start_spark` does."""
     return start_spark(history, master) if master else direct_sources(history)
-
-
-def _log_to_stderr(*, verbose: bool) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    if not verbose:
-        for name in ("kopf", "py4j", "kubernetes", "aiohttp.access"):
-            logging.getLogger(name).setLevel(logging.WARNING)
