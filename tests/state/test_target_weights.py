@@ -100,7 +100,7 @@ def test_a_broker_without_weight_now_keeps_what_it_shows_until_no_one_has_any() 
 
 WEIGHTED: dict[str, Any] = {
     "type": "WeightedBalancer",
-    "weightedBalancer": {"networkInWeight": 0, "networkOutWeight": 0, "stabilization": 60},
+    "weightedBalancer": {"networkInWeight": 0, "networkOutWeight": 0, "stabilization": "1m"},
 }
 
 

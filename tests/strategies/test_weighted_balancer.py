@@ -72,7 +72,7 @@ def test_a_broker_that_has_everything_is_not_called_balanced_while_its_error_is_
         assert [(held.subject, held.reason) for held in shedding.held_back] == [("", Reason.AVERAGING)], minute
         details.append(shedding.held_back[0].detail)
 
-    assert "a is 20.0 points above the mean usage now, 0.0 on average over 900 s: more than 5 are needed" in details[0]
+    assert "a is 20.0 points above the mean usage now, 0.0 on average over 15m: more than 5 are needed" in details[0]
     assert "20.0 points above the mean usage now, 4.7 on average" in details[-1]
     left = [
         re.findall(r"needed \(weightedBalancer.deadBand\), in (\d+) minutes? if it lasts", text) for text in details

@@ -40,7 +40,7 @@ BY_RATE: Mapping[str, Any] = {
         "weightedBalancer": {
             "targetWeights": "average",
             "measure": "messageRate",
-            "stabilization": 5,
+            "stabilization": "5s",
             "minChange": 10,
             "spread": 10,
         },

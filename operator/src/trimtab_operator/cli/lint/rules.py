@@ -14,12 +14,12 @@ from typing import Any
 
 from trimtab_operator.cli.lint.files import At, Document, Finding, Found, Level
 from trimtab_operator.loop.schedule import opening
-from trimtab_operator.resources.common import WindowKind, seconds
+from trimtab_operator.resources.common import WindowKind
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError
 from trimtab_strategies.filters.patterns import problem
 from trimtab_strategies.model import counted, some
-from trimtab_strategies.params import Compatibility
+from trimtab_strategies.params import Compatibility, seconds
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
 
 

@@ -44,7 +44,7 @@ from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, WeightedParams
+from trimtab_strategies.params import Compatibility, Duration, DurationOrZero, WeightedParams, seconds
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.bundle_work import (
@@ -87,11 +87,11 @@ class WeightedBalancerParams(WeightedParams):
     """How strongly a difference in usage changes a target. In the corrected form 1 aims at closing it within the
     window, and 2 is the limit of stability for any number of brokers.
     Hermes: consumer.workload.weightedWorkBalancing.scoringGain"""
-    window: Annotated[float, Field(ge=1, le=86400)] = 900
-    """Seconds over which scores are averaged.
+    window: Duration = "15m"
+    """Time over which scores are averaged.
     Hermes: consumer.workload.weightedWorkBalancing.weightWindowSize"""
-    stabilization: Annotated[float, Field(ge=0, le=86400)] = 1800
-    """Seconds after a move in which a bundle is not moved again.
+    stabilization: DurationOrZero = "30m"
+    """Time after a move in which a bundle is not moved again.
     Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
     """Percent above its target weight from which a broker is relieved, or below it from which it is filled. Both go on
@@ -117,7 +117,7 @@ class WeightedBalancerParams(WeightedParams):
         return TargetRule(
             law=self.target_weights,
             gain=self.gain,
-            window=self.window * 1000,
+            window=seconds(self.window) * 1000,
             compatibility=self.compatibility,
             iteration=self.iteration,
             floor=self.floor,
@@ -221,7 +221,7 @@ class _WeightedView:
         self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, AverageScore]
     ) -> FloatArray:
         """The averages of the brokers' errors (n,); a new broker starts at 0, which needs no correction."""
-        now, window = self.cluster.now * 1000, self.params.window * 1000
+        now, window = self.cluster.now * 1000, seconds(self.params.window) * 1000
         alpha = [smoothing(now - scores[name].at, window) if name in scores else 0.0 for name in self.names]
         latest = [errors.get(name, 0.0) for name in self.names]
         steps = zip(np.nan_to_num(before).tolist(), latest, alpha, strict=True)
@@ -261,15 +261,15 @@ class _WeightedView:
         where = "above" if error < 0 else "below"
         difference = f"{name} is {abs(error):.1f} points {where} the mean usage now"
         if len(averages) and (average := averages[consumer] * 100 * way + 0.0) <= band:
-            minutes = self.params.window / 60 * log((abs(error) - average) / (abs(error) - band))
+            minutes = seconds(self.params.window) / 60 * log((abs(error) - average) / (abs(error) - band))
             left = counted(max(1, ceil(minutes)), "minute")
             needed = f"more than {band:g} are needed (weightedBalancer.deadBand), in {left} if it lasts"
-            return f"{difference}, {average:.1f} on average over {self.params.window:g} s: {needed}"
+            return f"{difference}, {average:.1f} on average over {self.params.window}: {needed}"
         book, target = self.books[consumer], found.weights[name]
         apart = (target - book) * 100 * way / target if book > 0 and target > 0 else self.params.min_change
         if apart >= self.params.min_change:
             return ""
-        follows = f"its target weight, which follows over {self.params.window:g} s"
+        follows = f"its target weight, which follows over {self.params.window}"
         needed = f"{self.params.min_change:g} % are needed (weightedBalancer.minChange)"
         return f"{difference}, and {apart:.1f} % {where} {follows}: {needed}"
 
@@ -299,7 +299,7 @@ class _WeightedView:
     def unloads(self, weights: list[float], gives: list[bool], asks: list[bool]) -> tuple[Unload, ...]:
         """The moves that bring the brokers towards these target weights."""
         cluster, brokers = self.cluster, self.cluster.brokers
-        stable = self.may_move & cooled(cluster, self.params.stabilization)
+        stable = self.may_move & cooled(cluster, seconds(self.params.stabilization))
         ledger = Ledger(len(self.names), self.weight, stable, self.order)
         ledger.movable = self.may_move
         for consumer, owned in enumerate(self.owned):
@@ -337,7 +337,7 @@ class _WeightedView:
         reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles helps both ends"
         if not self.may_move[owned].any():
             reason, why = Reason.NO_BUNDLES, "none of its bundles may leave"
-        elif not (self.may_move & cooled(self.cluster, self.params.stabilization))[owned].any():
+        elif not (self.may_move & cooled(self.cluster, seconds(self.params.stabilization)))[owned].any():
             reason, why = Reason.COOL_DOWN, "all of its bundles moved recently"
         elif len(owned) == 1:
             reason, why = Reason.SOLE_BUNDLE, "it has a single bundle: split it"
