@@ -98,7 +98,7 @@ def test_the_original_is_not_called_balanced_either_while_its_targets_follow() -
     drawn = cluster(a=0.9, b=0.3, bundles=20)
     memory: Mapping[str, Any] = {}
     for minute in range(3):
-        shedding = shed(later(drawn, 60 * minute), memory, compatibility="java", gain=0.1, min_change=60)
+        shedding = shed(later(drawn, 60 * minute), memory, compatibility="Java", gain=0.1, min_change=60)
         memory = shedding.memory
 
     assert [held.reason for held in shedding.held_back] == [Reason.AVERAGING]

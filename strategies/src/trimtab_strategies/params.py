@@ -25,8 +25,8 @@ from trimtab_strategies.usage import Weight, Weights
 class Compatibility(StrEnum):
     """Whether a strategy keeps the known defects of the original, or does what the original intended."""
 
-    JAVA = "java"
-    CORRECTED = "corrected"
+    JAVA = "Java"
+    CORRECTED = "Corrected"
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

@@ -38,8 +38,8 @@ BY_RATE: Mapping[str, Any] = {
     "shedder": {
         "type": "WeightedBalancer",
         "weightedBalancer": {
-            "targetWeights": "average",
-            "measure": "messageRate",
+            "targetWeights": "Average",
+            "measure": "MessageRate",
             "stabilization": "5s",
             "minChange": 10,
             "spread": 10,

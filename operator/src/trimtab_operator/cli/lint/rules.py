@@ -363,7 +363,7 @@ def _defects(policy: LintedPolicy) -> Iterator[Found]:
                 "known-defects",
                 ("spec", part, "type"),
                 f"{name} decides as Pulsar's, with {counted(len(defects), 'known defect')}, first: "
-                f"{defects[0].original} `compatibility: corrected` fixes that (docs/strategies.md)",
+                f"{defects[0].original} `compatibility: Corrected` fixes that (docs/strategies.md)",
             )
 
 

@@ -16,8 +16,8 @@ When it helps. Large bundles: direct destinations and swaps do what one-way shed
 with a known destination. When it hurts. It uses only the few reported bundles; one broker that has just given bundles
 away stops the whole cluster; the deviation of a large cluster hides a single hot broker.
 
-Compatibility. `java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
-`corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
+Compatibility. `Java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
+`Corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
 a swap either, and a broker that takes no bundles is skipped at the low end. Brokers with equal usage are ordered by
 name. Cool-down counts from the decision, as a plan does not observe when moves land.
 

@@ -11,15 +11,15 @@ Formula. weight of a bundle = its throughput (or message rate); T = mean usage, 
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
 relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it
 is within half of that percentage; it is filled when its weight is as much below the target and the average of e above
-`dead_band`. With the law `average` every target is all / n, and usage plays no role.
+`dead_band`. With the law `Average` every target is all / n, and usage plays no role.
 
 When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
 brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); weak brokers that
 should have far fewer bundles than strong ones (see `spread`); when speed matters, as the controller needs a window.
 
-The form `compatibility: java` decides exactly as the original does. Do not use it on a cluster: its controller is
+The form `compatibility: Java` decides exactly as the original does. Do not use it on a cluster: its controller is
 stable only while gain * usage * n is at most 2, which five brokers at 40 % reach. No cluster with bundles migrates from
-Hermes, so `corrected` and `sorted` are the defaults.
+Hermes, so `Corrected` and `Sorted` are the defaults.
 
 Weights are the averages of the snapshot, and so is the time of a bundle's last move, so the memory has no entry per
 bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a fixed weight
@@ -76,13 +76,13 @@ class WeightedBalancerParams(WeightedParams):
     """Parameters of WeightedBalancer. The weights of the resources define the usage that it evens out."""
 
     target_weights: Law = Law.SCORING
-    """`scoring` learns from usage how much each broker can carry, `average` gives all the same.
+    """`Scoring` learns from usage how much each broker can carry, `Average` gives all the same.
     Hermes: consumer.workload.weightedWorkBalancing.targetWeightCalculationStrategy"""
     measure: Measure = Measure.THROUGHPUT
-    """A bundle's weight: `throughput` (bytes/s) or `messageRate` (msg/s), in and out together. Throughput predicts the
+    """A bundle's weight: `Throughput` (bytes/s) or `MessageRate` (msg/s), in and out together. Throughput predicts the
     effect of a move."""
     weighing: Weighing = Weighing.SHORT
-    """The average that is a bundle's weight: the `short`-term or the `long`-term one."""
+    """The average that is a bundle's weight: the short-term or the long-term one."""
     gain: Annotated[float, Field(gt=0, le=10)] = 1.0
     """How strongly a difference in usage changes a target. In the corrected form 1 aims at closing it within the
     window, and 2 is the limit of stability for any number of brokers.
@@ -96,7 +96,7 @@ class WeightedBalancerParams(WeightedParams):
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
     """Percent above its target weight from which a broker is relieved, or below it from which it is filled. Both go on
     until it is within half of that.
-    With `compatibility: java`: percent by which each single swap must relieve it.
+    With `compatibility: Java`: percent by which each single swap must relieve it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
     spread: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
@@ -108,9 +108,9 @@ class WeightedBalancerParams(WeightedParams):
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
-    """`java` decides as Hermes does, `corrected` without its known defects."""
+    """`Java` decides as Hermes does, `Corrected` without its known defects."""
     iteration: Iteration = Iteration.SORTED
-    """`sorted` breaks ties by name, `java` as the original's hash maps do."""
+    """`Sorted` breaks ties by name, `Java` as the original's hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
         """The rule for targets. fixed: weights of brokers that a user fixed; 1 is an average one of the others."""
