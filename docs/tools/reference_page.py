@@ -138,7 +138,7 @@ def _bound_of(field: Mapping[str, Any]) -> str:
 
 def _defects(row: Row[Any]) -> str:
     rows = [(defect.original, defect.corrected) for defect in row.defects]
-    return table("known defect of the original | with `compatibility: corrected`", rows) + "\n" if rows else ""
+    return table("known defect of the original | with `compatibility: Corrected`", rows) + "\n" if rows else ""
 
 
 def _examples(name: str) -> str:

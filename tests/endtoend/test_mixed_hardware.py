@@ -19,7 +19,7 @@ POINTS = 10.0
 REST = 5
 """Cycles in a row in which nothing may move."""
 
-QUICK = {"type": "WeightedBalancer", "weightedBalancer": {"window": 5, "stabilization": 6}}
+QUICK = {"type": "WeightedBalancer", "weightedBalancer": {"window": "5s", "stabilization": "6s"}}
 """Learns in a few cycles of two seconds what it otherwise learns in half an hour."""
 
 LEVEL = ClusterScenario(

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from trimtab_operator.resources.common import Resource, seconds
+from trimtab_operator.resources.common import Resource
 from trimtab_operator.resources.crd import KINDS, manifest, rendered_crds
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_operator.resources.schema import InexpressibleError, structural
 from trimtab_operator.resources.strategy_unions import PlacementSpec, ShedderSpec, member
+from trimtab_strategies.params import seconds
 from trimtab_strategies.placement.round_robin import RoundRobinParams
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS
 

@@ -100,7 +100,7 @@ def test_a_broker_without_weight_now_keeps_what_it_shows_until_no_one_has_any() 
 
 WEIGHTED: dict[str, Any] = {
     "type": "WeightedBalancer",
-    "weightedBalancer": {"networkInWeight": 0, "networkOutWeight": 0, "stabilization": 60},
+    "weightedBalancer": {"networkInWeight": 0, "networkOutWeight": 0, "stabilization": "1m"},
 }
 
 
@@ -170,8 +170,8 @@ def test_weights_go_when_the_shedder_has_none(run_policy: RunPolicy) -> None:
         # after 900 s, one window, the error counts with 1 - 1/e; shares are 1/2, T 0.4, e 0.1 either way
         ({}, (0.5 + 0.5 * 0.25 * 0.632)),
         ({"gain": 0.5}, (0.5 + 0.5 * 0.5 * 0.25 * 0.632)),
-        ({"compatibility": "java"}, (0.5 + 0.1 * 0.632)),
-        ({"compatibility": "java", "gain": 0.5}, (0.5 + 0.5 * 0.1 * 0.632)),
+        ({"compatibility": "Java"}, (0.5 + 0.1 * 0.632)),
+        ({"compatibility": "Java", "gain": 0.5}, (0.5 + 0.5 * 0.1 * 0.632)),
     ],
 )
 def test_normalised_and_exact_gain_work_in_the_loop(

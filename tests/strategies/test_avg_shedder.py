@@ -16,7 +16,7 @@ from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.avg import AvgShedder, AvgShedderParams, AvgShedderPlacement, AvgShedderPlacementParams
 from trimtab_strategies.testing import cluster, with_bundles
 
-BOTH = pytest.mark.parametrize("compatibility", ["java", "corrected"])
+BOTH = pytest.mark.parametrize("compatibility", ["Java", "Corrected"])
 EVEN = {"hit_count_high": 1, "max_unload": 0.5}
 """Acts in its first cycle, and evens a pair out."""
 
@@ -116,7 +116,7 @@ def with_rates(drawn: ClusterLoad, factor: float) -> ClusterLoad:
 
 def test_too_little_traffic_is_left_alone_and_costs_java_its_counters() -> None:
     params = {**EVEN, "min_rate": 10**9, "min_throughput": 10**12}
-    java, corrected = (shed(cluster(a=0.9, b=0.1), compatibility=word, **params) for word in ("java", "corrected"))
+    java, corrected = (shed(cluster(a=0.9, b=0.1), compatibility=word, **params) for word in ("Java", "Corrected"))
 
     assert java.held_back[0].reason is corrected.held_back[0].reason is Reason.BELOW_MINIMUM
     assert counters(java) == ({}, {})
@@ -142,7 +142,7 @@ def test_an_only_bundle_leaves_in_java_alone() -> None:
     drawn = with_rates(drawn, 1)
     small = with_bundles(drawn, short={0: drawn.bundles.short[0] / 10})  # its average is behind the broker's report
 
-    java, corrected = (shed(small, compatibility=word, **EVEN) for word in ("java", "corrected"))
+    java, corrected = (shed(small, compatibility=word, **EVEN) for word in ("Java", "Corrected"))
 
     assert moves(small, java) == {"a": ("b", [0])}
     assert corrected.held_back[0].reason is Reason.SOLE_BUNDLE
@@ -153,14 +153,14 @@ def test_the_busier_broker_s_own_count_decides_when_corrected() -> None:
     first = {"brokers": {"hitHigh": {"b": 1}, "hitLow": {"b": 1}}}
     drawn = cluster(b=0.1, c=0.9, bundles=10)
 
-    java, corrected = (shed(drawn, first, compatibility=word) for word in ("java", "corrected"))
+    java, corrected = (shed(drawn, first, compatibility=word) for word in ("Java", "Corrected"))
 
     assert moves(drawn, java).keys() == {"c"}
     assert moves(drawn, corrected) == {}
     assert corrected.held_back[0].reason is Reason.HIT_COUNT
 
 
-@pytest.mark.parametrize(("compatibility", "idlest"), [("java", "broker-2:8080"), ("corrected", "broker-0:8080")])
+@pytest.mark.parametrize(("compatibility", "idlest"), [("Java", "broker-2:8080"), ("Corrected", "broker-0:8080")])
 def test_equal_scores_come_in_the_order_of_java_s_map_or_by_name(compatibility: str, idlest: str) -> None:
     # the map shows 2, 1, 3, 0
     drawn = cluster(**{"broker-0:8080": 0.1, "broker-1:8080": 0.9, "broker-2:8080": 0.1, "broker-3:8080": 0.8})
@@ -226,11 +226,11 @@ class TestPlacement:
         drawn = cluster(a=0.9, b=0.1)
         memory = shed(drawn, **EVEN).memory
         java, corrected = (
-            AvgShedderPlacement(AvgShedderPlacementParams(compatibility=word)) for word in ("java", "corrected")
+            AvgShedderPlacement(AvgShedderPlacementParams(compatibility=word)) for word in ("Java", "Corrected")
         )
 
         assert java.planned(drawn, 3, memory) == "b"  # bundle 3 was not shed, but is like those that were
-        assert corrected.planned(drawn, 3, shed(drawn, compatibility="corrected", **EVEN).memory) is None
+        assert corrected.planned(drawn, 3, shed(drawn, compatibility="Corrected", **EVEN).memory) is None
 
     def test_a_plan_comes_back_with_the_statistics_it_was_made_of(self) -> None:
         drawn = cluster(a=0.9, b=0.1, bundles={"a": [4, 3, 2, 1], "b": [1]})
@@ -242,7 +242,7 @@ class TestPlacement:
 
     def test_a_plan_of_another_snapshot_does_not_count_when_corrected(self) -> None:
         drawn = cluster(a=0.9, b=0.1)
-        placement = AvgShedderPlacement(AvgShedderPlacementParams(compatibility="corrected"))
+        placement = AvgShedderPlacement(AvgShedderPlacementParams(compatibility="Corrected"))
         memory = placement.chosen(drawn, 0, 1, {})
 
         assert placement.planned(replace(drawn, now=drawn.now + 60), 0, memory) is None
@@ -264,7 +264,7 @@ class TestPlacement:
         for bundle in range(1200):
             memory = placement.chosen(drawn, bundle, 1, memory)
 
-        plan = memory["plan" if compatibility == "corrected" else "planByStatistics"]
+        plan = memory["plan" if compatibility == "Corrected" else "planByStatistics"]
         assert len(plan) == 1000
         assert [placement.planned(drawn, bundle, memory) for bundle in (0, 199, 200, 1199)] == [None, None, "b", "b"]
 

@@ -52,11 +52,11 @@ def test_every_broker_is_judged_by_itself() -> None:
 
 
 def test_corrected_sheds_nothing_when_all_are_overloaded() -> None:
-    shedding = shed(cluster(a=0.9, b=0.95), compatibility="corrected")
+    shedding = shed(cluster(a=0.9, b=0.95), compatibility="Corrected")
 
     assert not shedding.unloads
     assert shedding.held_back[0].reason is Reason.NO_CANDIDATE
-    assert unloads(cluster(a=0.9, b=0.95, c=0.1), compatibility="corrected").keys() == {"a", "b"}
+    assert unloads(cluster(a=0.9, b=0.95, c=0.1), compatibility="Corrected").keys() == {"a", "b"}
 
 
 def test_corrected_takes_the_share_of_what_bundles_carry() -> None:
@@ -64,7 +64,7 @@ def test_corrected_takes_the_share_of_what_bundles_carry() -> None:
     calmed = with_reported_traffic(cluster(a=0.95, b=0.1, bundles={"a": [1] * 10, "b": [1]}), 0.1)
 
     assert unloads(calmed) == {"a": [0]}
-    assert unloads(calmed, compatibility="corrected") == {"a": [0, 1]}
+    assert unloads(calmed, compatibility="Corrected") == {"a": [0, 1]}
 
 
 def test_single_bundle_is_not_shed_but_named() -> None:

@@ -22,7 +22,7 @@ from trimtab_strategies.shedding.threshold import ThresholdShedderParams
 
 TABLES = {"shedder": SHEDDERS, "placement": PLACEMENTS, "splitter": SPLITTERS}
 PULSAR, HERMES = "org.apache.pulsar.broker.loadbalance.", "pl.allegro.tech.hermes."
-BOUNDS = {"minimum", "exclusiveMinimum", "maxItems", "$ref"}
+BOUNDS = {"pattern", "minimum", "exclusiveMinimum", "maxItems", "$ref"}
 ROWS: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in TABLES.items() for name, row in table.items()}
 
 

@@ -162,9 +162,9 @@ def test_hits_outlive_a_cycle_in_which_the_bundle_may_not_be_split() -> None:
 
 def test_the_budget_of_a_namespace_is_spent_and_comes_back() -> None:
     drawn = with_topics(large({}), {0: EVEN, 1: EVEN, 4: EVEN})
-    spent = _split(drawn, budget=1, budget_window=100)
+    spent = _split(drawn, budget=1, budget_window="100s")
     later, much_later = (
-        _split(replace(drawn, now=drawn.now + more), spent.memory, budget=1, budget_window=100) for more in (99, 100)
+        _split(replace(drawn, now=drawn.now + more), spent.memory, budget=1, budget_window="100s") for more in (99, 100)
     )
 
     assert [split.bundle for split in spent.proposed] == [0, 4]

@@ -156,10 +156,10 @@ def test_lower_boundary_advances_the_average_once_when_corrected() -> None:
 
     smoothed = {
         word: shed(jump, memory, history=0.9, lower_boundary=True, compatibility=word).memory["brokers"]["ema"]["a"]
-        for word in ("java", "corrected")
+        for word in ("Java", "Corrected")
     }
 
-    assert smoothed == pytest.approx({"java": 0.519, "corrected": 0.51})
+    assert smoothed == pytest.approx({"Java": 0.519, "Corrected": 0.51})
 
 
 def test_corrected_takes_the_share_of_what_bundles_carry() -> None:
@@ -168,4 +168,4 @@ def test_corrected_takes_the_share_of_what_bundles_carry() -> None:
     calmed = replace(drawn, brokers=replace(drawn.brokers, traffic=drawn.brokers.traffic / 10))
 
     assert unloads(calmed) == {"a": [0]}
-    assert unloads(calmed, compatibility="corrected") == {"a": [0, 1, 2]}
+    assert unloads(calmed, compatibility="Corrected") == {"a": [0, 1, 2]}

@@ -26,7 +26,7 @@ def test_acts_at_the_hit_count() -> None:
     memory: dict[str, Any] = {}
     acted = []
     for cycle in range(5):
-        shedding = shed(replace(cluster(**APART), now=NOW + 60 * cycle), memory, hit_count=4, delay=0)
+        shedding = shed(replace(cluster(**APART), now=NOW + 60 * cycle), memory, hit_count=4, delay="0s")
         acted.append(bool(shedding.unloads))
         memory = dict(shedding.memory)
 

@@ -114,7 +114,7 @@ def test_bundles_without_traffic_leave_only_in_java() -> None:
     drawn = world(RATE_IN, a=[1500, 0, 8500], b=[10])
 
     assert taken(drawn) == {"a": [0, 1]}
-    assert taken(drawn, compatibility="corrected") == {"a": [0]}
+    assert taken(drawn, compatibility="Corrected") == {"a": [0]}
 
 
 def test_the_idlest_broker_counts_as_it_is_only_when_corrected() -> None:
@@ -122,7 +122,7 @@ def test_the_idlest_broker_counts_as_it_is_only_when_corrected() -> None:
     drawn = world(THROUGHPUT_IN, a=[2.2e9, 2.1e9, 35.7e9], b=[3e9])
 
     assert taken(drawn) == {"a": [1]}
-    assert taken(drawn, compatibility="corrected") == {"a": [0, 1]}
+    assert taken(drawn, compatibility="Corrected") == {"a": [0, 1]}
 
 
 def test_bytes_are_tried_after_messages_only_when_corrected() -> None:
@@ -133,10 +133,10 @@ def test_bytes_are_tried_after_messages_only_when_corrected() -> None:
     drawn = replace(drawn, brokers=replace(drawn.brokers, traffic=traffic), bundles=replace(drawn.bundles, short=short))
 
     assert taken(drawn) == {}
-    assert taken(drawn, compatibility="corrected") == {"b": [0]}
+    assert taken(drawn, compatibility="Corrected") == {"b": [0]}
 
 
-@pytest.mark.parametrize("compatibility", ["java", "corrected"])
+@pytest.mark.parametrize("compatibility", ["Java", "Corrected"])
 def test_broker_without_traffic_data_takes_no_part(compatibility: str) -> None:
     drawn = world(RATE_IN, a=[900, 500, 9000], b=[10], c=[5])
     traffic = drawn.brokers.traffic.copy()
@@ -150,4 +150,4 @@ def test_broker_without_traffic_data_takes_no_part(compatibility: str) -> None:
 def test_equally_busy_brokers_take_turns_by_name_when_corrected() -> None:
     drawn = world(RATE_IN, b=[900, 500, 9000], a=[900, 500, 9000], c=[10])
 
-    assert taken(drawn, compatibility="corrected").keys() == {"a"}
+    assert taken(drawn, compatibility="Corrected").keys() == {"a"}

@@ -72,7 +72,7 @@ def test_a_broker_that_has_everything_is_not_called_balanced_while_its_error_is_
         assert [(held.subject, held.reason) for held in shedding.held_back] == [("", Reason.AVERAGING)], minute
         details.append(shedding.held_back[0].detail)
 
-    assert "a is 20.0 points above the mean usage now, 0.0 on average over 900 s: more than 5 are needed" in details[0]
+    assert "a is 20.0 points above the mean usage now, 0.0 on average over 15m: more than 5 are needed" in details[0]
     assert "20.0 points above the mean usage now, 4.7 on average" in details[-1]
     left = [
         re.findall(r"needed \(weightedBalancer.deadBand\), in (\d+) minutes? if it lasts", text) for text in details
@@ -98,7 +98,7 @@ def test_the_original_is_not_called_balanced_either_while_its_targets_follow() -
     drawn = cluster(a=0.9, b=0.3, bundles=20)
     memory: Mapping[str, Any] = {}
     for minute in range(3):
-        shedding = shed(later(drawn, 60 * minute), memory, compatibility="java", gain=0.1, min_change=60)
+        shedding = shed(later(drawn, 60 * minute), memory, compatibility="Java", gain=0.1, min_change=60)
         memory = shedding.memory
 
     assert [held.reason for held in shedding.held_back] == [Reason.AVERAGING]

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
@@ -25,8 +25,40 @@ from trimtab_strategies.usage import Weight, Weights
 class Compatibility(StrEnum):
     """Whether a strategy keeps the known defects of the original, or does what the original intended."""
 
-    JAVA = "java"
-    CORRECTED = "corrected"
+    JAVA = "Java"
+    CORRECTED = "Corrected"
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = r"^([0-9]+(s|m|h))+$"
+
+
+def seconds(text: str) -> float:
+    """Convert a duration such as ``90s``, ``5m`` or ``1h30m`` to seconds. Raises `ValueError`."""
+    if not re.fullmatch(_DURATION, text):
+        raise ValueError(f"duration {text!r} must look like 90s, 5m or 1h30m")
+    return float(sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smh])", text)))
+
+
+def _positive(text: str) -> str:
+    if seconds(text) <= 0:
+        raise ValueError(f"duration {text!r} must be longer than 0s")
+    return text
+
+
+Duration = Annotated[str, Field(pattern=_DURATION, max_length=16), AfterValidator(_positive)]
+"""A duration as in Kubernetes: ``90s``, ``5m``, ``1h30m``."""
+
+DurationOrZero = Annotated[str, Field(pattern=_DURATION, max_length=16)]
+"""A duration, or ``0s``."""
+
+
+def as_duration(length: float) -> str:
+    """Whole seconds as a duration in the largest unit that fits: ``30m``."""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if length and length % size == 0:
+            return f"{length / size:.0f}{unit}"
+    return f"{length:g}s"
 
 
 _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
@@ -175,6 +207,7 @@ def _bytes(given: float) -> Any:
 _FROM_PULSAR: Mapping[str, Callable[[float], Any]] = {
     "MiB/s": lambda given: f"{given}Mi",
     "bytes/s": _bytes,
+    "seconds": as_duration,
     "cycles before": lambda given: given + 1,
 }
 """How a value in a unit of Pulsar becomes one of ours."""

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from trimtab_strategies.params import pulsar_keys, quantity
+from trimtab_strategies.params import pulsar_keys, quantity, seconds
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS
 
 _BASE = "org.apache.pulsar.broker.loadbalance"
@@ -18,6 +18,7 @@ _BASE = "org.apache.pulsar.broker.loadbalance"
 _IN_PULSAR: Mapping[str, Callable[[Any], Any]] = {
     "": lambda value: value,
     "MiB/s": lambda value: quantity(value) / 2**20,
+    "seconds": seconds,
     "cycles before": lambda value: value - 1,
     "bytes/s": lambda value: int(quantity(value)),
 }

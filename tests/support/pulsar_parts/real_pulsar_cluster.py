@@ -38,9 +38,9 @@ BY_RATE: Mapping[str, Any] = {
     "shedder": {
         "type": "WeightedBalancer",
         "weightedBalancer": {
-            "targetWeights": "average",
-            "measure": "messageRate",
-            "stabilization": 5,
+            "targetWeights": "Average",
+            "measure": "MessageRate",
+            "stabilization": "5s",
             "minChange": 10,
             "spread": 10,
         },

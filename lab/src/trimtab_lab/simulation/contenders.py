@@ -97,7 +97,7 @@ class Contender:
         limits |= {"max_topics": MANY, "max_sessions": -1}
         if self.guarded:
             return registry.splitter("WeightedSplitter", limits)
-        return registry.splitter("BundleSplitterTask", limits | {"compatibility": "corrected"})
+        return registry.splitter("BundleSplitterTask", limits | {"compatibility": "Corrected"})
 
 
 def contenders() -> Iterator[Contender]:

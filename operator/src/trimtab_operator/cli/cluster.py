@@ -14,8 +14,8 @@ from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
 from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.leader_election import LEASE
-from trimtab_operator.resources.common import seconds
 from trimtab_strategies.model import some
+from trimtab_strategies.params import seconds
 
 T = TypeVar("T")
 

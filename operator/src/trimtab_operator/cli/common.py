@@ -53,7 +53,7 @@ HELP = "a time such as 2026-11-21T15:00:00Z, or time before the newest cycle, su
 
 def moment(text: str) -> Moment:
     """The type of an argument. Raises `argparse.ArgumentTypeError`."""
-    from trimtab_operator.resources.common import seconds  # noqa: PLC0415  (loads the strategies)
+    from trimtab_strategies.params import seconds  # noqa: PLC0415  (loads the strategies)
 
     try:
         return _ago(seconds(text))

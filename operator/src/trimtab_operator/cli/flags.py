@@ -17,8 +17,8 @@ from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
-from trimtab_operator.resources.common import seconds
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
+from trimtab_strategies.params import seconds
 
 _NAMESPACE = "Kubernetes namespace of the messaging cluster"
 

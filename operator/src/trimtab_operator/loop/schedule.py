@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from trimtab_operator.resources.common import LONGEST, Day, Window, WindowKind, seconds
+from trimtab_operator.resources.common import LONGEST, Day, Window, WindowKind
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
+from trimtab_strategies.params import seconds
 
 JITTER = 0.05
 """Ratio of the interval by which a cycle may be late."""

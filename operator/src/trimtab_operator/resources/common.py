@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from trimtab_strategies.params import YamlModel
+from trimtab_strategies.params import Duration, YamlModel, seconds
 
 GROUP = "trimtab.dev"
 
 VERSION = "v1alpha1"
 
 API_VERSION = f"{GROUP}/{VERSION}"
-
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-
-_DURATION = r"^([0-9]+(s|m|h))+$"
 
 
 class Resource(YamlModel):
@@ -36,23 +30,6 @@ class Status(Resource):
     """Base of status models. Unknown keys, as of a newer version, are ignored."""
 
     model_config = ConfigDict(extra="ignore")
-
-
-def seconds(text: str) -> float:
-    """Convert a duration such as ``90s``, ``5m`` or ``1h30m`` to seconds. Raises `ValueError`."""
-    if not re.fullmatch(_DURATION, text):
-        raise ValueError(f"duration {text!r} must look like 90s, 5m or 1h30m")
-    return float(sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smh])", text)))
-
-
-def _positive(text: str) -> str:
-    if seconds(text) <= 0:
-        raise ValueError(f"duration {text!r} must be longer than 0s")
-    return text
-
-
-Duration = Annotated[str, Field(pattern=_DURATION, max_length=16), AfterValidator(_positive)]
-"""A duration as in Kubernetes: ``90s``, ``5m``, ``1h30m``."""
 
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)]

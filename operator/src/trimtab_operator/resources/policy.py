@@ -7,22 +7,13 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from trimtab_operator.resources.common import (
-    Conditions,
-    Duration,
-    Name,
-    Resource,
-    Status,
-    Timestamp,
-    Window,
-    cel,
-    seconds,
-)
+from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, Window, cel
 from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
+from trimtab_strategies.params import Duration, seconds
 
 
 class Mode(StrEnum):

@@ -9,7 +9,8 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
-from trimtab_operator.resources.common import Duration, Resource, Status, Timestamp
+from trimtab_operator.resources.common import Resource, Status, Timestamp
+from trimtab_strategies.params import Duration
 from trimtab_strategies.protocols import Predictions
 
 REBALANCE_ANNOTATION = "trimtab.dev/rebalance"

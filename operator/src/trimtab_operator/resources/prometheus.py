@@ -7,8 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
-from trimtab_operator.resources.common import Duration, Name, Resource, cel, seconds
-from trimtab_strategies.params import PositiveQuantity
+from trimtab_operator.resources.common import Name, Resource, cel
+from trimtab_strategies.params import Duration, PositiveQuantity, seconds
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@?#\\]+$", max_length=512)]
 """A URL without a user name, ``?`` or ``#``. Credentials belong in Secrets, and the path of a query follows the URL.

@@ -7,8 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from trimtab_operator.resources.common import Duration, Resource, cel
+from trimtab_operator.resources.common import Resource, cel
 from trimtab_operator.resources.prometheus import SecretKey, Tls, Url
+from trimtab_strategies.params import Duration
 
 _ONE_WAY = "token and oauth2 exclude each other: leave one out"
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from trimtab_operator.actuators import Actuator
-from trimtab_operator.resources.common import Window, seconds
+from trimtab_operator.resources.common import Window
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, AutoApproval
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
@@ -22,7 +22,7 @@ from trimtab_strategies import registry
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import Memory
-from trimtab_strategies.params import quantity
+from trimtab_strategies.params import quantity, seconds
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
 

@@ -241,7 +241,7 @@ class AvgShedderParams(WeightedParams):
     """Bytes/s below which nothing moves.
     Pulsar: minUnloadMessageThroughput in bytes/s"""
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` decides as Pulsar does, `corrected` without its known defects."""
+    """`Java` decides as Pulsar does, `Corrected` without its known defects."""
 
 
 def scores(cluster: ClusterLoad, weights: Weights) -> FloatArray:
@@ -346,7 +346,7 @@ class AvgShedderPlacementParams(StrategyParams):
     """Parameters of AvgShedder as a placement."""
 
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` looks the plan up by statistics as Pulsar does, `corrected` by the bundle's name."""
+    """`Java` looks the plan up by statistics as Pulsar does, `Corrected` by the bundle's name."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class OverloadShedderParams(WeightedParams):
     """Percent of usage at which a broker sheds.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` decides as Pulsar does, `corrected` without its known defects."""
+    """`Java` decides as Pulsar does, `Corrected` without its known defects."""
 
 
 @dataclass(frozen=True)

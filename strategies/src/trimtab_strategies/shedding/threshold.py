@@ -68,7 +68,7 @@ class ThresholdShedderParams(WeightedParams):
     """Also move from the busiest broker when one is far below the average.
     Pulsar: lowerBoundarySheddingEnabled"""
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` decides as Pulsar does, `corrected` without its known defects."""
+    """`Java` decides as Pulsar does, `Corrected` without its known defects."""
 
     @property
     def java(self) -> bool:

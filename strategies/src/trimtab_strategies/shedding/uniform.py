@@ -87,7 +87,7 @@ class UniformLoadShedderParams(StrategyParams):
     """The most bundles that leave in one cycle; -1 any number.
     Pulsar: maxUnloadBundleNumPerShedding"""
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` decides as Pulsar does, `corrected` without its known defects."""
+    """`Java` decides as Pulsar does, `Corrected` without its known defects."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class PulsarSplitParams(SplitLimits):
     """Percent above the limits that a bundle must reach to be split by `flow_or_qps_equally_divide`.
     Pulsar: flowOrQpsDifferenceThresholdPercentage"""
     compatibility: Compatibility = Compatibility.JAVA
-    """`java` keeps the known defects of the original, `corrected` fixes them."""
+    """`Java` keeps the known defects of the original, `Corrected` fixes them."""
 
     @property
     def ceilings(self) -> FloatArray:

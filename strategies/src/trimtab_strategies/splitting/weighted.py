@@ -31,6 +31,7 @@ from pydantic import Field
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import Duration, seconds
 from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import (
@@ -62,8 +63,8 @@ class WeightedSplitterParams(SplitLimits):
     """Cycles in a row in which the bundle must be too large, the one that splits it included."""
     budget: Annotated[int, Field(ge=0, le=100000)] = 4
     """Splits of a namespace within `budgetWindow`."""
-    budget_window: Annotated[float, Field(gt=0, le=31536000)] = 86400
-    """Seconds after which a split no longer counts against the budget."""
+    budget_window: Duration = "24h"
+    """Time after which a split no longer counts against the budget."""
 
 
 class Refusal(NamedTuple):
@@ -108,7 +109,7 @@ class WeightedSplitter:
 
     def spent(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> dict[str, list[float]]:
         """The times of each namespace's splits that still count. A time in the future comes from a wrong clock."""
-        oldest = cluster.now - self.params.budget_window
+        oldest = cluster.now - seconds(self.params.budget_window)
         counting = {
             namespace: [time for time in times if oldest < time <= cluster.now]
             for namespace, times in memory.get("splits", {}).items()
@@ -217,8 +218,8 @@ class _Cycle:
             )
         if len(times) < self.params.budget:
             return None
-        spent = f"{counted(len(times), 'split')} of {self.params.budget} in {self.params.budget_window:g} s are spent"
-        soon = min(times, default=self.cluster.now) + self.params.budget_window - self.cluster.now
+        spent = f"{counted(len(times), 'split')} of {self.params.budget} in {self.params.budget_window} are spent"
+        soon = min(times, default=self.cluster.now) + seconds(self.params.budget_window) - self.cluster.now
         return Refusal(Reason.SPLIT_BUDGET, f"{spent}, one more in {soon:.0f} s" if times else f"{spent} (budget)")
 
     def room(self, space: int) -> int:

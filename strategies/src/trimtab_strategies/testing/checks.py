@@ -212,7 +212,7 @@ Check = tuple[str, Callable[[ClusterLoad], None]]
 
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
     ("OverloadShedder", "level_cluster_is_left_alone"): "its bound is absolute: when all are overloaded, all shed",
-    ("WeightedBalancer[java]", "level_cluster_is_left_alone"): "it also evens out the numbers of bundles",
+    ("WeightedBalancer[Java]", "level_cluster_is_left_alone"): "it also evens out the numbers of bundles",
 }
 """Rules that a strategy (or one form of it) breaks because the original does: strategy and check, and why."""
 

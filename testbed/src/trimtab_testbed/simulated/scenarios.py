@@ -172,7 +172,7 @@ LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
         "shedder": {
             "type": "WeightedBalancer",
             # half an hour in a minute: 15 minutes of learning take a few cycles here
-            "weightedBalancer": {"window": 9, "stabilization": 12},
+            "weightedBalancer": {"window": "9s", "stabilization": "12s"},
         },
         "placement": {"type": "LeastResourceUsageWithWeight"},
         "limits": {"coolDown": "10s", "maxMovesPerCycle": 8, "maxMovesPerBroker": 8},

@@ -22,12 +22,12 @@ from trimtab_operator.kube.leader_election import (
     candidate,
     own_identity,
 )
-from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.log_output import LEVELS, log_to_stderr
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
 from trimtab_pipeline.factory import direct_sources, spark_sources
+from trimtab_strategies.params import seconds
 
 log = logging.getLogger(__name__)
 

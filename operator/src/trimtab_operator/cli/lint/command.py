@@ -28,9 +28,10 @@ from trimtab_operator.cli.lint.object_rules import LintedObject, object_findings
 from trimtab_operator.cli.lint.rules import LintContext, LintedPolicy, policy_findings
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.tables import console
-from trimtab_operator.resources.common import GROUP, seconds
+from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_strategies.model import counted
+from trimtab_strategies.params import seconds
 
 IGNORE = f"{GROUP}/lint-ignore"
 """Annotation: comma-separated names of rules to silence for an object."""

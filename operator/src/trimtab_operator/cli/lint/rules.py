@@ -13,11 +13,11 @@ from typing import Any
 
 from trimtab_operator.cli.lint.files import At, Found, Level
 from trimtab_operator.loop.schedule import opening
-from trimtab_operator.resources.common import WindowKind, seconds
+from trimtab_operator.resources.common import WindowKind
 from trimtab_operator.resources.policy import BalancingPolicySpec, Mode
 from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError
 from trimtab_strategies.model import counted
-from trimtab_strategies.params import Compatibility
+from trimtab_strategies.params import Compatibility, seconds
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
 
 _PROMETHEUS: At = ("spec", "source", "prometheus")
@@ -233,7 +233,7 @@ def _defects(policy: LintedPolicy) -> Iterator[Found]:
                 "known-defects",
                 ("spec", part, "type"),
                 f"{name} decides as Pulsar's, with {counted(len(defects), 'known defect')}, first: "
-                f"{defects[0].original} `compatibility: corrected` fixes that (docs/strategies.md)",
+                f"{defects[0].original} `compatibility: Corrected` fixes that (docs/strategies.md)",
             )
 
 

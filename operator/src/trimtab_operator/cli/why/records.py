@@ -25,12 +25,12 @@ from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.kube.records import BundleRecord, bundle_record
-from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
+from trimtab_strategies.params import seconds
 
 Object = Mapping[str, Any]
 

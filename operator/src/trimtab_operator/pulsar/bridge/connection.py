@@ -26,11 +26,11 @@ from trimtab_operator.pulsar.client.http import HttpAdmin, connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.pulsar.identity import Proof, admitting, read_proof
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
-from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import SourceMisconfiguredError
+from trimtab_strategies.params import seconds
 
 
 def parts(cluster: ClusterState, admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:

@@ -26,12 +26,12 @@ from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.pulsar.identity import admitting, read_proof
-from trimtab_operator.resources.common import seconds
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.pulsar import OwnBalancing, PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import SourceMisconfiguredError
+from trimtab_strategies.params import seconds
 
 _KEY = "found.json"
 

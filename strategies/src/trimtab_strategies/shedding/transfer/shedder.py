@@ -16,8 +16,8 @@ When it helps. Large bundles: direct destinations and swaps do what one-way shed
 with a known destination. When it hurts. It uses only the few reported bundles; one broker that has just given bundles
 away stops the whole cluster; the deviation of a large cluster hides a single hot broker.
 
-Compatibility. `java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
-`corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
+Compatibility. `Java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
+`Corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
 a swap either, and a broker that takes no bundles is skipped at the low end. Brokers with equal usage are ordered by
 name. Cool-down counts from the decision, as a plan does not observe when moves land.
 
@@ -36,7 +36,7 @@ from pydantic import Field
 from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import RESOURCES, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, WeightedParams
+from trimtab_strategies.params import Compatibility, Defect, Duration, DurationOrZero, WeightedParams, seconds
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import carried, reported
 from trimtab_strategies.shedding.transfer.matching import Loads, Spread, TransferCycle, TransferSettings
@@ -187,12 +187,12 @@ class TransferShedderParams(WeightedParams):
     transfer: bool = True
     """Choose the destinations, and swap bundles. Otherwise the placement chooses, and nothing is swapped.
     Pulsar: loadBalancerTransferEnabled"""
-    delay: Annotated[float, Field(ge=0)] = 180
-    """Seconds for which a broker rests after giving bundles away.
-    Pulsar: loadBalanceSheddingDelayInSeconds"""
-    data_ttl: Annotated[float, Field(gt=0)] = 1800
-    """Seconds after which a broker's data is outdated.
-    Pulsar: loadBalancerBrokerLoadDataTTLInSeconds"""
+    delay: DurationOrZero = "3m"
+    """Time for which a broker rests after giving bundles away.
+    Pulsar: loadBalanceSheddingDelayInSeconds in seconds"""
+    data_ttl: Duration = "30m"
+    """Time after which a broker's data is outdated.
+    Pulsar: loadBalancerBrokerLoadDataTTLInSeconds in seconds"""
     top_bundles: Annotated[int, Field(ge=1)] = 10
     """Number of the heaviest bundles of each broker that are considered.
     Pulsar: loadBalancerMaxNumberOfBundlesInBundleLoadReport"""
@@ -266,7 +266,11 @@ class TransferShedder:
         """The answer of `shed`, and the spread of the brokers' usage before and after it."""
         p = self.params
         survey = Survey(
-            cluster, self.averaged(cluster, memory), delay=p.delay, data_ttl=p.data_ttl, corrected=p.corrected
+            cluster,
+            self.averaged(cluster, memory),
+            delay=seconds(p.delay),
+            data_ttl=seconds(p.data_ttl),
+            corrected=p.corrected,
         )
         memory = survey.memory
         if survey.skip is not None:

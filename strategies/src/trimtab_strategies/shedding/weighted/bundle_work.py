@@ -19,15 +19,15 @@ from trimtab_strategies.shedding.weighted.orders import JavaOrder, SortedOrder, 
 class Measure(StrEnum):
     """The unit of a bundle's weight."""
 
-    THROUGHPUT = "throughput"
-    MESSAGE_RATE = "messageRate"
+    THROUGHPUT = "Throughput"
+    MESSAGE_RATE = "MessageRate"
 
 
 class Weighing(StrEnum):
     """The average that is used."""
 
-    SHORT = "short"
-    LONG = "long"
+    SHORT = "Short"
+    LONG = "Long"
 
 
 COLUMNS = {Measure.THROUGHPUT: (THROUGHPUT_IN, THROUGHPUT_OUT), Measure.MESSAGE_RATE: (RATE_IN, RATE_OUT)}

@@ -1,6 +1,6 @@
 """The two orders of consumers, tasks and sums.
 
-`java`: the order of the original's hash containers, which decides its ties; needed for equal decisions. `sorted`:
+`Java`: the order of the original's hash containers, which decides its ties; needed for equal decisions. `Sorted`:
 consumers ascending by id, subscriptions ascending by name, ties in weight by name.
 """
 
@@ -20,8 +20,8 @@ from trimtab_strategies.shedding.weighted.nodes import InvalidWorkError
 class Iteration(StrEnum):
     """The order in which a balancer visits consumers and tasks."""
 
-    JAVA = "java"
-    SORTED = "sorted"
+    JAVA = "Java"
+    SORTED = "Sorted"
 
 
 class Order(Protocol):

@@ -11,15 +11,15 @@ Formula. weight of a bundle = its throughput (or message rate); T = mean usage, 
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
 relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it
 is within half of that percentage; it is filled when its weight is as much below the target and the average of e above
-`dead_band`. With the law `average` every target is all / n, and usage plays no role.
+`dead_band`. With the law `Average` every target is all / n, and usage plays no role.
 
 When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
 brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); weak brokers that
 should have far fewer bundles than strong ones (see `spread`); when speed matters, as the controller needs a window.
 
-The form `compatibility: java` decides exactly as the original does. Do not use it on a cluster: its controller is
+The form `compatibility: Java` decides exactly as the original does. Do not use it on a cluster: its controller is
 stable only while gain * usage * n is at most 2, which five brokers at 40 % reach. No cluster with bundles migrates from
-Hermes, so `corrected` and `sorted` are the defaults.
+Hermes, so `Corrected` and `Sorted` are the defaults.
 
 Weights are the averages of the snapshot, and so is the time of a bundle's last move, so the memory has no entry per
 bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a fixed weight
@@ -44,7 +44,7 @@ from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, WeightedParams
+from trimtab_strategies.params import Compatibility, Duration, DurationOrZero, WeightedParams, seconds
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.bundle_work import (
@@ -76,27 +76,27 @@ class WeightedBalancerParams(WeightedParams):
     """Parameters of WeightedBalancer. The weights of the resources define the usage that it evens out."""
 
     target_weights: Law = Law.SCORING
-    """`scoring` learns from usage how much each broker can carry, `average` gives all the same.
+    """`Scoring` learns from usage how much each broker can carry, `Average` gives all the same.
     Hermes: consumer.workload.weightedWorkBalancing.targetWeightCalculationStrategy"""
     measure: Measure = Measure.THROUGHPUT
-    """A bundle's weight: `throughput` (bytes/s) or `messageRate` (msg/s), in and out together. Throughput predicts the
+    """A bundle's weight: `Throughput` (bytes/s) or `MessageRate` (msg/s), in and out together. Throughput predicts the
     effect of a move."""
     weighing: Weighing = Weighing.SHORT
-    """The average that is a bundle's weight: the `short`-term or the `long`-term one."""
+    """The average that is a bundle's weight: the short-term or the long-term one."""
     gain: Annotated[float, Field(gt=0, le=10)] = 1.0
     """How strongly a difference in usage changes a target. In the corrected form 1 aims at closing it within the
     window, and 2 is the limit of stability for any number of brokers.
     Hermes: consumer.workload.weightedWorkBalancing.scoringGain"""
-    window: Annotated[float, Field(ge=1, le=86400)] = 900
-    """Seconds over which scores are averaged.
+    window: Duration = "15m"
+    """Time over which scores are averaged.
     Hermes: consumer.workload.weightedWorkBalancing.weightWindowSize"""
-    stabilization: Annotated[float, Field(ge=0, le=86400)] = 1800
-    """Seconds after a move in which a bundle is not moved again.
+    stabilization: DurationOrZero = "30m"
+    """Time after a move in which a bundle is not moved again.
     Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
     """Percent above its target weight from which a broker is relieved, or below it from which it is filled. Both go on
     until it is within half of that.
-    With `compatibility: java`: percent by which each single swap must relieve it.
+    With `compatibility: Java`: percent by which each single swap must relieve it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
     spread: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
@@ -108,16 +108,16 @@ class WeightedBalancerParams(WeightedParams):
     floor: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
-    """`java` decides as Hermes does, `corrected` without its known defects."""
+    """`Java` decides as Hermes does, `Corrected` without its known defects."""
     iteration: Iteration = Iteration.SORTED
-    """`sorted` breaks ties by name, `java` as the original's hash maps do."""
+    """`Sorted` breaks ties by name, `Java` as the original's hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
         """The rule for targets. fixed: weights of brokers that a user fixed; 1 is an average one of the others."""
         return TargetRule(
             law=self.target_weights,
             gain=self.gain,
-            window=self.window * 1000,
+            window=seconds(self.window) * 1000,
             compatibility=self.compatibility,
             iteration=self.iteration,
             floor=self.floor,
@@ -221,7 +221,7 @@ class _WeightedView:
         self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, AverageScore]
     ) -> FloatArray:
         """The averages of the brokers' errors (n,); a new broker starts at 0, which needs no correction."""
-        now, window = self.cluster.now * 1000, self.params.window * 1000
+        now, window = self.cluster.now * 1000, seconds(self.params.window) * 1000
         alpha = [smoothing(now - scores[name].at, window) if name in scores else 0.0 for name in self.names]
         latest = [errors.get(name, 0.0) for name in self.names]
         steps = zip(np.nan_to_num(before).tolist(), latest, alpha, strict=True)
@@ -261,15 +261,15 @@ class _WeightedView:
         where = "above" if error < 0 else "below"
         difference = f"{name} is {abs(error):.1f} points {where} the mean usage now"
         if len(averages) and (average := averages[consumer] * 100 * way + 0.0) <= band:
-            minutes = self.params.window / 60 * log((abs(error) - average) / (abs(error) - band))
+            minutes = seconds(self.params.window) / 60 * log((abs(error) - average) / (abs(error) - band))
             left = counted(max(1, ceil(minutes)), "minute")
             needed = f"more than {band:g} are needed (weightedBalancer.deadBand), in {left} if it lasts"
-            return f"{difference}, {average:.1f} on average over {self.params.window:g} s: {needed}"
+            return f"{difference}, {average:.1f} on average over {self.params.window}: {needed}"
         book, target = self.books[consumer], found.weights[name]
         apart = (target - book) * 100 * way / target if book > 0 and target > 0 else self.params.min_change
         if apart >= self.params.min_change:
             return ""
-        follows = f"its target weight, which follows over {self.params.window:g} s"
+        follows = f"its target weight, which follows over {self.params.window}"
         needed = f"{self.params.min_change:g} % are needed (weightedBalancer.minChange)"
         return f"{difference}, and {apart:.1f} % {where} {follows}: {needed}"
 
@@ -299,7 +299,7 @@ class _WeightedView:
     def unloads(self, weights: list[float], gives: list[bool], asks: list[bool]) -> tuple[Unload, ...]:
         """The moves that bring the brokers towards these target weights."""
         cluster, brokers = self.cluster, self.cluster.brokers
-        stable = self.may_move & cooled(cluster, self.params.stabilization)
+        stable = self.may_move & cooled(cluster, seconds(self.params.stabilization))
         ledger = Ledger(len(self.names), self.weight, stable, self.order)
         ledger.movable = self.may_move
         for consumer, owned in enumerate(self.owned):
@@ -337,7 +337,7 @@ class _WeightedView:
         reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles helps both ends"
         if not self.may_move[owned].any():
             reason, why = Reason.NO_BUNDLES, "none of its bundles may leave"
-        elif not (self.may_move & cooled(self.cluster, self.params.stabilization))[owned].any():
+        elif not (self.may_move & cooled(self.cluster, seconds(self.params.stabilization)))[owned].any():
             reason, why = Reason.COOL_DOWN, "all of its bundles moved recently"
         elif len(owned) == 1:
             reason, why = Reason.SOLE_BUNDLE, "it has a single bundle: split it"

@@ -1,6 +1,6 @@
 """Target weights: how much each consumer should carry.
 
-`average`: the same for all. `scoring`: a proportional controller that learns from cpu how much each can carry, so all
+`Average`: the same for all. `Scoring`: a proportional controller that learns from cpu how much each can carry, so all
 end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
@@ -40,8 +40,8 @@ MAX_SCORE = 1.0
 class Law(StrEnum):
     """The rule that sets target weights."""
 
-    AVERAGE = "average"
-    SCORING = "scoring"
+    AVERAGE = "Average"
+    SCORING = "Scoring"
 
 
 @dataclass(frozen=True, slots=True)
