@@ -27,7 +27,7 @@ from typing import Any
 import yaml
 
 from stalls import heartbeat, until
-from trimtab_operator.app import following, new_cluster
+from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.naming import broker_name_of_address, topic_namespace_name
 from trimtab_operator.kube.records import topic_namespace_record
@@ -39,6 +39,7 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.programs import find

@@ -29,12 +29,13 @@ from scale_cluster import NAMESPACE, load_of, path
 from stalls import heartbeat, until
 from trimtab_operator.actuators import WRITERS, DeclarativeActuator
 from trimtab_operator.aio import at_most, collect_seldom, freeze_heap
-from trimtab_operator.app import following, new_cluster
+from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import MERGE_PATCH, POLICIES, Api
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Reason
 from trimtab_testbed.simulated.ownership import Ownership

@@ -42,8 +42,8 @@ def online(helm_program: Helm, release_plane: ControlPlane, tmp_path: Path) -> R
 
 @pytest.fixture(scope="session")
 def furnished(trimtab_crds: ControlPlane) -> ControlPlane:
-    """The shared control plane with the kinds of Trimtab and of the Prometheus operator, and two namespaces."""
+    """The shared control plane with the kinds of Trimtab and of the Prometheus operator, and namespaces."""
     trimtab_crds.rest.apply_crds([yaml.safe_load(file.read_text()) for file in monitoring_crds.find_monitoring_crds()])
-    for namespace in (NAMESPACE, "monitoring"):
+    for namespace in (NAMESPACE, "monitoring", "orders", "payments"):
         trimtab_crds.rest.create_namespace(namespace)
     return trimtab_crds

@@ -104,7 +104,9 @@ def test_the_program_understands_its_arguments(offline: Runner, name: str) -> No
     container = operator_container(manifests)
     assert container["command"] == ["trimtab"]
     understood = parser_for(container["args"]).parse_args(container["args"])
-    assert (understood.namespace, str(understood.history)) == ("messaging", "/var/lib/trimtab")
+    watched = {"several-namespaces": ["orders", "payments"], "all-namespaces": None}.get(name, ["messaging"])
+    assert (understood.namespace, understood.all_namespaces) == (watched, watched is None)
+    assert (understood.lease_namespace, str(understood.history)) == ("messaging", "/var/lib/trimtab")
     for job in (one(manifests, "Job", name) for name in names(manifests, "Job") if not name.endswith("-test")):
         words = job["spec"]["template"]["spec"]["containers"][0]["args"]
         parser_for(words).parse_args(words)
@@ -126,6 +128,7 @@ def test_every_option_that_a_user_wants_is_a_value(offline: Runner, capsys: pyte
     with pytest.raises(SystemExit):
         parser_for(["run"]).parse_args(["run", "--help"])
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out.partition("options:")[2]))
+    options.remove("--all-namespaces")  # of the value watchAllNamespaces
     known = {option for option in options if not any(word.partition("=")[0] == option for word in told)}
     assert known - {"--identity", "--kubeconfig", "--context", "--help"} == {"--verbose"}
     assert "--verbose" in operator_container(offline.rendered({"log": {"verbose": True}}))["args"]
@@ -285,6 +288,9 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"spark": {"mode": "remote", "remote": {"url": "yarn"}}}, "url"),
         ({"lease": {"renewDeadline": 20}}, "must fall, or two could lead at once"),
         ({"serviceAccount": {"create": False}}, "set serviceAccount.name to one that exists"),
+        ({"watchAllNamespaces": True, "watchNamespaces": ["a"]}, "exclude each other: set one"),
+        ({"watchAllNamespaces": True, "policies": [{"name": "a", "spec": {}}]}, "policies are of the release's own"),
+        ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
         ({"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}, "needs service.enabled"),
     ],
 )

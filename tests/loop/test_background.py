@@ -18,6 +18,7 @@ from trimtab_operator.kube.client import FencedError, RefusedError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Candidacy, Elector
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.clusters import Clusters
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.testing import StaticSources
 
@@ -207,15 +208,15 @@ def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
         sources = ColdSources(env.source)
         refit(env.cluster, sources=sources)
         elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
-        warming = asyncio.create_task(app.warm_up(env.cluster))
+        warming = asyncio.create_task(app.warm_up(Clusters.of(env.cluster), env.cluster.sources))
         await until("the engine failed", lambda: bool(env.cluster.process.cold))
 
-        ready, why = app.readiness(env.cluster, elector)
+        ready, why = app.readiness(Clusters.of(env.cluster), elector)
         assert (ready, "the history can't be used: read-only" in why) == (False, True)
         assert env.cluster.engine.is_set(), "the cycles go on, and tell what is wrong"
 
         sources.works = True
         await warming
-        assert app.readiness(env.cluster, elector)[0]
+        assert app.readiness(Clusters.of(env.cluster), elector)[0]
 
     run_policy(LEVEL, scenario)

@@ -196,6 +196,47 @@ template:
 {{- end }}
 {{- end }}
 
+{{- /* Whether other namespaces than the release's own are managed: "true", or nothing. */}}
+{{- define "trimtab.elsewhere" -}}
+{{- if or .Values.watchAllNamespaces .Values.watchNamespaces }}true{{ end }}
+{{- end }}
+
+{{- /* The operator's rules that concern its Lease (and Events on it), or a messaging cluster. Call with (list . PART),
+       PART lease or cluster. */}}
+{{- define "trimtab.rulesOf" -}}
+{{- $part := last . }}
+{{- range include "trimtab.rules" (list (first .) "Role") | fromYamlArray }}
+{{- $lease := has "leases" .resources }}
+{{- if or (has "events" .resources) (eq $lease (eq $part "lease")) }}
+{{ toYaml (list .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A Role and its binding in a namespace; without a namespace, a ClusterRole and its binding. Call with (dict "root" $
+       "name" NAME "namespace" NAMESPACE "rules" TEXT "account" ACCOUNT "annotations" DICT). */}}
+{{- define "trimtab.grant" -}}
+{{- $kind := ternary "Role" "ClusterRole" (ne .namespace "") }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata: {{- include "trimtab.metadata" . | nindent 2 }}
+rules:
+{{ .rules | trimAll "\n" }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata: {{- include "trimtab.metadata" . | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .account }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
 {{- /* What Spark is told: local[N], the sidecar, or a URL (from a Secret by way of the environment). */}}
 {{- define "trimtab.spark" -}}
 {{- with .Values.spark }}
@@ -222,6 +263,12 @@ template:
 {{- with .Values }}
 {{- if and (eq .history.volume "claim") (gt (int .replicas) 1) (not (and (eq .spark.mode "remote") .history.existingClaim)) }}
 {{- fail (printf "history.volume is claim and replicas is %d: each replica needs a history of its own; set replicas to 1, or history.volume to ephemeral or emptyDir" (int .replicas)) }}
+{{- end }}
+{{- if and .watchAllNamespaces .watchNamespaces }}
+{{- fail "watchAllNamespaces and watchNamespaces exclude each other: set one" }}
+{{- end }}
+{{- if and .policies (include "trimtab.elsewhere" $) }}
+{{- fail "policies are of the release's own namespace: with watchNamespaces or watchAllNamespaces, apply them yourself" }}
 {{- end }}
 {{- $values := dict "--lease-name" "lease.name" "--allow-url" "allowUrls" }}
 {{- range $word := .extraArgs }}

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.aio import ended, freeze_heap, kept_running, measure_delay
-from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, broker_record, node_record, pod_record
+from trimtab_operator.kube.broker_records import BrokerRecord, broker_record, node_record, pod_record
 from trimtab_operator.kube.client import (
     BROKERS,
     BUNDLE_SPLITS,
@@ -43,10 +42,12 @@ from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
-from trimtab_operator.state.cluster import ClusterState, Stores
+from trimtab_operator.state.cluster import ClusterState, ProcessState, Stores
+from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.telemetry.http import serve
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import watching
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,12 @@ EXAMINE_EVERY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """The Kubernetes namespace of the operator, and the address of the HTTP page (port 0: any free one).
+    """The namespaces of the messaging clusters (none: all), and the address of the HTTP page (port 0: any free one).
 
     urls: the URLs that policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
     """
 
-    namespace: str
+    namespaces: tuple[str, ...]
     http_host: str = "127.0.0.1"
     http_port: int = 8080
     urls: AllowedUrls = SERVICES_ALONE
@@ -100,35 +101,6 @@ def new_cluster(
     return cluster
 
 
-@asynccontextmanager
-async def following(cluster: ClusterState) -> AsyncIterator[None]:
-    """Keep the stores of `cluster` up to date for as long as the block runs."""
-    tasks = [kept_running(f"store {store.ref.plural}", store.run) for store in cluster.stores.all()]
-    if (nodes := cluster.stores.nodes) is not None:
-        tasks.append(asyncio.create_task(_follow_nodes(cluster, nodes), name="store nodes"))
-    try:
-        yield
-    finally:
-        await ended(*tasks)
-
-
-async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None:
-    """Keep `nodes` up to date. Without the permission to list nodes, log that once, and return."""
-    try:
-        async for _ in cluster.api.list(NODES, "", limit=1):
-            break
-    except RefusedError as error:
-        log.warning(
-            "cordoned nodes are not noticed, give the right to list nodes or leave --watch-nodes out: %s", error
-        )
-        cluster.stores.nodes = None
-        return
-    except ApiError as error:
-        log.warning("nodes: %s", error)  # the store tries again
-    nodes.subscribe(lambda _old, _new: cluster.wake())
-    await nodes.run()
-
-
 async def run_operator(
     api: Api, options: OperatorOptions, sources: LoadSources, metrics: Metrics, elector: Elector
 ) -> None:
@@ -137,21 +109,30 @@ async def run_operator(
     api: behind the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
     `LeaseLostError` once all tasks of the leader have ended.
     """
-    cluster = new_cluster(api, options.namespace, sources, metrics, elector.candidacy.identity, urls=options.urls)
-    if options.nodes:
-        cluster.stores.nodes = Store(api, NODES, node_record, namespace="")
+    instance = elector.candidacy.identity
+    events, everywhere = EventPoster(api, instance=instance), not options.namespaces
+    clusters = Clusters(ProcessState(), metrics, events, asyncio.Event(), everywhere=everywhere)
+    several = everywhere or len(options.namespaces) > 1
+
+    def make(namespace: str) -> ClusterState:
+        own = metrics.of_namespace(namespace) if several else metrics
+        shared = {"process": clusters.process, "engine": clusters.engine, "urls": options.urls}
+        cluster = new_cluster(api, namespace, sources, own, instance, **shared)
+        if options.nodes:
+            cluster.stores.nodes = Store(api, NODES, node_record, namespace="")
+        return cluster
+
     stop = asyncio.Event()
     stop_on_signal(stop)
-    tasks = [asyncio.create_task(warm_up(cluster), name="warm-up")]
-    tasks.append(asyncio.create_task(_settle(cluster), name="settling"))
-    tasks.append(kept_running("store gauges", lambda: _gauge_stores(cluster)))
+    tasks = [asyncio.create_task(warm_up(clusters, sources), name="warm-up")]
+    tasks.append(asyncio.create_task(_settle(clusters), name="settling"))
     tasks.append(kept_running("watch of the event loop", lambda: measure_delay(metrics.loop_delay.observe)))
-    page = serve(options.http_host, options.http_port, metrics, lambda: readiness(cluster, elector))
-    async with following(cluster), page as port:
+    page = serve(options.http_host, options.http_port, metrics, lambda: readiness(clusters, elector))
+    async with watching(api, clusters, options.namespaces, make), page as port:
         log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
         try:
-            if await elected(cluster, elector, stop):
-                await lead(cluster, elector, stop, _writers(cluster, elector.fence))
+            if await elected(clusters, elector, stop):
+                await lead(api, clusters, elector, stop, lambda cluster: _writers(cluster, elector.fence))
         finally:
             await ended(*tasks)
             await elector.release()
@@ -171,25 +152,25 @@ def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], A
     }
 
 
-async def warm_up(cluster: ClusterState) -> None:
+async def warm_up(clusters: Clusters, sources: LoadSources) -> None:
     """Start the engine while the stores fill, and try again until it is warm.
 
     Cycles wait for the first attempt only, so that they can report why it failed. Bundles are repaired meanwhile.
     """
-    begun = time.monotonic()
-    while cluster.process.cold is not None:
-        cluster.process.cold = await _attempt(cluster)
-        cluster.engine.set()
-        cluster.wake()
-        if cluster.process.cold is not None:
+    begun, process = time.monotonic(), clusters.process
+    while process.cold is not None:
+        process.cold = await _attempt(sources)
+        clusters.engine.set()
+        clusters.wake()
+        if process.cold is not None:
             await asyncio.sleep(WARM_AGAIN)
     log.info("the engine is warm after %.1f s", time.monotonic() - begun)
 
 
-async def _attempt(cluster: ClusterState) -> str | None:
+async def _attempt(sources: LoadSources) -> str | None:
     """Warm the engine up once. Returns why that failed, or None."""
     try:
-        await asyncio.wrap_future(cluster.sources.warm_up())
+        await asyncio.wrap_future(sources.warm_up())
     except SourceUnavailableError as error:
         log.error("no load can be measured: %s", error)  # noqa: TRY400  the text is enough
         return str(error)
@@ -266,30 +247,19 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
         await asyncio.sleep(EXAMINE_EVERY)
 
 
-def readiness(cluster: ClusterState, elector: Elector) -> tuple[bool, str]:
+def readiness(clusters: Clusters, elector: Elector) -> tuple[bool, str]:
     """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader."""
-    if stale := cluster.stores.stale():
+    if stale := clusters.stale():
         return False, stale
-    if not cluster.engine.is_set():
+    if not clusters.engine.is_set():
         return False, "the engine is not warm yet"
-    if cluster.process.cold:
-        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {cluster.process.cold}"
-    role = "leads" if cluster.process.leader else f"stands by for {elector.leader or 'an unknown leader'}"
+    if clusters.process.cold:
+        return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {clusters.process.cold}"
+    role = "leads" if clusters.process.leader else f"stands by for {elector.leader or 'an unknown leader'}"
     return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
 
 
-async def _settle(cluster: ClusterState) -> None:
+async def _settle(clusters: Clusters) -> None:
     """Exempt the complete stores from garbage collection."""
-    for store in cluster.stores.all():
-        await store.synced.wait()
+    await clusters.synced()
     freeze_heap()
-
-
-async def _gauge_stores(cluster: ClusterState) -> None:
-    for store in cluster.stores.all():
-        await store.synced.wait()
-    while True:
-        for store in cluster.stores.all():
-            cluster.metrics.store_objects.labels(store.ref.kind).set(len(store.items))
-            cluster.metrics.store_age.labels(store.ref.kind).set(store.age())
-        await asyncio.sleep(5.0)

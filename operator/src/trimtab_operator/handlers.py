@@ -3,8 +3,7 @@
 Bundles, Brokers and BundleSplits have none. Kopf would write to each of 60,000 objects, and it loses deletions across a
 re-list. Our own stores follow those kinds.
 
-Kopf copies its memo for each object. The memo is the frozen `ClusterState`, so a copy refers to the same stores and
-clocks.
+Kopf copies its memo for each object. The memo is the frozen `Clusters`, so a copy refers to the same clusters.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.pulsar.own_balancer.restore import RELEASE_WITHIN, release_balancer
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.common import GROUP, VERSION
-from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.clusters import Clusters
 
 _BACKOFF = 10.0 + RELEASE_WITHIN
 """Seconds after which Kopf cancels a loop that was asked to stop."""
@@ -32,19 +31,22 @@ def registry() -> kopf.OperatorRegistry:
     return handlers
 
 
-async def balance(*, name: str, uid: str, body: kopf.Body, stopped: Any, memo: ClusterState, **_: Any) -> None:
+async def balance(
+    *, name: str, namespace: str | None, uid: str, body: kopf.Body, stopped: Any, memo: Clusters, **_: Any
+) -> None:
     """Run the loop of a BalancingPolicy until Kopf stops it: the policy was deleted, or the operator ends.
 
     Kopf removes the finalizer of a deleted policy when this returns, so Pulsar's own balancer is restored before that.
     """
-    await PolicyLoop(name, uid, memo, read=lambda: dict(body)).run(stopped)
+    cluster = await memo.reach(namespace or "")
+    await PolicyLoop(name, uid, cluster, read=lambda: dict(body)).run(stopped)
     if stopped.reason is not None and kopf.DaemonStoppingReason.RESOURCE_DELETED in stopped.reason:
-        await release_balancer(memo)
+        await release_balancer(cluster)
 
 
-async def create_bundles(*, body: kopf.Body, memo: ClusterState, **_: Any) -> None:
+async def create_bundles(*, namespace: str | None, body: kopf.Body, memo: Clusters, **_: Any) -> None:
     """Create the first bundles of a TopicNamespace, unless that was done before."""
-    await cut(memo, dict(body))
+    await cut(await memo.reach(namespace or ""), dict(body))
 
 
 def operator_settings() -> kopf.OperatorSettings:

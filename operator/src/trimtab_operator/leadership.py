@@ -17,6 +17,7 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -29,6 +30,7 @@ from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.state.strategy_state import PolicyStateStore
 
 log = logging.getLogger(__name__)
@@ -41,11 +43,17 @@ END_WITHIN = 8.0
 ASK_AGAIN = 0.5
 """Seconds until the next attempt to read which epochs were used."""
 
+ADMIT_EVERY = 1.0
+"""Seconds between two looks for namespaces that came or went."""
 
-async def elected(cluster: ClusterState, elector: Elector, stop: asyncio.Event) -> bool:
+Writers = Callable[[ClusterState], Mapping[str, Callable[[], Awaitable[None]]]]
+"""The tasks of a cluster that write, by name."""
+
+
+async def elected(clusters: Clusters, elector: Elector, stop: asyncio.Event) -> bool:
     """Stand by until we lead; False when asked to stop before. A process with incomplete stores is not a candidate."""
     log.info("%s stands by", elector.candidacy.identity)
-    campaign, stopped = asyncio.create_task(_campaign(cluster, elector)), asyncio.create_task(stop.wait())
+    campaign, stopped = asyncio.create_task(_campaign(clusters, elector)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({campaign, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if campaign.done():
@@ -55,47 +63,97 @@ async def elected(cluster: ClusterState, elector: Elector, stop: asyncio.Event) 
         await ended(campaign, stopped)
 
 
-async def _campaign(cluster: ClusterState, elector: Elector) -> None:
-    for store in cluster.stores.all():
-        await store.synced.wait()
-    await elector.campaign(led_before=any(b.assigned_epoch for b in cluster.stores.bundles.items.values()))
+async def _campaign(clusters: Clusters, elector: Elector) -> None:
+    await clusters.synced()
+    bundles = (bundle for cluster in clusters.all() for bundle in cluster.stores.bundles.items.values())
+    await elector.campaign(led_before=any(bundle.assigned_epoch for bundle in bundles))
 
 
-async def lead(
-    cluster: ClusterState, elector: Elector, stop: asyncio.Event, writers: Mapping[str, Callable[[], Awaitable[None]]]
-) -> None:
-    """Run Kopf and `writers` (by name) until `stop`, or until the Lease is lost.
+async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Event, writers: Writers) -> None:
+    """Run Kopf, and the `writers` of each cluster, until `stop`, or until the Lease is lost.
 
     Raises `LeaseLostError`, `EpochsUsedUpError`.
     """
     keeping = asyncio.create_task(elector.keep(), name="lease")
     keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(stop))
     tasks: list[asyncio.Task[Any]] = [keeping]
+    admission = _Admission(clusters, elector, writers)
     try:
-        await _begin(cluster, elector)
-        tasks += [kept_running(name, run) for name, run in writers.items()]
+        admission.counted |= await _begin(clusters, elector)
+        await admission.look()
+        tasks.append(kept_running("admission", admission.run))
         tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
-        await _run_kopf(cluster, elector.fence, stop)
+        await _run_kopf(clusters, api, elector.fence, stop)
         if keeping.done():
             keeping.result()
-        await take_leave(cluster, elector.reference)
+        await take_leave(clusters, elector.reference)
     finally:
-        cluster.metrics.leader.set(0)
+        clusters.metrics.leader.set(0)
         await ended(*tasks)
+        await admission.end()
 
 
-async def _begin(cluster: ClusterState, elector: Elector) -> None:
-    """Claim an epoch, and announce the leader. Raises `LeaseLostError` when that takes too long."""
+@dataclass(slots=True)
+class _Admission:
+    """Lets the policies of a namespace run once our epoch is above its own, and starts its tasks that write.
+
+    counted: namespaces whose epochs are known to be below ours.
+    """
+
+    clusters: Clusters
+    elector: Elector
+    writers: Writers
+    counted: set[str] = field(default_factory=set)
+    tasks: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Follow the namespaces that come and go. Never returns."""
+        while True:
+            await asyncio.sleep(ADMIT_EVERY)
+            try:
+                await self.look()
+            except ApiError as error:
+                log.warning("which epochs were used is not known yet: %s", error)
+
+    async def look(self) -> None:
+        """Admit those that came, and end the tasks of those that went. Raises `ApiError`, `LeaseLostError`."""
+        for namespace in self.tasks.keys() - self.clusters.by_namespace.keys():
+            self.counted.discard(namespace)
+            self.clusters.admitted.pop(namespace, None)
+            await ended(*self.tasks.pop(namespace))
+        for cluster in self.clusters.all():
+            if cluster.namespace not in self.tasks and not cluster.stores.stale():
+                await self._admit(cluster)
+
+    async def _admit(self, cluster: ClusterState) -> None:
+        process = self.clusters.process
+        if cluster.namespace not in self.counted and (epoch := await unused_epoch(cluster)) > process.epoch:
+            process.epoch = await self.elector.claim(epoch)
+            self.clusters.metrics.epoch.set(process.epoch)
+        self.tasks[cluster.namespace] = [kept_running(name, run) for name, run in self.writers(cluster).items()]
+        self.clusters.admitted[cluster.namespace].set()
+
+    async def end(self) -> None:
+        """End all tasks."""
+        await ended(*(task for tasks in self.tasks.values() for task in tasks))
+
+
+async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
+    """Claim an epoch, and announce the leader. Raises `LeaseLostError` when that takes too long.
+
+    Returns the namespaces above whose epochs it is.
+    """
     while elector.fence.left:
         try:
-            cluster.process.epoch = await elector.claim(await unused_epoch(cluster))
+            unused = {cluster.namespace: await unused_epoch(cluster) for cluster in clusters.all()}
+            clusters.process.epoch = await elector.claim(max(unused.values(), default=1))
         except ApiError as error:
             log.warning("which epochs were used is not known yet: %s", error)
             await asyncio.sleep(ASK_AGAIN)
         else:
-            cluster.process.leader = elector.candidacy.identity
-            await announce(cluster, elector.reference)
-            return
+            clusters.process.leader = elector.candidacy.identity
+            await announce(clusters, elector.reference)
+            return set(unused)
     raise LeaseLostError("the Lease ran out before leading could begin")
 
 
@@ -114,15 +172,16 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-async def _run_kopf(cluster: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
+async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Event) -> None:
     registry = handlers.registry()
-    kopf.on.login(registry=registry)(_login(cluster.api, fence))
+    kopf.on.login(registry=registry)(_login(api, fence))
     await kopf.operator(
         registry=registry,
         settings=handlers.operator_settings(),
-        memo=cluster,
+        memo=clusters,
         standalone=True,
-        namespaces=[cluster.namespace],
+        clusterwide=clusters.everywhere,
+        namespaces=() if clusters.everywhere else list(clusters.by_namespace),
         stop_flag=stop,
     )
 
@@ -177,18 +236,18 @@ async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) ->
         return 0
 
 
-async def announce(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
+async def announce(clusters: Clusters, lease: Mapping[str, Any]) -> None:
     """Announce that we lead: log, metric and an Event on the Lease. Conditions follow with the first cycles."""
-    cluster.metrics.leader.set(1)
-    cluster.metrics.epoch.set(cluster.process.epoch)
-    text = f"{cluster.process.leader} leads, epoch {cluster.process.epoch}"
+    clusters.metrics.leader.set(1)
+    clusters.metrics.epoch.set(clusters.process.epoch)
+    text = f"{clusters.process.leader} leads, epoch {clusters.process.epoch}"
     log.info("%s", text)
-    await cluster.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
+    await clusters.events.post(lease, "Normal", "LeaderElected", text, action="Elect")
 
 
-async def take_leave(cluster: ClusterState, lease: Mapping[str, Any]) -> None:
+async def take_leave(clusters: Clusters, lease: Mapping[str, Any]) -> None:
     """Announce that we stop leading."""
-    cluster.metrics.leader.set(0)
-    await cluster.events.post(
-        lease, "Normal", "LeaderResigned", f"{cluster.process.leader} ends leading", action="Elect"
+    clusters.metrics.leader.set(0)
+    await clusters.events.post(
+        lease, "Normal", "LeaderResigned", f"{clusters.process.leader} ends leading", action="Elect"
     )

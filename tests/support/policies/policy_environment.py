@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from faulty_api import until
 from manifests import broker, bundle, policy, topic_namespace
-from trimtab_operator.app import following, new_cluster
+from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.kube.leader_election import LEASE
@@ -22,6 +22,7 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import LostBrokers
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad

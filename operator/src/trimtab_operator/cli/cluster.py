@@ -29,11 +29,11 @@ _ALIKE, _NAMED = 3, 5
 
 
 def add_cluster_verb(
-    subparsers: Any, verb: str, description: str, run: Run, *, everywhere: bool = False
+    subparsers: Any, verb: str, description: str, run: Run, *, everywhere: bool = False, several: bool = False
 ) -> argparse.ArgumentParser:
-    """A parser for `verb` with the flags of the connection. everywhere: whether it works on all namespaces."""
+    """A parser for `verb` with the flags of the connection. everywhere, several: as in `add_cluster_flags`."""
     parser = add_verb(subparsers, verb, description, run)
-    add_cluster_flags(parser, everywhere=everywhere)
+    add_cluster_flags(parser, everywhere=everywhere, several=several)
     return parser
 
 

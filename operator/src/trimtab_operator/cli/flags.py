@@ -40,16 +40,19 @@ class _OneNamespaceAlone(argparse.Action):
 
 
 def add_cluster_flags(
-    parser: argparse._ActionsContainer, *, required: bool = False, everywhere: bool = False, help_text: str = ""
+    parser: argparse._ActionsContainer, *, several: bool = False, everywhere: bool = False, help_text: str = ""
 ) -> None:
     """Add ``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
 
-    required: whether ``-n`` must be given, instead of the context's namespace. everywhere: whether ``-A`` is allowed.
+    several: whether ``-n`` may be repeated, or be ``-A``. everywhere: whether ``-A`` is allowed.
     help_text: the help of ``-n``, if it is not just the namespace of a messaging cluster.
     """
-    usual = _NAMESPACE if required else _OF_THE_CONTEXT
-    parser.add_argument("--namespace", "-n", metavar="NAMESPACE", required=required, help=help_text or usual)
-    if everywhere:
+    if several:
+        text = f"{_NAMESPACE}; repeatable"
+        parser.add_argument("--namespace", "-n", metavar="NAMESPACE", action="append", help=text)
+    else:
+        parser.add_argument("--namespace", "-n", metavar="NAMESPACE", help=help_text or _OF_THE_CONTEXT)
+    if everywhere or several:
         parser.add_argument("--all-namespaces", "-A", action="store_true", help="all namespaces")
     else:
         parser.add_argument(

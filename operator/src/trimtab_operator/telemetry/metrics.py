@@ -1,16 +1,21 @@
 """`Metrics`: all metrics of the operator. One object per process is passed along; there is no global registry.
 
+Where one process manages several messaging clusters, each has a part of it (`Metrics.of_namespace`), whose metrics get
+the label `namespace` on the page. With one cluster there is no such label: Prometheus adds that of the pod.
+
 No metric has a label per bundle: at 60,000 bundles that would cost more than the operator itself.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from math import nan
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
 
 from trimtab_operator import __version__
 
@@ -47,9 +52,13 @@ _PROCESS = (
 
 
 class Metrics:
-    """The metrics, in a registry of their own. described: all of them, in order."""
+    """The metrics, in a registry of their own. described: all of them, in order.
 
-    def __init__(self) -> None:
+    process: the metrics of the process, if these are the ones of a namespace.
+    """
+
+    def __init__(self, process: Metrics | None = None) -> None:
+        self._of_namespaces: dict[str, Metrics] = {}
         self.registry = CollectorRegistry()
         self.described: list[DescribedMetric] = []
         self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
@@ -59,7 +68,11 @@ class Metrics:
         self._of_proposals()
         self._of_shadows()
         self._of_pulsar()
-        self._of_the_process()
+        self._of_stores()
+        if process is None:
+            self._of_the_process()
+        else:
+            self._share(process)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         self.described.append(DescribedMetric(f"trimtab_{name}", "counter", labels, text))
@@ -310,13 +323,15 @@ class Metrics:
         )
         self.unlink()
 
-    def _of_the_process(self) -> None:
-        self.leader = self._gauge("leader", "1 in the process that leads, 0 in a standby.")
-        self.epoch = self._gauge("leader_epoch", "Epoch of this process as leader; 0 if it never led.")
+    def _of_stores(self) -> None:
         self.store_objects = self._gauge("store_objects", "Objects in the operator's stores, by kind.", "kind")
         self.store_age = self._gauge(
             "store_age_seconds", "Time since a store was last known to be current, by kind.", "kind"
         )
+
+    def _of_the_process(self) -> None:
+        self.leader = self._gauge("leader", "1 in the process that leads, 0 in a standby.")
+        self.epoch = self._gauge("leader_epoch", "Epoch of this process as leader; 0 if it never led.")
         self.api_request_seconds = self._histogram(
             "api_request_seconds", "Kubernetes API requests, by verb and status.", ("verb", "code"), _REQUEST_BUCKETS
         )
@@ -330,6 +345,11 @@ class Metrics:
         build.labels(__version__, platform.python_version()).set(1)
         self.described += _PROCESS
         ProcessCollector(registry=self.registry)
+
+    def _share(self, process: Metrics) -> None:
+        """Use the metrics of the process where there is one of each."""
+        self.leader, self.epoch = process.leader, process.epoch
+        self.api_request_seconds, self.loop_delay = process.api_request_seconds, process.loop_delay
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
         """Record one Kubernetes API request. It is an argument for `Api.connect(observe=...)`."""
@@ -354,4 +374,22 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(cast("CollectorRegistry", self))  # it collects, and no more
+
+    def of_namespace(self, namespace: str) -> Metrics:
+        """The metrics of one of several clusters."""
+        return self._of_namespaces.setdefault(namespace, Metrics(self))
+
+    def forget_namespace(self, namespace: str) -> None:
+        """Remove the metrics of a cluster that is no longer managed."""
+        self._of_namespaces.pop(namespace, None)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families of samples; those of namespaces together, with the label `namespace`."""
+        families: dict[str, Metric] = {}
+        for namespace, metrics in sorted(self._of_namespaces.items()):
+            for part in (*metrics.collect(), *self.leader.collect(), *self.epoch.collect()):
+                family = families.setdefault(part.name, Metric(part.name, part.documentation, part.type))
+                family.samples += [s._replace(labels={**s.labels, "namespace": namespace}) for s in part.samples]
+        yield from families.values()
+        yield from (family for family in self.registry.collect() if family.name not in families)

@@ -13,7 +13,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from trimtab_operator.app import following, new_cluster
+from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import PATIENCE, said
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
@@ -33,6 +33,7 @@ from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import InvalidPolicyError
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import ForeignFileError, LoadSources, SourceUnavailableError
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics

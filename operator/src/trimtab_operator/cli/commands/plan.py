@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_operator.app import following, new_cluster
+from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import PATIENCE, fetch, names_of, said
 from trimtab_operator.cli.commands.plan_table import Stand, show
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
@@ -27,6 +27,7 @@ from trimtab_operator.loop.preview import Preview, preview
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls, RefusedUrlError, UrlPattern, parse
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
 

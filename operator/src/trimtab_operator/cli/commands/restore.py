@@ -115,13 +115,16 @@ examples:
 
 def register(subparsers: Any) -> None:
     """Add the verb."""
-    parser = add_cluster_verb(subparsers, "restore", _DESCRIPTION, run)
+    parser = add_cluster_verb(subparsers, "restore", _DESCRIPTION, run, several=True)
     add_pulsar_options(parser, required=False)
     add_url_option(parser, "URLs that may be used without --admin-url, as for trimtab run")
     parser.add_argument(
         "--stop-deployment",
         metavar="NAME",
         help="Deployment of the operator, to scale to zero before finalizers are removed",
+    )
+    parser.add_argument(
+        "--operator-namespace", metavar="NAMESPACE", help="namespace of Deployment and Lease (default: that of -n)"
     )
     parser.add_argument(
         "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
@@ -137,15 +140,35 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) -> int:
     """Restore, and print each step; the exit code. urls: the allowed URLs. Raises `ApiError`."""
-    advising = await _advise_only(api, arguments)
-    done = await _pulsar(api, arguments, urls)
+    each = [argparse.Namespace(**{**vars(arguments), "namespace": space}) for space in await _spaces(api, arguments)]
+    advising = [await _advise_only(api, one) for one in each]
+    done = all([await _pulsar(api, one, urls) for one in each])
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
             return FINDING
         # the operator may have switched it off again meanwhile
-        done = arguments.dry_run or await _pulsar(api, arguments, urls, again=True)
-    released = [await _release(api, ref, arguments) for ref in (POLICIES, TOPIC_NAMESPACES)]
-    return FINE if advising and done and all(released) else FINDING
+        done = arguments.dry_run or all([await _pulsar(api, one, urls, again=True) for one in each])
+    released = [await _release(api, ref, one) for one in each for ref in (POLICIES, TOPIC_NAMESPACES)]
+    return FINE if all(advising) and done and all(released) else FINDING
+
+
+async def _spaces(api: Api, arguments: argparse.Namespace) -> list[str]:
+    """The namespaces of the messaging clusters; of -A, those with objects of ours. Raises `ApiError`, `CommandError`.
+
+    Sets the namespace of the operator.
+    """
+    if arguments.namespace == "":
+        kinds = [await _objects(api, ref, "") for ref in (POLICIES, TOPIC_NAMESPACES)]
+        found = sorted({item["metadata"]["namespace"] for items in kinds for item in items})
+    else:
+        found = [arguments.namespace] if isinstance(arguments.namespace, str) else arguments.namespace
+    one = len(found) == 1 and not arguments.all_namespaces
+    if not one and arguments.admin_url:
+        raise CommandError("--admin-url names one Pulsar cluster: restore one namespace at a time with it")
+    if not one and arguments.stop_deployment and not arguments.operator_namespace:
+        raise CommandError("--stop-deployment with several namespaces needs --operator-namespace")
+    arguments.operator_namespace = arguments.operator_namespace or (found[0] if found else "")
+    return found
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
@@ -153,7 +176,7 @@ async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> b
 
     Returns whether finalizers may be removed: an operator that continues adds them again.
     """
-    name, namespace = arguments.stop_deployment, arguments.namespace
+    name, namespace = arguments.stop_deployment, arguments.operator_namespace
     if not restored:
         print(f"Deployment {name}: not stopped, as Pulsar's own balancer is not restored; finalizers stay, too")
     elif arguments.dry_run:

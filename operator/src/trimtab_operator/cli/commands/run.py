@@ -11,6 +11,7 @@ from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_cluster_flags
+from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.leader_election import (
     DEADLINE,
     DURATION,
@@ -37,7 +38,8 @@ LAST_PORT = 65535
 """The largest TCP port."""
 
 _DESCRIPTION = """\
-Run the operator for the messaging cluster in one Kubernetes namespace, until SIGTERM or Ctrl-C.
+Run the operator until SIGTERM or Ctrl-C: for the messaging cluster in one Kubernetes namespace, for one in each of
+several (-n a -n b), or for all namespaces with a BalancingPolicy (-A).
 
 It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer unless Spark runs on a Connect
 server, and a BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and moves nothing. In
@@ -51,7 +53,7 @@ example:
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", _DESCRIPTION, run)
-    add_cluster_flags(parser, required=True)
+    add_cluster_flags(parser, several=True)
     parser.add_argument(
         "--history",
         default=_HISTORY,
@@ -117,6 +119,11 @@ def _port(text: str) -> int:
 def add_lease_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of leader election."""
     group = parser.add_argument_group("replicas", "The replica that holds the Lease leads. The others stand by.")
+    group.add_argument(
+        "--lease-namespace",
+        metavar="NAMESPACE",
+        help="namespace of the Lease (default: that of -n; with several, that of the pod or of the context)",
+    )
     group.add_argument("--lease-name", default=LEASE, metavar="NAME", help="name of the Lease (%(default)s)")
     group.add_argument(
         "--identity", metavar="NAME", help="unique identity of this replica (default: host name and a random word)"
@@ -186,16 +193,27 @@ def _bytes(text: str) -> int:
 
 async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     page = (arguments.http_host, arguments.http_port)
-    options = OperatorOptions(arguments.namespace, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)
+    namespaces, lease = watched(arguments)
+    options = OperatorOptions(namespaces, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)
     metrics = Metrics()
     collect_seldom()
-    reach = (arguments.kubeconfig, arguments.context, arguments.namespace)
+    reach = (arguments.kubeconfig, arguments.context, lease)
     async with candidate(*reach, _candidacy(arguments), metrics.observe_request) as (api, elector):
         sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)
         try:
             await run_operator(api, options, sources, metrics, elector)
         finally:
             await asyncio.to_thread(sources.close)
+
+
+def watched(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
+    """The namespaces to watch (none: all), and that of the Lease. Raises `CommandError`, `ConnectionSettingsError`."""
+    found = tuple(dict.fromkeys(arguments.namespace or ()))
+    if bool(found) == arguments.all_namespaces:
+        raise CommandError("name the namespace of each messaging cluster with -n, or all with -A, and not both")
+    if arguments.lease_namespace or len(found) == 1:
+        return found, arguments.lease_namespace or found[0]
+    return found, default_namespace(arguments.kubeconfig, arguments.context)
 
 
 def start_spark(history: str, master: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:

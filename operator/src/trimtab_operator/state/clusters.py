@@ -1,0 +1,71 @@
+"""`Clusters`: the messaging clusters that one process manages, one for each Kubernetes namespace that it watches.
+
+It is Kopf's memo. As with `ClusterState`, what changes is inside the objects that all copies hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Self
+
+from trimtab_operator.kube.events import EventPoster
+from trimtab_operator.state.cluster import ClusterState, ProcessState
+from trimtab_operator.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """The clusters, and what they share: role and epoch of the process, its metrics, and whether the engine is warm.
+
+    everywhere: whether all namespaces are watched; else only those in `by_namespace`.
+    listed: set once `by_namespace` is complete for the first time.
+    admitted: set for a namespace whose policies may run: the process leads, with an epoch above all of theirs.
+    """
+
+    process: ProcessState
+    metrics: Metrics
+    events: EventPoster
+    engine: asyncio.Event
+    everywhere: bool = False
+    by_namespace: dict[str, ClusterState] = field(default_factory=dict)
+    listed: asyncio.Event = field(default_factory=asyncio.Event)
+    admitted: defaultdict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+
+    @classmethod
+    def of(cls, cluster: ClusterState) -> Self:
+        """One cluster alone."""
+        found = cls(cluster.process, cluster.metrics, cluster.events, cluster.engine)
+        found.by_namespace[cluster.namespace] = cluster
+        found.listed.set()
+        return found
+
+    def all(self) -> list[ClusterState]:
+        """The clusters at this moment."""
+        return list(self.by_namespace.values())
+
+    async def synced(self) -> None:
+        """Wait until all clusters are known and their stores are complete."""
+        await self.listed.wait()
+        for cluster in self.all():
+            for store in cluster.stores.all():
+                await store.synced.wait()
+
+    def stale(self) -> str:
+        """Which store is not complete or not up to date, in words; empty when all are."""
+        if not self.listed.is_set():
+            return "the namespaces with policies are not listed yet"
+        said = {cluster.namespace: cluster.stores.stale() for cluster in self.all()}
+        several = self.everywhere or len(said) > 1
+        return next((f"{space}: {text}" if several else text for space, text in said.items() if text), "")
+
+    def wake(self) -> None:
+        """Start the next reconcile of all policies at once."""
+        for cluster in self.all():
+            cluster.wake()
+
+    async def reach(self, namespace: str) -> ClusterState:
+        """The cluster in `namespace`, once its policies may run here."""
+        await self.admitted[namespace].wait()
+        return self.by_namespace[namespace]
