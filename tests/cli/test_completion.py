@@ -53,7 +53,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
 
 
 def test_a_verb_is_completed_with_what_it_does(candidates: Candidates) -> None:
-    assert sorted(candidates("re")) == ["refresh", "restore", "resume"]
+    assert sorted(candidates("re")) == ["rebalance", "refresh", "restore", "resume"]
     assert set(candidates("")) >= set(VERBS)
     assert candidates("pau") == {"pause": VERBS["pause"].help}
 
@@ -68,10 +68,19 @@ def test_flags_and_their_values_are_completed(candidates: Candidates) -> None:
     assert list(candidates("drain", "--all")) == []  # it works on one messaging cluster
 
 
+def test_flags_before_the_verb_are_completed_and_do_not_hide_it(candidates: Candidates) -> None:
+    assert list(candidates("--req")) == ["--request-timeout"]
+    assert list(candidates("-n", "messaging", "undr")) == ["undrain"]
+    assert sorted(candidates("-n", "messaging", "explain", "")) == ["broker", "bundle"]
+    assert list(candidates("--context", "c", "-A", "status", "--wat")) == ["--watch"]
+    assert list(candidates("help", "appl")) == ["apply-plan"]
+
+
 def test_files_are_completed_where_a_file_is_meant(candidates: Candidates, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").touch()
     (tmp_path / "policies").mkdir()
-    for words in (("lint",), ("plan", "-f"), ("status", "--kubeconfig")):
+    anywhere = [("lint",), ("plan", "-f"), ("plan", "-k"), ("plan", "--save"), ("status", "--kubeconfig")]
+    for words in [*anywhere, ("apply-plan",), ("--kubeconfig",)]:
         assert sorted(candidates(*words, f"{tmp_path}/pol")) == [f"{tmp_path}/policies/", f"{tmp_path}/policy.yaml"]
     assert list(candidates("drain", f"{tmp_path}/pol")) == []
 
@@ -103,7 +112,8 @@ def test_names_come_from_the_cluster(trimtab_crds: ControlPlane, kube_namespace:
     for verb in ("status", "plan", "approve", "refresh", "stop", "pause", "resume"):
         assert sorted(candidates(verb, *where, "")) == ["main"], verb
     assert sorted(candidates("drain", *where, "pulsar-broker-1")) == ["pulsar-broker-1"]
-    assert sorted(candidates("move", *where, "")) == bundles
+    assert sorted(candidates("move", *where, "")) == sorted(candidates("unload", *where, "")) == bundles
+    assert sorted(candidates(*where, "undrain", "")) == sorted(candidates("rebalance", *where, "--from", "")) == brokers
     assert sorted(candidates("move", *where, bundles[0], "")) == brokers
     assert sorted(candidates("move", *where, bundles[0], brokers[0], "")) == []
     assert sorted(candidates("explain", *where, "bundle", "")) == bundles

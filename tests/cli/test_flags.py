@@ -22,12 +22,17 @@ from trimtab_testbed.servers.kube import ControlPlane
 Captured = pytest.CaptureFixture[str]
 
 BY_HAND = ("plan", "explain", "why-not", "approve", "refresh", "stop", "pause", "resume", "move", "split", "drain")
+BY_HAND += ("unload", "rebalance", "apply-plan", "undrain")
 WORDS = {
     "explain": ["broker", "b"],
     "why-not": ["b"],
     "move": ["bundle", "broker"],
     "split": ["bundle"],
     "drain": ["broker"],
+    "undrain": ["broker"],
+    "unload": ["bundle"],
+    "rebalance": ["--from", "broker"],
+    "apply-plan": ["file"],
 }
 
 
@@ -93,7 +98,8 @@ def test_all_namespaces_are_refused_where_one_messaging_cluster_is_meant(verb: s
 def test_every_verb_of_the_plugin_has_the_usual_flags(verb: str, capsys: Captured) -> None:
     main([verb, "--help"])
     shown = capsys.readouterr().out
-    for flag in ("--namespace", "-n", "--kubeconfig", "--context", "--output", "-o", "--json", "--color"):
+    usual = ("--namespace", "-n", "--kubeconfig", "--context", "--output", "-o", "--json", "--color")
+    for flag in (*usual, "--as", "--as-group", "--request-timeout"):
         assert flag in shown, flag
     assert ("--all-namespaces" in shown) == (verb == "status")
 

@@ -18,6 +18,7 @@ from policy_environment import PolicyEnvironment, eager
 from trimtab_operator.cli import main
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.testing import StaticSources
+from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -38,7 +39,7 @@ class Asked(StaticSources):
 def asked(env: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch) -> Asked:
     sources = Asked(env)
     sources.urls = []
-    monkeypatch.setattr("trimtab_operator.cli.commands.plan.load_sources", lambda _history, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measuring.load_sources", lambda _history, _master: sources)
     return sources
 
 
@@ -172,3 +173,56 @@ def test_a_mistake_is_exit_code_2_and_one_line(case: str, planned: Planned, aske
 def test_a_file_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", "nowhere.yaml", "-n", "x"]) == 2
     assert capsys.readouterr().err == "trimtab: there is no file or folder nowhere.yaml\n"
+
+
+def test_a_folder_is_read_like_a_file_and_other_kinds_in_it_are_left_out(
+    env: PolicyEnvironment, asked: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked.urls == []
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(yaml.safe_dump_all([written(), written("second")]))
+    (folder / "b.json").write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}))
+    words = ["plan", "-f", str(folder), "-n", env.namespace, "--kubeconfig", env.kubeconfig]
+
+    assert main([*words, "main", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["policy"] == "main"
+
+    assert main(words) == 2
+    told = f"{folder} must hold one BalancingPolicy, or name one of them; it holds: main, second"
+    assert told in capsys.readouterr().err
+
+
+def test_a_kustomization_is_built_by_kubectl(
+    env: PolicyEnvironment,
+    asked: Asked,
+    trimtab_crds: ControlPlane,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert asked.urls == []
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(written()))
+    patch = json.dumps([{"op": "replace", "path": "/spec/mode", "value": "Approve"}])
+    kustomization = {
+        "namespace": env.namespace,
+        "resources": ["policy.yaml"],
+        "patches": [{"target": {"kind": "BalancingPolicy"}, "patch": patch}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    words = ["plan", "-k", str(tmp_path), "--kubeconfig", env.kubeconfig]
+
+    monkeypatch.setenv("PATH", str(trimtab_crds.binaries.kubectl.parent))
+    assert main([*words, "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["mode"], len(found["moves"])) == ("Approve", 4), "the overlay's namespace and mode count"
+
+    (tmp_path / "kustomization.yaml").write_text("resources: [nothing.yaml]")
+    assert main(words) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"trimtab: kubectl kustomize {tmp_path}: error: accumulating resources")
+    assert shown.count("\n") == 1
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(words) == 2
+    assert f"with kustomize alone: kustomize build {tmp_path} | trimtab plan -f -" in capsys.readouterr().err

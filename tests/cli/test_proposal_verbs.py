@@ -365,7 +365,7 @@ def test_a_broker_is_drained_and_opened_again(run_policy: RunPolicy, verb: Verb)
         assert (code, "a is not schedulable any more" in out, takes()) == (0, True, False)
         assert out.endswith(f": kubectl wait broker/a -n {env.namespace} --for=condition=Drained --timeout=10m\n")
 
-        code, _, _ = await verb(env, "drain", "a", "--undo")
+        code, _, _ = await verb(env, "undrain", "a")
         assert (code, takes()) == (0, True)
 
     run_policy(LEVEL, scenario, mode="DryRun")

@@ -181,13 +181,17 @@ class PolicyEnvironment:
             await until(f"the store shows the {plural}", shown)
 
     async def land(self) -> None:
+        """Every broker confirms the bundles that it should serve, and the stores have seen it."""
+        self.confirm()
+        await self.seen()
+
+    def confirm(self) -> None:
         """Every broker confirms the bundles that it should serve."""
         for name, found in self.bundles().items():
             generation, status = found["metadata"]["generation"], found.get("status", {})
             if found["spec"].get("owner") and generation > status.get("observedGeneration", 0):
                 body = {"owner": found["spec"]["owner"], "state": "Owned", "observedGeneration": generation}
                 self.rest.patch(self.path("bundles", name, "status"), {"status": body})
-        await self.seen()
 
     def give(self, name: str, owner: str) -> None:
         """What a person does with kubectl."""

@@ -7,12 +7,15 @@ import asyncio
 import difflib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import CommandError, Run, add_verb, ago
-from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
+from trimtab_operator.cli.flags import settle_namespace
 from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
 from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.connection import Impersonation
 from trimtab_operator.kube.leader_election import LEASE
 from trimtab_strategies.model import some
 from trimtab_strategies.params import seconds
@@ -26,6 +29,35 @@ PATIENCE = 3.0
 
 _ALIKE, _NAMED = 3, 5
 """Names that an error lists: similar ones, and others if there is no similar one."""
+
+
+A = TypeVar("A", bound=Api)
+
+
+def connected(
+    arguments: argparse.Namespace, client: type[A], *, patience: float = PATIENCE
+) -> AbstractAsyncContextManager[A]:
+    """A connection by the flags of the command line. client: a kind of `Api`. patience: seconds, as in `Api.connect`.
+
+    Raises `CommandError`, and `ConnectionSettingsError` when it is entered.
+    """
+    limit = arguments.request_timeout
+    return client.connect(
+        arguments.kubeconfig,
+        arguments.context,
+        patience=patience if limit is None else min(patience, limit),
+        within=limit,
+        acting_as=_acting_as(arguments),
+    )
+
+
+def _acting_as(arguments: argparse.Namespace) -> Impersonation | None:
+    """Raises `CommandError`."""
+    if arguments.as_user:
+        return Impersonation(arguments.as_user, tuple(arguments.as_group))
+    if arguments.as_group:
+        raise CommandError(f"--as-group {arguments.as_group[0]} needs a user: add --as USER")
+    return None
 
 
 def add_cluster_verb(
@@ -42,14 +74,19 @@ def asked(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[T]]) ->
 
     Raises `CommandError` for what the API server refuses, and `ConnectionSettingsError`.
     """
+    return asked_by(Api, arguments, work)
+
+
+def asked_by(client: type[A], arguments: argparse.Namespace, work: Callable[[A], Awaitable[T]]) -> T:
+    """As `asked`, with a kind of `Api`."""
     settle_namespace(arguments)
 
-    async def connected() -> T:
-        async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
+    async def whole() -> T:
+        async with connected(arguments, client) as api:
             return await work(api)
 
     try:
-        return asyncio.run(connected())
+        return asyncio.run(whole())
     except ApiError as error:
         raise CommandError(said(error)) from error
 

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,14 @@ def print_data(value: Any, output: str) -> None:
         import yaml  # noqa: PLC0415  (takes a while to load)
 
         print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120), end="")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPart:
+    """A line of `trimtab version`. text: for people; data: plain data."""
+
+    text: str
+    data: Mapping[str, Any]
 
 
 def say(output: str, text: str, data: Mapping[str, Any], *, well: bool = True) -> None:

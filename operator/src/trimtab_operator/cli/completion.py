@@ -18,7 +18,9 @@ from argcomplete.completers import FilesCompleter
 from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
+from trimtab_operator.cli.cluster_flags import arranged
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
+from trimtab_operator.cli.parser import VERBS
 from trimtab_operator.kube.connection import contexts, default_namespace
 from trimtab_operator.kube.errors import ApiError, ConnectionSettingsError
 from trimtab_operator.kube.wire import ResourceRef
@@ -39,7 +41,7 @@ _KINDS: Mapping[str, str] = {
 }
 """Plural of the kind that an argument names, by the argument's destination in argparse."""
 
-_PATHS = frozenset({"filename", "kubeconfig", "files"})
+_PATHS = frozenset({"file", "filename", "files", "kubeconfig", "kustomize", "save", "save_rollback"})
 """Destinations in argparse of arguments that name files."""
 
 
@@ -52,10 +54,9 @@ def complete(
 
     parser_for: makes the parser for the words before that one. finder, stream: other ones than the shell's, in tests.
     """
-    line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
-    words = line.split()[1:]
+    words = _before_cursor()
     try:
-        parser = parser_for(words if line[-1:].isspace() else words[:-1])
+        parser = parser_for(words)
     except CommandError:  # there is no such verb
         return FINE
     finder(
@@ -68,17 +69,30 @@ def complete(
     return FINE
 
 
+def _before_cursor() -> list[str]:
+    """The complete words before the cursor, without the program; also in ``COMP_LINE`` the verb comes first then."""
+    line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
+    program, *words = line.split()
+    word = "" if line[-1:].isspace() or not words else words.pop()
+    if (verb_first := arranged(words)) != words:
+        line = " ".join([program, *verb_first, word])
+        os.environ.update(COMP_LINE=line, COMP_POINT=str(len(line)))
+    return verb_first
+
+
 def _values(
     prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: object
 ) -> Iterable[str] | Mapping[str, str]:
     """Values of an argument without choices; a mapping where each has a description."""
     if action.dest in _PATHS:
         return FilesCompleter()(prefix)
+    if action.dest == "verb":
+        return {verb: known.help for verb, known in VERBS.items()}
     try:
         if action.dest == "context":
             return contexts(parsed_args.kubeconfig)[0]
         return {name: plural for plural in _plurals(action.dest, parsed_args) for name in _names(plural, parsed_args)}
-    except (ApiError, ConnectionSettingsError, TimeoutError):
+    except (ApiError, CommandError, ConnectionSettingsError, TimeoutError):
         return ()
 
 
@@ -92,15 +106,15 @@ def _plurals(destination: str, given: argparse.Namespace) -> Sequence[str]:
 
 def _names(plural: str, given: argparse.Namespace) -> list[str]:
     """Names of the objects of a kind. Raises `ApiError`, `ConnectionSettingsError` and `TimeoutError`."""
-    from trimtab_operator.kube.client import Api  # noqa: PLC0415  (takes a while to load)
+    from trimtab_operator.cli.cluster import connected  # noqa: PLC0415  (takes a while to load)
+    from trimtab_operator.kube.client import Api  # noqa: PLC0415
 
     ours = plural != "namespaces"
     ref = ResourceRef(GROUP if ours else "", VERSION if ours else "v1", plural, "")
-    kubeconfig, context = given.kubeconfig, given.context
-    namespace = (given.namespace or default_namespace(kubeconfig, context)) if ours else ""
+    namespace = (given.namespace or default_namespace(given.kubeconfig, given.context)) if ours else ""
 
     async def read() -> list[str]:
-        async with asyncio.timeout(PATIENCE), Api.connect(kubeconfig, context, patience=0.0) as api:
+        async with asyncio.timeout(PATIENCE), connected(given, Api, patience=0.0) as api:
             async for page in api.list(ref, namespace, limit=_MOST):
                 return [item["metadata"]["name"] for item in page.items]
         return []

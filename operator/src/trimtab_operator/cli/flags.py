@@ -1,4 +1,4 @@
-"""Flags of verbs that work on a Kubernetes cluster, and of those that ask a Prometheus or Pulsar without a policy.
+"""Flags of verbs that ask a Prometheus or Pulsar without a policy, and the namespace that a verb works on.
 
 Secrets come from files: any user of the machine can read command lines.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.kube.connection import default_namespace
@@ -19,49 +19,6 @@ from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
 from trimtab_strategies.params import seconds
-
-_NAMESPACE = "Kubernetes namespace of the messaging cluster"
-
-_OF_THE_CONTEXT = f"{_NAMESPACE} (default: the namespace of the kubeconfig's context)"
-
-
-class _OneNamespaceAlone(argparse.Action):
-    """Refuses ``-A`` with the reason, where a verb works on one messaging cluster."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002  (argparse's signature)
-        values: str | Sequence[Any] | None,  # noqa: ARG002
-        option_string: str | None = None,
-    ) -> None:
-        verb = parser.prog.rpartition(" ")[2]
-        parser.error(f"{verb} works on one messaging cluster: name its namespace with -n instead of {option_string}")
-
-
-def add_cluster_flags(
-    parser: argparse._ActionsContainer, *, several: bool = False, everywhere: bool = False, help_text: str = ""
-) -> None:
-    """Add ``-n``, ``-A``, ``--kubeconfig`` and ``--context``.
-
-    several: whether ``-n`` may be repeated, or be ``-A``. everywhere: whether ``-A`` is allowed.
-    help_text: the help of ``-n``, if it is not just the namespace of a messaging cluster.
-    """
-    if several:
-        text = f"{_NAMESPACE}; repeatable"
-        parser.add_argument("--namespace", "-n", metavar="NAMESPACE", action="append", help=text)
-    else:
-        parser.add_argument("--namespace", "-n", metavar="NAMESPACE", help=help_text or _OF_THE_CONTEXT)
-    if everywhere or several:
-        parser.add_argument("--all-namespaces", "-A", action="store_true", help="all namespaces")
-    else:
-        parser.add_argument(
-            "--all-namespaces", "-A", action=_OneNamespaceAlone, nargs=0, default=False, help=argparse.SUPPRESS
-        )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="kubeconfig file (default: in-cluster, $KUBECONFIG, ~/.kube/config)"
-    )
-    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current context)")
 
 
 def settle_namespace(arguments: argparse.Namespace) -> str:

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from trimtab_operator import __version__
+from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import CommandError, program, spoken
 
 Subparsers = Any  # argparse keeps the type of what add_subparsers() returns to itself
@@ -42,8 +43,12 @@ VERBS: Mapping[str, Verb] = {
     "stop": Verb("commands.proposal:register_stop", "stop an approved proposal, or withdraw a waiting one"),
     "pause": Verb("commands.edit:register_pause", "pause a policy"),
     "resume": Verb("commands.edit:register_resume", "resume a paused policy"),
-    "move": Verb("commands.edit:register_move", "move a bundle to a broker"),
+    "move": Verb("commands.move:register_move", "move a bundle to a broker"),
+    "unload": Verb("commands.move:register_unload", "same as move"),
+    "rebalance": Verb("commands.rebalance", "relieve one broker now"),
+    "apply-plan": Verb("commands.apply_plan", "make the moves of a saved plan, or undo them"),
     "drain": Verb("commands.edit:register_drain", "drain a broker"),
+    "undrain": Verb("commands.edit:register_undrain", "end the drain of a broker"),
     "split": Verb("commands.edit:register_split", "split a bundle"),
     "apply": Verb("commands.apply", "apply policies, once the cluster knows the kind"),
     "observe": Verb("commands.observe", "show the load of a cluster"),
@@ -53,6 +58,8 @@ VERBS: Mapping[str, Verb] = {
     "restore": Verb("commands.restore", "turn Pulsar's own balancer back on, and remove finalizers"),
     "crds": Verb("commands.manifests:register_crds", "print, write or check the custom resource definitions"),
     "rbac": Verb("commands.manifests:register_rbac", "print, write or check the Role of the operator"),
+    "version": Verb("commands.about:register_version", "show the versions of program, operator and CRDs"),
+    "help": Verb("commands.about:register_help", "explain a verb"),
     "completion": Verb("completion", "print the completion script of a shell"),
 }
 """The verbs of this package."""
@@ -74,7 +81,8 @@ _HELP = {
 _DESCRIPTION = """\
 Trimtab keeps the brokers of a bundle-sharded messaging cluster evenly loaded.
 
-`trimtab VERB --help` explains a verb, with examples.
+`trimtab help VERB` and `trimtab VERB --help` explain a verb, with examples. The flags below may stand before or after
+a verb that talks to a cluster.
 """
 
 
@@ -94,7 +102,7 @@ def verb_help(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
 
 
 def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None) -> argparse.ArgumentParser:
-    """A parser that knows the names of all verbs, and the arguments of the verb in `words`.
+    """A parser that knows the names of all verbs, and the arguments of the verb that `words` begin with.
 
     Raises `CommandError` for an unknown verb.
     """
@@ -108,9 +116,11 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
     )
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, help="what to do")
-    named = next((word for word in words if not word.startswith("-")), "")
+    named = next((word for word in words[:1] if not word.startswith("-")), "")
     if named and named not in verbs:
         raise CommandError(_no_verb(named, verbs))
+    if not named:
+        add_cluster_flags(parser, everywhere=True)
     for verb, text in verbs.items():
         if verb == named:
             _register(verb, found.get(verb))(subparsers)

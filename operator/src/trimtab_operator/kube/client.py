@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import aiohttp
 
-from trimtab_operator.kube.connection import Connection
+from trimtab_operator.kube.connection import Connection, Impersonation
 from trimtab_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -101,7 +102,6 @@ __all__ = [
     "POLICIES",
     "SECRETS",
     "TOPIC_NAMESPACES",
-    "USER_REVIEWS",
     "Api",
     "ApiError",
     "ApiUnavailableError",
@@ -143,9 +143,20 @@ _WITHIN = aiohttp.ClientTimeout(total=30, sock_connect=10)
 class Api:
     """The client. `connect` makes it. All methods raise `ApiError`."""
 
-    def __init__(self, connection: Connection, *, patience: float = 15.0, observe: Observer | None = None) -> None:
+    writing: ClassVar[Mapping[str, str]] = {"fieldValidation": "Strict"}
+    """Query of each create and patch."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        patience: float = 15.0,
+        observe: Observer | None = None,
+        within: float | None = None,
+    ) -> None:
         self._connection = connection
         self._patience = patience
+        self._within = _WITHIN if within is None else aiohttp.ClientTimeout(total=_finite(within), sock_connect=10)
         self._observe = observe or _ignore
 
     @classmethod
@@ -158,15 +169,18 @@ class Api:
         patience: float = 15.0,
         observe: Observer | None = None,
         fence: Fence | None = None,
-    ) -> AsyncIterator[Api]:
+        within: float | None = None,
+        acting_as: Impersonation | None = None,
+    ) -> AsyncIterator[Self]:
         """Connect by `kubeconfig`, else as the pod's service account, else by the default kubeconfig.
 
         patience: seconds that one request may wait between retries, in sum. fence: each write must pass it; None: all
-        writes are sent. Raises `ConnectionSettingsError`.
+        writes are sent. within: seconds that one attempt may take, infinite for no limit; None: half a minute. A watch
+        has its own limits. acting_as: the identity to use instead of our own. Raises `ConnectionSettingsError`.
         """
-        connection = await Connection.open(kubeconfig, context, fence)
+        connection = await Connection.open(kubeconfig, context, fence, acting_as)
         try:
-            yield cls(connection, patience=patience, observe=observe)
+            yield cls(connection, patience=patience, observe=observe, within=within)
         finally:
             await connection.close()
 
@@ -181,6 +195,10 @@ class Api:
         They are read again on each call, because tokens rotate. Call it again when the server answers 401.
         """
         return await self._connection.credentials()
+
+    async def read(self, path: str) -> dict[str, Any]:
+        """What the server says of itself at `path`, such as ``/version``."""
+        return await self._json("get", "GET", path)
 
     async def get(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
         """One object."""
@@ -206,8 +224,18 @@ class Api:
 
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object. The server refuses unknown fields. `ConflictError`: the name is taken."""
-        url = request_url(ref.path(namespace), fieldValidation="Strict")
+        url = request_url(ref.path(namespace), **self.writing)
         return await self._json("create", "POST", url, body=body)
+
+    async def user_name(self) -> str | None:
+        """Name of the user who sends these requests; None if the server does not tell. Raises `ApiError`."""
+        body = {"apiVersion": USER_REVIEWS.api_version, "kind": USER_REVIEWS.kind}
+        try:
+            review = await self._json("create", "POST", request_url(USER_REVIEWS.path()), body=body)
+        except RefusedError:
+            return None
+        name: str | None = review["status"]["userInfo"].get("username")
+        return name
 
     async def patch(
         self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
@@ -216,7 +244,7 @@ class Api:
 
         `ConflictError`: the object is no longer at that resourceVersion.
         """
-        url = request_url(ref.path(namespace, name, subresource), fieldValidation="Strict")
+        url = request_url(ref.path(namespace, name, subresource), **self.writing)
         return await self._json("patch", "PATCH", url, body=body, content_type=MERGE_PATCH)
 
     async def apply(
@@ -302,7 +330,7 @@ class Api:
         *,
         also_retry: frozenset[int] = _NEVER,
         patience: Patience | None = None,
-        within: aiohttp.ClientTimeout = _WITHIN,
+        within: aiohttp.ClientTimeout | None = None,
         **request: Any,
     ) -> aiohttp.ClientResponse:
         """The first successful response."""
@@ -310,7 +338,7 @@ class Api:
         renewed = False
         while True:
             try:
-                return await self._attempt(verb, method, url, within=within, **request)
+                return await self._attempt(verb, method, url, within=within or self._within, **request)
             except ApiError as error:
                 if error.status == _UNAUTHORIZED and not renewed:
                     renewed = True
@@ -331,6 +359,11 @@ class Api:
         if response.status >= _FAILED:
             raise await read_error(asked, response)
         return response
+
+
+def _finite(seconds: float) -> float | None:
+    """`seconds` for aiohttp, which calls no limit None."""
+    return seconds if math.isfinite(seconds) else None
 
 
 def _ignore(_verb: str, _code: str, _seconds: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,19 @@ _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """The user and the groups that the API server shall take us for, if we have the right to act as them."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Of each request."""
+        return [("Impersonate-User", self.user), *(("Impersonate-Group", group) for group in self.groups)]
+
+
 class Connection:
     """An open connection to one API server. `open` makes it, `close` ends it."""
 
@@ -35,15 +49,24 @@ class Connection:
         self._client.user_agent = USER_AGENT
 
     @classmethod
-    async def open(cls, kubeconfig: str | None, context: str | None, fence: Fence | None = None) -> Connection:
+    async def open(
+        cls,
+        kubeconfig: str | None,
+        context: str | None,
+        fence: Fence | None = None,
+        acting_as: Impersonation | None = None,
+    ) -> Connection:
         """Connect by `kubeconfig` if given, else as the pod's service account, else by the default kubeconfig.
 
-        fence: each write must pass it. Raises `ConnectionSettingsError` when none of them exists, or none works.
+        fence: each write must pass it. acting_as: the identity to use instead of our own. Raises
+        `ConnectionSettingsError` when none of them exists, or none works.
         """
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = 256  # watches hold theirs for minutes; moves must not wait behind them
-        if fence is not None:
-            configuration.client_session_kwargs = {"request_class": fence.requests()}
+        session: dict[str, Any] = {"request_class": fence.requests()} if fence is not None else {}
+        if acting_as is not None:
+            session["headers"] = acting_as.headers  # of the session: those of a request can't repeat a name
+        configuration.client_session_kwargs = session
         path = None if kubeconfig is None and os.environ.get(_IN_CLUSTER) else _kubeconfig_path(kubeconfig)
         await _load(configuration, path, context)
         return cls(configuration, path, context)

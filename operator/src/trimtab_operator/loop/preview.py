@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab_operator.actuators import DryRunActuator
@@ -23,13 +23,15 @@ from trimtab_operator.loop.shadow_cycle import virtual_plan
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
 from trimtab_operator.observe.virtual_cluster import VirtualCluster
+from trimtab_operator.proposals.executor import ValidationContext, obstacle
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.shadow_state import ShadowState, ShadowStateStore
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
+from trimtab_strategies.model import ClusterLoad, HeldBack, Move, Plan
+from trimtab_strategies.protocols import Shedder
 
 SYNC_WITHIN = 60.0
 """Seconds to wait for the stores before giving up."""
@@ -51,10 +53,13 @@ class Preview:
     seconds: dict[str, float]
 
 
-async def preview(cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None) -> Preview:
+async def preview(
+    cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None, shedder: Shedder | None = None
+) -> Preview:
     """Run one cycle of `policy` up to the gate.
 
     instead: a BalancingPolicy object (as JSON) that replaces the one of that name in the cluster, if there is one.
+    shedder: chooses what leaves its broker instead of the policy's own shedder; nothing is split then.
     A policy that is paused, or names brokers that do not exist, still gets a plan: `refusal` says why it would not run.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
@@ -65,7 +70,7 @@ async def preview(cluster: ClusterState, policy: str, instead: Mapping[str, Any]
         refused = phase.held if phase.action in REFUSED else None
         snapshot = await observe(cluster, run, watch)
         with watch.phase("decide"):
-            snapshot, decided = await _decided(cluster, snapshot, run, stored)
+            snapshot, decided = await _decided(cluster, snapshot, _shedding_by(shedder, run), stored)
         plan = decided.decision.plan
         return Preview(
             run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run), watch.seconds
@@ -84,10 +89,41 @@ async def _decided(
     return seen.snapshot, await virtual_plan(seen, run)
 
 
+def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
+    if shedder is None:
+        return run
+    pair = replace(run.settings.pair, shedder=shedder, splitter=None)
+    return replace(run, settings=replace(run.settings, pair=pair))
+
+
+async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Mapping[str, Move]) -> dict[str, HeldBack]:
+    """Why moves can't be written now, by the checks of an approved proposal; those that can are not in it.
+
+    policy: a BalancingPolicy object. moves: by name of the Bundle object. The caps of moves per hour do not apply: a
+    person makes these moves. Raises what `preview` raises, but for the source.
+    """
+    settings = Settings.of(policy)
+    await _synced(cluster)
+    await _share_out(cluster, settings)
+    name = settings.name
+    state = await PolicyStateStore(cluster.api, cluster.namespace, name, policy["metadata"]["uid"]).load()
+    closed, brokers = cluster.departures(name).closed, cluster.brokers_of(name)
+    context = ValidationContext(cluster, settings, brokers, 0, quarantine=state.quarantine, closed=closed)
+    found = {bundle: obstacle(move, bundle, context) for bundle, move in moves.items()}
+    return {bundle: why for bundle, why in found.items() if why is not None}
+
+
 async def measured_load(cluster: ClusterState, policy: str) -> ClusterLoad:
     """Measure the cluster of `policy` once, and decide nothing. Raises what `preview` raises."""
     async with _policy_run(cluster, policy) as (run, _):
         return (await observe(cluster, run)).load
+
+
+async def _synced(cluster: ClusterState) -> None:
+    """Wait until the stores are complete. Raises `TimeoutError`."""
+    async with asyncio.timeout(SYNC_WITHIN):
+        for store in cluster.stores.all():
+            await store.synced.wait()
 
 
 async def _share_out(cluster: ClusterState, settings: Settings) -> None:
@@ -111,9 +147,7 @@ async def _policy_run(
     """A reconcile of the policy that writes nothing, once the stores are complete; with the state of a shadow."""
     found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
-    async with asyncio.timeout(SYNC_WITHIN):
-        for store in cluster.stores.all():
-            await store.synced.wait()
+    await _synced(cluster)
     await _share_out(cluster, settings)
     uid = found["metadata"]["uid"]
     state = await PolicyStateStore(cluster.api, cluster.namespace, policy, uid).load()

@@ -1,20 +1,24 @@
-"""`trimtab pause`, `resume`, `drain`, `move` and `split`: edit one object of the cluster."""
+"""`trimtab pause`, `resume`, `drain`, `undrain` and `split`: write one object of the cluster."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
+from trimtab_operator.cli.cluster import add_cluster_verb, fetch
+from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say, spoken
+from trimtab_operator.cli.draft import wrote
 from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.bundle_split import Algorithm
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
+
+BUNDLE = "name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU"
+"""Help of an argument that names a bundle."""
 
 _PAUSE_DESCRIPTION = """\
 Pause a policy until `trimtab resume`: it plans nothing, splits nothing, and starts no further move of an approved
@@ -30,12 +34,16 @@ def register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "pause", _PAUSE_DESCRIPTION, run_pause)
     parser.add_argument("policy", help="name of the BalancingPolicy")
+    add_dry_run_flag(parser)
     add_output_option(parser)
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
-    asked(arguments, lambda api: annotate(api, arguments, "true"))
+    return wrote(arguments, lambda api: annotate(api, arguments, "true"), partial(_tell_paused, arguments))
+
+
+async def _tell_paused(arguments: argparse.Namespace, _api: Api, _paused: bool) -> int:  # noqa: FBT001
     policy, namespace = arguments.policy, arguments.namespace
     text = f"{policy} is paused; continue with: trimtab resume {policy} -n {namespace}"
     say(arguments.output, spoken(text), {"policy": policy, "paused": True})
@@ -63,13 +71,17 @@ def register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPars
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "resume", _RESUME_DESCRIPTION, run_resume)
     parser.add_argument("policy", help="name of the BalancingPolicy")
+    add_dry_run_flag(parser)
     add_output_option(parser)
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
+    return wrote(arguments, lambda api: annotate(api, arguments, None), partial(_tell_resumed, arguments))
+
+
+async def _tell_resumed(arguments: argparse.Namespace, _api: Api, stays: bool) -> int:  # noqa: FBT001
     policy = arguments.policy
-    stays = asked(arguments, lambda api: annotate(api, arguments, None))
     why = f"{policy} stays paused: spec.paused is true; set it to false in the policy's manifest"
     text = why if stays else f"{policy} is resumed"
     say(arguments.output, text, {"policy": policy, "paused": stays}, well=not stays)
@@ -79,73 +91,60 @@ def run_resume(arguments: argparse.Namespace) -> int:
 _DRAIN_DESCRIPTION = """\
 Drain a broker: set spec.schedulable of its Broker object to false. It gets no more bundles, and its policy moves its
 bundles away: at once in mode Auto, as a proposal in mode Approve. The condition Drained shows the progress, so
-`kubectl wait --for=condition=Drained broker/NAME` works. --undo makes the broker schedulable again.
+`kubectl wait --for=condition=Drained broker/NAME` works. `trimtab undrain` ends it.
 
 examples:
   trimtab drain pulsar-broker-2 -n messaging
-  trimtab drain pulsar-broker-2 -n messaging --undo
+  trimtab drain pulsar-broker-2 -n messaging --dry-run
+"""
+
+_UNDRAIN_DESCRIPTION = """\
+End the drain of a broker: set spec.schedulable of its Broker object to true. It may get bundles again, with the next
+decisions of its policy. Those that left it do not come back by themselves.
+
+example:
+  trimtab undrain pulsar-broker-2 -n messaging
 """
 
 
 def register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = add_cluster_verb(subparsers, "drain", _DRAIN_DESCRIPTION, run_drain)
+    _add_schedulable(subparsers, "drain", _DRAIN_DESCRIPTION, schedulable=False)
+
+
+def register_undrain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    _add_schedulable(subparsers, "undrain", _UNDRAIN_DESCRIPTION, schedulable=True)
+
+
+def _add_schedulable(subparsers: Any, verb: str, description: str, *, schedulable: bool) -> None:
+    parser = add_cluster_verb(subparsers, verb, description, _run_schedulable)
+    parser.set_defaults(schedulable=schedulable)
     parser.add_argument("broker", help="name of the Broker object")
-    parser.add_argument("--undo", action="store_true", help="make the broker schedulable again")
+    add_dry_run_flag(parser)
     add_output_option(parser)
 
 
-def run_drain(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
-    owned = asked(arguments, lambda api: _set(api, arguments))
+def _run_schedulable(arguments: argparse.Namespace) -> int:
+    return wrote(arguments, lambda api: _set(api, arguments), partial(_tell_schedulable, arguments))
+
+
+async def _tell_schedulable(arguments: argparse.Namespace, _api: Api, owned: int) -> int:
     name = arguments.broker
     text = f"{name} is schedulable again"
-    if not arguments.undo:
+    if not arguments.schedulable:
         empty = f"kubectl wait broker/{name} -n {arguments.namespace} --for=condition=Drained --timeout=10m"
         text = f"{name} is not schedulable any more; it has {owned} bundles now; wait until it is empty: {empty}"
-    say(arguments.output, text, {"broker": name, "schedulable": arguments.undo, "bundles": owned})
+    say(arguments.output, text, {"broker": name, "schedulable": arguments.schedulable, "bundles": owned})
     return FINE
 
 
 async def _set(api: Api, arguments: argparse.Namespace) -> int:
     """Set spec.schedulable; how many bundles the broker has."""
     broker = await fetch(api, BROKERS, arguments.namespace, arguments.broker)
-    await api.patch(BROKERS, arguments.namespace, arguments.broker, {"spec": {"schedulable": arguments.undo}})
+    body = {"spec": {"schedulable": arguments.schedulable}}
+    await api.patch(BROKERS, arguments.namespace, arguments.broker, body)
     return int((broker.get("status") or {}).get("bundles") or 0)
-
-
-_POLL = 0.3
-
-
-_MOVE_DESCRIPTION = """\
-Move a bundle to a broker: write spec.owner of its Bundle object, as `kubectl patch` would. This works in every mode of
-a policy. BUNDLE is the name of the object, or the name in Pulsar.
-
-A broker that is not ready or not schedulable is refused without --force. --wait waits until the broker confirms the
-move, for at most --timeout seconds (then the exit code is 1).
-
-examples:
-  trimtab move public-default-0x00000000-0x40000000 pulsar-broker-2 -n messaging --wait
-  trimtab move public/default/0x00000000_0x40000000 pulsar-broker-2 -n messaging
-"""
-
-
-def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "move", _MOVE_DESCRIPTION, run_move)
-    parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
-    parser.add_argument("broker", help="name of the Broker object")
-    parser.add_argument("--force", action="store_true", help="move even if the broker is not ready or not schedulable")
-    parser.add_argument("--wait", action="store_true", help="wait until the broker confirms the move")
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait, in seconds (%(default)g)"
-    )
-    add_output_option(parser)
-
-
-def run_move(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
-    return asked(arguments, lambda api: _move(api, arguments))
 
 
 def object_name(bundle: str) -> str:
@@ -156,60 +155,6 @@ def object_name(bundle: str) -> str:
         return bundle_name(*parse_pulsar_bundle(bundle))
     except ValueError as error:
         raise CommandError(str(error)) from error
-
-
-async def _move(api: Api, arguments: argparse.Namespace) -> int:
-    name, broker = object_name(arguments.bundle), arguments.broker
-    bundle = await fetch(api, BUNDLES, arguments.namespace, name)
-    _check(await fetch(api, BROKERS, arguments.namespace, broker), force=arguments.force)
-    source = _owner(bundle)
-    if source == broker == bundle["spec"].get("owner"):
-        return _told(arguments, name, source, f"{name} is on {broker} already", landed=True)
-    meta = {"resourceVersion": bundle["metadata"]["resourceVersion"]}
-    desired = {"metadata": meta, "spec": {"owner": broker, "assignment": None}}
-    try:
-        await api.patch(BUNDLES, arguments.namespace, name, desired)
-    except ConflictError as error:
-        raise CommandError(f"bundle {name} was changed by another client just now; try again") from error
-    text = f"{name}: move {source or '(no owner)'} -> {broker} requested"
-    landed = False
-    if arguments.wait:
-        landed, text = await _landed(api, arguments, name)
-    return _told(arguments, name, source, text, landed=landed)
-
-
-def _told(arguments: argparse.Namespace, name: str, source: str, text: str, *, landed: bool) -> int:
-    """Print the outcome; the exit code."""
-    well = landed or not arguments.wait
-    data = {"bundle": name, "source": source, "destination": arguments.broker, "landed": landed, "message": text}
-    say(arguments.output, text, data, well=well)
-    return FINE if well else FINDING
-
-
-async def _landed(api: Api, arguments: argparse.Namespace, name: str) -> tuple[bool, str]:
-    """Wait for the broker; whether it confirmed the move, and the message."""
-    deadline = time.monotonic() + arguments.timeout
-    while True:
-        bundle = await fetch(api, BUNDLES, arguments.namespace, name)
-        if _owner(bundle) == arguments.broker:
-            return True, f"{name} is on {arguments.broker}"
-        if bundle["spec"].get("owner") != arguments.broker:
-            return False, f"{name}: another client set its owner to {bundle['spec'].get('owner') or '(none)'} meanwhile"
-        if time.monotonic() > deadline:
-            return False, f"{name}: {arguments.broker} did not confirm it within {arguments.timeout:g} s"
-        await asyncio.sleep(_POLL)
-
-
-def _owner(bundle: dict[str, Any]) -> str:
-    return str((bundle.get("status") or {}).get("owner") or "")
-
-
-def _check(broker: dict[str, Any], *, force: bool) -> None:
-    name, ready = broker["metadata"]["name"], (broker.get("status") or {}).get("ready", False)
-    takes = broker["spec"].get("schedulable", True)
-    if not force and not (ready and takes):
-        why = "takes no bundles (spec.schedulable is false)" if ready else "is not ready"
-        raise CommandError(f"broker {name} {why}; name another one, or add --force")
 
 
 _SPLIT_DESCRIPTION = """\
@@ -228,17 +173,21 @@ examples:
 def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "split", _SPLIT_DESCRIPTION, run_split)
-    parser.add_argument("bundle", help="name of the Bundle object, or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU")
+    parser.add_argument("bundle", help=BUNDLE)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
     names = [str(algorithm) for algorithm in Algorithm if algorithm is not Algorithm.POSITIONS]
     how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="what finds the positions (%(default)s)")
+    add_dry_run_flag(parser)
     add_output_option(parser)
 
 
 def run_split(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
-    made = asked(arguments, lambda api: _split(api, arguments))
+    return wrote(arguments, lambda api: _split(api, arguments), partial(_tell_split, arguments))
+
+
+async def _tell_split(arguments: argparse.Namespace, _api: Api, made: Mapping[str, Any]) -> int:
     name = made["metadata"]["name"]
     text = f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}"
     say(arguments.output, text, {"split": name, **made["spec"]})

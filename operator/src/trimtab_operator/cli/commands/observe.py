@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import new_cluster
-from trimtab_operator.cli.cluster import PATIENCE, said
+from trimtab_operator.cli.cluster import connected, said
+from trimtab_operator.cli.cluster_flags import add_cluster_flags
+from trimtab_operator.cli.commands.measuring import check_policy
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.commands.plan import check_policy
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
 from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, add_verb, moment, written
 from trimtab_operator.cli.flags import (
-    add_cluster_flags,
     add_prometheus_options,
     check_prometheus_options,
     prometheus_settings,
@@ -245,7 +245,7 @@ async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     urls = allowed_urls(arguments, strangers=True)
     settle_namespace(arguments)
-    async with Api.connect(arguments.kubeconfig, arguments.context, patience=PATIENCE) as api:
+    async with connected(arguments, Api) as api:
         await check_policy(api, arguments.namespace, arguments.policy)
         async with _engine(arguments) as sources:
             context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)

@@ -121,10 +121,10 @@ def _rounded(value: float) -> float | None:
     return round(float(value), 1) if math.isfinite(value) else None
 
 
-def print_tables(screen: Console, policy: str, foreseen: Preview) -> None:
-    """Print a summary, then brokers, splits, moves, and what is held back."""
+def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str = "") -> None:
+    """Print a summary, then brokers, splits, moves, and what is held back. headline: instead of the policy's own."""
     plan = foreseen.plan
-    screen.print(Text(_headline(policy, foreseen)))
+    screen.print(Text(headline or _headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))
     print_grid(screen, _brokers_grid(plan))
     if plan.splits:

@@ -6,16 +6,19 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
+from trimtab_operator.cli.cluster import add_cluster_verb, fetch
+from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
-from trimtab_operator.kube.client import POLICIES, USER_REVIEWS, Api
-from trimtab_operator.kube.errors import RefusedError
+from trimtab_operator.cli.draft import wrote
+from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
+
+_APPROVE = "approve"
 
 POLL = 0.3
 """Seconds between two reads of the policy."""
@@ -35,13 +38,10 @@ class CommandOutcome:
         return {"policy": policy, "taken": self.taken, "message": self.text, **parts}
 
 
-Work = Callable[[Api, argparse.Namespace], Awaitable[CommandOutcome]]
-"""Sends a policy a command. Raises `CommandError`, `ApiError`."""
-
-
-def _add_command(subparsers: Any, verb: str, description: str, work: Work) -> argparse.ArgumentParser:
-    """A parser for a verb that does `work`."""
-    parser = add_cluster_verb(subparsers, verb, description, partial(_run, work=work))
+def _add_command(subparsers: Any, word: str, description: str) -> argparse.ArgumentParser:
+    """A parser for the verb that sends a policy the command `word`."""
+    parser = add_cluster_verb(subparsers, word, description, _run)
+    parser.set_defaults(word=word, proposal=None, wait=False)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     parser.add_argument(
         "--timeout",
@@ -50,31 +50,46 @@ def _add_command(subparsers: Any, verb: str, description: str, work: Work) -> ar
         metavar="SECONDS",
         help="longest wait for the answer, in seconds (%(default)g)",
     )
+    add_dry_run_flag(parser)
     add_output_option(parser)
     return parser
 
 
-def _run(arguments: argparse.Namespace, work: Work) -> int:
-    """Do `work` and print the outcome; the exit code. Raises `CommandError`."""
-    outcome = asked(arguments, lambda api: work(api, arguments))
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the verb and return the exit code. Raises `CommandError`."""
+    return wrote(arguments, lambda api: _send(api, arguments), partial(_tell, arguments))
+
+
+async def _send(api: Api, arguments: argparse.Namespace) -> str | None:
+    """Annotate the policy with the command; the id of the proposal to approve. Raises `CommandError`, `ApiError`."""
+    namespace, policy, proposal = arguments.namespace, arguments.policy, arguments.proposal
+    found = await fetch(api, POLICIES, namespace, policy)
+    if arguments.word == _APPROVE and not proposal:
+        proposal = ((found.get("status") or {}).get("proposal") or {}).get("id")
+    by = await api.user_name() if arguments.word == _APPROVE else None
+    annotations = {REBALANCE_ANNOTATION: arguments.word, PROPOSAL_ANNOTATION: proposal, APPROVER_ANNOTATION: by}
+    await api.patch(POLICIES, namespace, policy, {"metadata": {"annotations": annotations}})
+    return str(proposal) if proposal else None
+
+
+async def _tell(arguments: argparse.Namespace, api: Api, proposal: str | None) -> int:
+    """Wait for the answer and print it; the exit code. Raises `CommandError`, `ApiError`."""
+    outcome = await _answer(api, arguments)
+    if outcome.taken and arguments.wait:
+        print(f"{arguments.policy}: {outcome.text}", file=sys.stderr)
+        outcome = await _until_ended(api, arguments, proposal or _progress(outcome.status).get("proposal", ""))
     text = f"{arguments.policy}: {outcome.text}"
     say(arguments.output, text, outcome.as_data(arguments.policy), well=outcome.taken)
     return FINE if outcome.taken else FINDING
 
 
-async def _send(
-    api: Api, arguments: argparse.Namespace, word: str, proposal: str | None = None, by: str | None = None
-) -> CommandOutcome:
-    """Annotate the policy with the command `word` and wait for the answer. Raises `CommandError`, `ApiError`."""
-    namespace, policy = arguments.namespace, arguments.policy
-    await fetch(api, POLICIES, namespace, policy)
-    annotations = {REBALANCE_ANNOTATION: word, PROPOSAL_ANNOTATION: proposal, APPROVER_ANNOTATION: by}
-    await api.patch(POLICIES, namespace, policy, {"metadata": {"annotations": annotations}})
+async def _answer(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
+    """Wait until the operator has removed the annotation. Raises `CommandError`, `ApiError`."""
     deadline = time.monotonic() + arguments.timeout
     while True:
-        found = await fetch(api, POLICIES, namespace, policy)
+        found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
         status = found.get("status") or {}
-        if (found["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) != word:
+        if (found["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) != arguments.word:
             return _outcome(status)
         if time.monotonic() > deadline:
             late = (
@@ -109,31 +124,9 @@ examples:
 
 def register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    parser = _add_command(subparsers, "approve", _APPROVE_DESCRIPTION, _approve)
+    parser = _add_command(subparsers, _APPROVE, _APPROVE_DESCRIPTION)
     parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the current one)")
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
-
-
-async def _approve(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
-    proposal = arguments.proposal
-    if not proposal:
-        policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
-        proposal = ((policy.get("status") or {}).get("proposal") or {}).get("id")
-    outcome = await _send(api, arguments, "approve", proposal, await _user(api))
-    if not outcome.taken or not arguments.wait:
-        return outcome
-    print(f"{arguments.policy}: {outcome.text}", file=sys.stderr)
-    return await _until_ended(api, arguments, proposal or _progress(outcome.status).get("proposal", ""))
-
-
-async def _user(api: Api) -> str | None:
-    """Name of the user, as the API server knows it; None if the server does not tell. Raises `ApiError`."""
-    try:
-        review = await api.create(USER_REVIEWS, "", {"apiVersion": USER_REVIEWS.api_version, "kind": USER_REVIEWS.kind})
-    except RefusedError:
-        return None
-    name: str | None = review["status"]["userInfo"].get("username")
-    return name
 
 
 async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
@@ -186,7 +179,7 @@ example:
 
 def register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    _add_command(subparsers, "refresh", _REFRESH_DESCRIPTION, partial(_send, word="refresh"))
+    _add_command(subparsers, "refresh", _REFRESH_DESCRIPTION)
 
 
 _STOP_DESCRIPTION = """\
@@ -201,4 +194,4 @@ example:
 
 def register_stop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
-    _add_command(subparsers, "stop", _STOP_DESCRIPTION, partial(_send, word="stop"))
+    _add_command(subparsers, "stop", _STOP_DESCRIPTION)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked
+from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
@@ -129,11 +130,14 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="change nothing")
+    add_dry_run_flag(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
+    if arguments.dry_run == "server":
+        raise CommandError("restore writes to Pulsar, too, whose API checks nothing in advance: write --dry-run=client")
+    arguments.dry_run = arguments.dry_run == "client"
     urls = allowed_urls(arguments)
     return asked(arguments, lambda api: restore(api, arguments, urls))
 

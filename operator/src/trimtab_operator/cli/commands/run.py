@@ -9,8 +9,8 @@ import re
 
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
+from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
-from trimtab_operator.cli.flags import add_cluster_flags
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.leader_election import (
     DEADLINE,
@@ -53,7 +53,7 @@ example:
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "run", _DESCRIPTION, run)
-    add_cluster_flags(parser, several=True)
+    add_cluster_flags(parser, person=False, several=True)
     parser.add_argument(
         "--history",
         default=_HISTORY,

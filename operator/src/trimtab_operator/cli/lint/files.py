@@ -29,11 +29,11 @@ At = tuple[str | int, ...]
 
 
 class UnreadableError(ValueError):
-    """A file that is not YAML or JSON. line: of the error, from 1."""
+    """A file that is not YAML or JSON. line: of the error, from 1. file: its name, if known."""
 
-    def __init__(self, text: str, line: int) -> None:
+    def __init__(self, text: str, line: int, file: str = "") -> None:
         super().__init__(text)
-        self.line = line
+        self.line, self.file = line, file
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,12 @@ def documents(file: str) -> Iterator[Document]:
 
     Raises `CommandError` for a file that can't be opened, `UnreadableError` for one that is not YAML or JSON.
     """
-    for document in _parsed(file, _text(file)):
+    yield from documents_of(file, _text(file))
+
+
+def documents_of(file: str, text: str) -> Iterator[Document]:
+    """As `documents`, for the `text` of a file that was read already."""
+    for document in _parsed(file, text):
         kind = document.data.get("kind") if isinstance(document.data, dict) else None
         if kind == "List" and isinstance(document.data.get("items"), list):
             yield from _items(document)
@@ -111,9 +116,9 @@ def _parsed(file: str, text: str) -> Iterator[Document]:
         try:
             yield Document(file, json_of(text))
         except json.JSONDecodeError as error:
-            raise UnreadableError(f"is not JSON: {error.msg}", error.lineno) from error
+            raise UnreadableError(f"is not JSON: {error.msg}", error.lineno, file) from error
         except ValueError as error:
-            raise UnreadableError(f"can't be read: {error}", 1) from error
+            raise UnreadableError(f"can't be read: {error}", 1, file) from error
         return
     loader = _Kubernetes(text)
     try:
@@ -121,9 +126,10 @@ def _parsed(file: str, text: str) -> Iterator[Document]:
             yield _document(file, loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise UnreadableError(f"is not YAML: {error.problem or error.context}", mark.line + 1 if mark else 1) from error
+        line = mark.line + 1 if mark else 1
+        raise UnreadableError(f"is not YAML: {error.problem or error.context}", line, file) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableError(f"is not YAML: {error or 'it is nested too deeply'}", 1) from error
+        raise UnreadableError(f"is not YAML: {error or 'it is nested too deeply'}", 1, file) from error
     finally:
         loader.dispose()
 

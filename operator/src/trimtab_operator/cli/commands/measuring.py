@@ -1,0 +1,120 @@
+"""What verbs share that measure the cluster and plan: options, the policy, the load sources, and clear errors."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from trimtab_operator.cli.cluster import fetch, names_of
+from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.kube.client import POLICIES, Api
+from trimtab_operator.kube.config_map_store import UnreadableContentError
+from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError, UrlPattern, parse
+from trimtab_operator.state.settings import InvalidPolicyError, Settings
+from trimtab_pipeline.api import LoadSources, SourceUnavailableError
+from trimtab_strategies.model import some
+
+_NAMED = 10
+"""Policies that an error lists."""
+
+_ASKED = (
+    "{policy} measures bundles by brokers' statistics (bundleMetrics: Statistics), which only the operator reads; "
+    "see its plan: trimtab status {policy} -n {namespace}"
+)
+
+
+def add_measuring_options(parser: argparse._ActionsContainer, *, policy: bool = False) -> None:
+    """Add the options that say what to measure with. policy: whether the policy is an option, too."""
+    if policy:
+        parser.add_argument("--policy", help="name of the BalancingPolicy (default: the only one in the namespace)")
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="Prometheus URL to use instead of the policy's; it receives the policy's credentials",
+    )
+    parser.add_argument("--history", metavar="DIR", help="copy of the operator's history folder (default: none)")
+    parser.add_argument(
+        "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
+    )
+    add_url_option(parser, "URLs that may receive a policy's credentials")
+
+
+def measuring_urls(arguments: argparse.Namespace) -> AllowedUrls:
+    """The allowed URLs, with that of ``--prometheus``, which is trusted like the policy's own."""
+    urls = allowed_urls(arguments, strangers=True)
+    if not arguments.prometheus:
+        return urls
+    try:
+        named = parse(arguments.prometheus)
+    except RefusedUrlError as error:
+        raise CommandError(f"--prometheus: {error}") from error
+    return replace(urls, patterns=(*urls.patterns, UrlPattern(named.scheme, named.host, named.port)))
+
+
+def measurable(arguments: argparse.Namespace, policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`policy` with the Prometheus of the command line, checked before an engine starts.
+
+    Raises `InvalidPolicyError`, and `CommandError` if only the operator can measure for it.
+    """
+    measured = _measured_by(policy, arguments.prometheus) if arguments.prometheus else policy
+    if Settings.of(measured).asks_brokers:
+        raise CommandError(_ASKED.format(policy=policy["metadata"]["name"], namespace=arguments.namespace))
+    return measured
+
+
+def _measured_by(policy: Mapping[str, Any], url: str) -> dict[str, Any]:
+    """The same policy with another Prometheus URL."""
+    spec = policy["spec"]
+    source = {**spec["source"], "prometheus": {**spec["source"]["prometheus"], "url": url}}
+    return {**policy, "spec": {**spec, "source": source}}
+
+
+async def named_policy(api: Api, namespace: str, name: str | None) -> dict[str, Any]:
+    """The policy with that name; without a name, the only one. Raises `CommandError` and `ApiError`."""
+    if not name:
+        names = await names_of(api, POLICIES, namespace)
+        if not names:
+            raise CommandError(
+                f"there is no BalancingPolicy in namespace {namespace}: name another with -n, or -f FILE"
+            )
+        if len(names) > 1:
+            raise CommandError(f"namespace {namespace} has {len(names)} policies: name one of {some(names, _NAMED)}")
+        [name] = names
+    return await fetch(api, POLICIES, namespace, name)
+
+
+@asynccontextmanager
+async def opened_sources(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
+    """The load sources of the command line, warm. Raises `CommandError`."""
+    with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
+        sources = load_sources(arguments.history or folder, arguments.spark)
+        try:
+            await asyncio.wrap_future(sources.warm_up())  # the deadline of a cycle must not run while Spark starts
+            yield sources
+        finally:
+            await asyncio.to_thread(sources.close)
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Turn what a policy or its source refuses into a `CommandError`."""
+    try:
+        yield
+    except (InvalidPolicyError, UnreadableContentError, SourceUnavailableError) as error:
+        raise CommandError(str(error)) from error
+    except TimeoutError as error:
+        raise CommandError("the API server did not list the cluster in time; try again") from error
+
+
+async def check_policy(api: Api, namespace: str, policy: str) -> None:
+    """Check that the policy exists and is valid, before an engine starts.
+
+    Raises `CommandError`, `InvalidPolicyError` and `ApiError`.
+    """
+    Settings.of(await fetch(api, POLICIES, namespace, policy))

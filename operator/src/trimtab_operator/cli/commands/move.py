@@ -1,0 +1,148 @@
+"""`trimtab move`, and `unload`: move one bundle to a broker that a person names, or that the placement chooses."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from trimtab_operator.cli.cluster import add_cluster_verb, fetch
+from trimtab_operator.cli.cluster_flags import add_dry_run_flag
+from trimtab_operator.cli.commands.edit import BUNDLE, object_name
+from trimtab_operator.cli.commands.measuring import add_measuring_options
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
+from trimtab_operator.cli.draft import wrote
+from trimtab_operator.kube.client import BROKERS, BUNDLES, Api, ConflictError
+
+_POLL = 0.3
+
+_DESCRIPTION = """\
+Move a bundle to a broker: write spec.owner of its Bundle object, as `kubectl patch` would. This works in every mode of
+a policy. BUNDLE is the name of the object, or the name in Pulsar. `trimtab move` and `trimtab unload` are the same.
+
+Without BROKER the policy's placement chooses one, by the load measured now and within the policy's limits. Outside the
+cluster, --prometheus names a URL at which you reach the policy's Prometheus.
+
+A broker that is not ready or not schedulable is refused without --force. --wait waits until the broker confirms the
+move, for at most --timeout seconds (then the exit code is 1).
+
+examples:
+  trimtab {verb} public-default-0x00000000-0x40000000 pulsar-broker-2 -n messaging --wait
+  trimtab {verb} public/default/0x00000000_0x40000000 pulsar-broker-2 -n messaging --dry-run=server
+  trimtab {verb} public/default/0x00000000_0x40000000 -n messaging --prometheus http://localhost:9090
+"""
+
+
+def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    _add(subparsers, "move")
+
+
+def register_unload(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the verb."""
+    _add(subparsers, "unload")
+
+
+def _add(subparsers: Any, verb: str) -> None:
+    parser = add_cluster_verb(subparsers, verb, _DESCRIPTION.format(verb=verb), run)
+    parser.add_argument("bundle", help=BUNDLE)
+    parser.add_argument("broker", nargs="?", help="name of the Broker object (default: the placement chooses)")
+    parser.add_argument("--force", action="store_true", help="move even if the broker is not ready or not schedulable")
+    parser.add_argument("--wait", action="store_true", help="wait until the broker confirms the move")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait, in seconds (%(default)g)"
+    )
+    add_dry_run_flag(parser)
+    add_output_option(parser)
+    add_measuring_options(parser.add_argument_group("without BROKER"), policy=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verb and return the exit code. Raises `CommandError`."""
+    return wrote(arguments, lambda api: _write(api, arguments), partial(_tell, arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """A move of the Bundle object `name`. written: whether it was needed."""
+
+    name: str
+    source: str
+    destination: str
+    written: bool
+
+
+async def _write(api: Api, arguments: argparse.Namespace) -> _Requested:
+    """Write the desired owner, unless it is that already. Raises `CommandError`, `ApiError`."""
+    name = object_name(arguments.bundle)
+    bundle = await fetch(api, BUNDLES, arguments.namespace, name)
+    broker = arguments.broker or await _placed(api, arguments, bundle)
+    _check(await fetch(api, BROKERS, arguments.namespace, broker), force=arguments.force)
+    source = _owner(bundle)
+    if source == broker == bundle["spec"].get("owner"):
+        return _Requested(name, source, broker, written=False)
+    await write_owner(api, arguments.namespace, name, broker, bundle["metadata"]["resourceVersion"])
+    return _Requested(name, source, broker, written=True)
+
+
+async def write_owner(api: Api, namespace: str, name: str, broker: str, resource_version: str) -> None:
+    """Write the desired owner of a Bundle as a person does, unless it has changed since `resource_version`.
+
+    Raises `CommandError` if it has, and `ApiError`.
+    """
+    body = {"metadata": {"resourceVersion": resource_version}, "spec": {"owner": broker, "assignment": None}}
+    try:
+        await api.patch(BUNDLES, namespace, name, body)
+    except ConflictError as error:
+        raise CommandError(f"bundle {name} was changed by another client just now; try again") from error
+
+
+async def _placed(api: Api, arguments: argparse.Namespace, bundle: dict[str, Any]) -> str:
+    """The broker that the policy's placement chooses. Raises `CommandError` and `ApiError`."""
+    from trimtab_operator.cli.commands.relief_plan import placed  # noqa: PLC0415  (takes a while to load)
+
+    if not (source := _owner(bundle)):
+        raise CommandError(f"bundle {bundle['metadata']['name']} has no owner to leave; name a broker")
+    return await placed(api, arguments, bundle, source)
+
+
+async def _tell(arguments: argparse.Namespace, api: Api, move: _Requested) -> int:
+    """Wait if asked to, and print the outcome; the exit code."""
+    landed, text = not move.written, f"{move.name} is on {move.destination} already"
+    if move.written:
+        text = f"{move.name}: move {move.source or '(no owner)'} -> {move.destination} requested"
+        if arguments.wait:
+            landed, text = await landing(api, arguments, move.name, move.destination)
+    well = landed or not arguments.wait
+    ends = {"source": move.source, "destination": move.destination}
+    say(arguments.output, text, {"bundle": move.name, **ends, "landed": landed, "message": text}, well=well)
+    return FINE if well else FINDING
+
+
+async def landing(api: Api, arguments: argparse.Namespace, name: str, broker: str) -> tuple[bool, str]:
+    """Wait until `broker` confirms the bundle, for at most ``--timeout``; whether it did, and the message."""
+    deadline = time.monotonic() + arguments.timeout
+    while True:
+        bundle = await fetch(api, BUNDLES, arguments.namespace, name)
+        if _owner(bundle) == broker:
+            return True, f"{name} is on {broker}"
+        if bundle["spec"].get("owner") != broker:
+            return False, f"{name}: another client set its owner to {bundle['spec'].get('owner') or '(none)'} meanwhile"
+        if time.monotonic() > deadline:
+            return False, f"{name}: {broker} did not confirm it within {arguments.timeout:g} s"
+        await asyncio.sleep(_POLL)
+
+
+def _owner(bundle: dict[str, Any]) -> str:
+    return str((bundle.get("status") or {}).get("owner") or "")
+
+
+def _check(broker: dict[str, Any], *, force: bool) -> None:
+    name, ready = broker["metadata"]["name"], (broker.get("status") or {}).get("ready", False)
+    takes = broker["spec"].get("schedulable", True)
+    if not force and not (ready and takes):
+        why = "takes no bundles (spec.schedulable is false)" if ready else "is not ready"
+        raise CommandError(f"broker {name} {why}; name another one, or add --force")

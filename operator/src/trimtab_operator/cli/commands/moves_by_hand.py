@@ -1,0 +1,142 @@
+"""Several moves that a person makes: a few at a time, each checked just before it is written, and then followed.
+
+They are written as `trimtab move` writes one: a desired owner without an assignment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from trimtab_operator.cli.cluster import fetch
+from trimtab_operator.cli.commands.move import write_owner
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.tables import Grid
+from trimtab_operator.kube.client import BUNDLES, Api
+
+POLL = 0.3
+"""Seconds between two reads of the pending bundles."""
+
+
+class MoveState(StrEnum):
+    """How a move ended, or why it was not made."""
+
+    LANDED = "landed"
+    ALREADY_THERE = "already there"
+    FAILED = "failed"
+    REFUSED = "refused"
+    NOT_STARTED = "not started"
+
+
+@dataclass(frozen=True, slots=True)
+class HandMove:
+    """A move of the Bundle object `name` between Brokers; source is empty for a bundle without an owner."""
+
+    name: str
+    source: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """What became of a move. text: why, if it did not land."""
+
+    move: HandMove
+    state: MoveState
+    text: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Whether the bundle is at its destination."""
+        return self.state in {MoveState.LANDED, MoveState.ALREADY_THERE}
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data."""
+        ends = {"source": self.move.source, "destination": self.move.destination}
+        return {"bundle": self.move.name, **ends, "state": str(self.state), "message": self.text}
+
+
+def reports_grid(title: str, reports: Iterable[MoveReport]) -> Grid:
+    """The reports as a table."""
+    rows = [
+        (r.move.name, f"{r.move.source or '(no owner)'} -> {r.move.destination or '(none)'}", str(r.state), r.text)
+        for r in reports
+    ]
+    return Grid(title, ("Bundle", "Source -> destination", "State", "Why"), rows).without_empty("Why")
+
+
+@dataclass
+class HandMoves:
+    """Makes `moves` in their order, at most `at_once` pending at a time. A move that does not land ends it.
+
+    arguments: with the namespace, and the seconds that a move may take (``--timeout``).
+    """
+
+    arguments: argparse.Namespace
+    moves: Sequence[HandMove]
+    at_once: int
+    reports: dict[HandMove, MoveReport] = field(default_factory=dict)
+    _pending: dict[HandMove, float] = field(default_factory=dict)
+    _begun: int = 0
+
+    async def start(self, api: Api) -> None:
+        """Write the next moves, as many as may be pending. Raises `ApiError`."""
+        while self._begun < len(self.moves) and len(self._pending) < self.at_once:
+            move = self.moves[self._begun]
+            self._begun += 1
+            try:
+                await self._write(api, move)
+            except CommandError as error:
+                self._end(move, MoveState.FAILED, str(error))
+
+    async def finish(self, api: Api) -> list[MoveReport]:
+        """Follow the pending moves and write the others; what became of each. Raises `ApiError`."""
+        while self._pending:
+            await asyncio.sleep(POLL)
+            for move in list(self._pending):
+                await self._follow(api, move)
+            if not self._late:
+                await self.start(api)
+        rest = "an earlier move did not land: see why before you go on"
+        return [self.reports.get(move, MoveReport(move, MoveState.NOT_STARTED, rest)) for move in self.moves]
+
+    @property
+    def _late(self) -> bool:
+        return any(report.state is MoveState.FAILED for report in self.reports.values())
+
+    async def _write(self, api: Api, move: HandMove) -> None:
+        """Raises `CommandError` if the bundle is no longer as the move needs it, and `ApiError`."""
+        namespace = self.arguments.namespace
+        bundle = await fetch(api, BUNDLES, namespace, move.name)
+        owner, wish = _owner(bundle), bundle["spec"].get("owner", "")
+        if bundle["spec"].get("pinned"):
+            raise CommandError(f"it was pinned to {wish or owner} just now")
+        if wish != move.destination:
+            if owner != move.source or wish not in {"", owner}:
+                raise CommandError(f"it is on {owner or 'no broker'} now, with {wish or 'no'} desired owner")
+            await write_owner(api, namespace, move.name, move.destination, bundle["metadata"]["resourceVersion"])
+        self._pending[move] = time.monotonic() + self.arguments.timeout
+
+    async def _follow(self, api: Api, move: HandMove) -> None:
+        bundle = await fetch(api, BUNDLES, self.arguments.namespace, move.name)
+        wish = bundle["spec"].get("owner", "")
+        if _owner(bundle) == move.destination:
+            self._end(move, MoveState.LANDED)
+        elif wish != move.destination:
+            self._end(move, MoveState.FAILED, f"another client set its owner to {wish or '(none)'} meanwhile")
+        elif time.monotonic() > self._pending[move]:
+            late = f"{move.destination} did not confirm it within {self.arguments.timeout:g} s"
+            self._end(move, MoveState.FAILED, late)
+
+    def _end(self, move: HandMove, state: MoveState, text: str = "") -> None:
+        self._pending.pop(move, None)
+        self.reports[move] = MoveReport(move, state, text)
+
+
+def _owner(bundle: Mapping[str, Any]) -> str:
+    return str((bundle.get("status") or {}).get("owner") or "")

@@ -1,0 +1,61 @@
+"""The plan that relieves one broker, or moves one bundle off it: the policy's own but for the shedder."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from trimtab_operator.app import new_cluster
+from trimtab_operator.cli.cluster import fetch
+from trimtab_operator.cli.commands.measuring import (
+    measurable,
+    measuring_urls,
+    named_policy,
+    opened_sources,
+    refusals_told,
+)
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.kube.client import TOPIC_NAMESPACES, Api
+from trimtab_operator.kube.naming import pulsar_bundle
+from trimtab_operator.loop.preview import Preview, preview
+from trimtab_operator.state.settings import Settings
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_operator.watched_namespaces import following
+from trimtab_strategies.model import HeldBack, Move, Plan, Reason
+from trimtab_strategies.planner.relief import BrokerRelief
+
+
+def away_from(plan: Plan, broker: str) -> Iterator[Move]:
+    """The moves of the relief, without drains that the policy makes anyway."""
+    return (move for move in plan.moves if move.source == broker and move.reason is Reason.ADMIN)
+
+
+async def placed(api: Api, arguments: argparse.Namespace, bundle: Mapping[str, Any], source: str) -> str:
+    """The broker that the policy's placement chooses for a Bundle on `source`. Raises `CommandError`, `ApiError`."""
+    spec, name = bundle["spec"], bundle["metadata"]["name"]
+    space = (await fetch(api, TOPIC_NAMESPACES, arguments.namespace, spec["topicNamespace"]))["spec"]
+    full = pulsar_bundle(space["tenant"], space["name"], spec["range"]["lower"], spec["range"]["upper"])
+    plan = (await relief_plan(api, arguments, BrokerRelief(source, full))).plan
+    found = [move.destination for move in away_from(plan, source)]
+    if not found:
+        why = "; ".join(map(_said, plan.held_back)) or "the placement keeps it where it is"
+        raise CommandError(f"no better broker for {name} than {source}: {why}; name a broker to move it in any case")
+    return found[0]
+
+
+def _said(held: HeldBack) -> str:
+    return f"{held.reason}: {held.detail}" if held.detail else str(held.reason)
+
+
+async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRelief) -> Preview:
+    """The plan of `relief`, by the weights of the policy. Raises `CommandError`, `ApiError`."""
+    urls, policy = measuring_urls(arguments), await named_policy(api, arguments.namespace, arguments.policy)
+    with refusals_told():
+        manifest = measurable(arguments, policy)
+        settings = Settings.of(manifest)
+        async with opened_sources(arguments) as sources:
+            context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
+            async with following(context):
+                return await preview(context, settings.name, manifest, replace(relief, weights=settings.pair.weights))

@@ -1,0 +1,81 @@
+"""Relief of one broker, because a person asks for it: a shedder whose answers pass guard and placement as usual.
+
+It needs no threshold and no history. The broker gives away its largest bundles that fit into what it carries above the
+average of the brokers, so that it ends at the average and not far below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.planner.prediction import PredictedLoad
+from trimtab_strategies.protocols import Shedding, Unload
+from trimtab_strategies.usage import DEFAULT_WEIGHTS, MOVING, Weights, attributed, percent
+
+_NO_PART = "it takes no part in the comparison: it is not selected, not ready, or its data is not trusted"
+
+_KEPT = "a limit keeps it there: a pin, a cool-down, a quarantine, a pending move, or no load data"
+
+_ROUNDING = 1e-6
+"""Ratio by which sums of loads may differ from the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRelief:
+    """A shedder for the broker of that name. bundle: the only one to unload; empty: as many as bring it to the average.
+
+    weights: resource weights by which brokers are compared.
+    """
+
+    broker: str
+    bundle: str = ""
+    weights: Weights = DEFAULT_WEIGHTS
+
+    def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
+        """Unload bundles of the broker, the largest first. The memory stays as it is."""
+        broker = cluster.brokers.index.get(self.broker, -1)
+        if broker < 0:
+            return Shedding(held_back=(HeldBack(self.broker, Reason.UNKNOWN_BROKER, _NO_PART),), memory=memory)
+        rows = cluster.bundles.owned_by(broker)
+        movable: IntArray = rows[sheddable[rows]]
+        chosen = self._the_one(cluster, movable) if self.bundle else self._excess(cluster, broker, movable)
+        if isinstance(chosen, HeldBack):
+            return Shedding(held_back=(chosen,), memory=memory)
+        return Shedding((Unload(broker, chosen, Reason.ADMIN),), memory=memory)
+
+    def _the_one(self, cluster: ClusterLoad, movable: IntArray) -> IntArray | HeldBack:
+        row = cluster.bundles.index.get(self.bundle, -1)
+        found: IntArray = movable[movable == row]
+        return found if len(found) else HeldBack(self.bundle, Reason.NO_BUNDLES, _KEPT)
+
+    def _excess(self, cluster: ClusterLoad, broker: int, movable: IntArray) -> IntArray | HeldBack:
+        """The largest of `movable` (rows) that fit, one after the other, into what the broker has above the average."""
+        pressure = PredictedLoad(cluster, self.weights).pressure(np.arange(len(cluster.brokers)))
+        mean = float(np.nanmean(pressure)) if np.isfinite(pressure).any() else np.nan
+        left = float(pressure[broker]) - mean
+        if not left > 0:
+            text = f"it is used to {pressure[broker]:.0%}, and the average of the brokers is {mean:.0%}"
+            return HeldBack(self.broker, Reason.BALANCED, text)
+        load, chosen = self._load(cluster, broker, movable), list[int]()
+        for k in np.argsort(-load, kind="stable").tolist():
+            if 0 < load[k] <= left + _ROUNDING:
+                left -= float(load[k])
+                chosen.append(int(movable[k]))
+        if not chosen:
+            text = f"none of its {len(movable)} movable bundles fits into the {left:.0%} that it has above the average"
+            return HeldBack(self.broker, Reason.NO_BUNDLES, text)
+        return np.array(chosen, dtype=np.int64)
+
+    def _load(self, cluster: ClusterLoad, broker: int, bundles: IntArray) -> FloatArray:
+        """What each bundle (rows, k) adds to the broker's most used resource, weighted, as a ratio (k,)."""
+        limit, weights = cluster.brokers.limit[broker], np.array(self.weights)
+        used = percent(cluster.brokers.usage[broker], limit) * weights
+        column = max(MOVING, key=lambda resource: -np.inf if np.isnan(used[resource]) else used[resource])
+        ratios: FloatArray = attributed(cluster, bundles)[:, column] / limit[column] * weights[column]
+        return ratios
