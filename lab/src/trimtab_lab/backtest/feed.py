@@ -12,12 +12,13 @@ Clients of a full machine want more than it serves. Its bundles count with `HIDD
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from trimtab_pipeline.history.recorded_topics import RecordedTopics
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray
 from trimtab_strategies.shedding.trim.model import learned
@@ -32,13 +33,14 @@ class RecordedCycle:
 
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
-    slope: (n,) cores per byte/s of work.
+    slope: (n,) cores per byte/s of work. sketches: of the inside of bundles, as in `RecordedTopics`.
     """
 
     load: ClusterLoad
     wanted: FloatArray
     work: FloatArray
     slope: FloatArray
+    sketches: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def brokers_with(self, owner: IntArray) -> Brokers:
         """The brokers as they would have been measured with these owners (m,), rows; -1: nobody serves the bundle."""
@@ -68,8 +70,11 @@ def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
     return np.stack(columns, axis=1)
 
 
-def recorded_cycles(loads: Iterable[ClusterLoad]) -> Iterator[RecordedCycle]:
-    """The cycles of a recording, oldest first, with the slopes that were learned by then."""
+def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None = None) -> Iterator[RecordedCycle]:
+    """The cycles of a recording, oldest first, with the slopes that were learned by then.
+
+    topics: what is known of the inside of bundles, if that is of interest. Raises `ForeignFileError`.
+    """
     ring = SampleRing()
     memory: dict[str, Any] = {}
     for load in loads:
@@ -79,7 +84,12 @@ def recorded_cycles(loads: Iterable[ClusterLoad]) -> Iterator[RecordedCycle]:
         model, memory = learned(seen, seen.recent.last(WINDOW), memory)
         wanted = _wanted(load)
         slope = np.where(np.isfinite(model.slope), model.slope, 0.0)
-        yield RecordedCycle(load, wanted, work_of(sampled(wanted), model.message), slope)
+        work = work_of(sampled(wanted), model.message)
+        if topics is None:
+            yield RecordedCycle(load, wanted, work, slope)
+        else:
+            inside = topics.added(load)
+            yield RecordedCycle(inside, wanted, work, slope, topics.sketches)
 
 
 def _wanted(load: ClusterLoad) -> FloatArray:

@@ -18,11 +18,12 @@ from typing import Protocol
 
 import numpy as np
 
+from trimtab_lab.backtest.divisions import Divisions
 from trimtab_lab.backtest.feed import RecordedCycle
 from trimtab_lab.backtest.trace import Trace
-from trimtab_lab.simulation.deciders import UnderTrimtab
+from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import ClusterLoad, Move
+from trimtab_strategies.model import ClusterLoad, Move, Split
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
@@ -151,6 +152,14 @@ class _Ownership:
         self.moved = np.append(self.moved, np.nan)[known]
         self.names, self.ids = load.bundles.names, ids
 
+    def divide(self, name: str, parts: Sequence[str], destinations: Sequence[str]) -> None:
+        """A bundle is replaced by its parts, which go to `destinations`; they stay if there are none."""
+        row = self.names.index(name)
+        owners = [self.brokers[broker] for broker in destinations] or [int(self.ids[row])] * len(parts)
+        self.names = (*self.names[:row], *self.names[row + 1 :], *parts)
+        self.ids = np.append(np.delete(self.ids, row), owners)
+        self.moved = np.append(np.delete(self.moved, row), np.full(len(parts), np.nan))
+
     def take(self, moves: Iterable[Move], load: ClusterLoad) -> None:
         """Make the moves."""
         self.ids, self.moved = self.ids.copy(), self.moved.copy()
@@ -163,13 +172,16 @@ class _Ownership:
 
 @dataclass
 class PolicyReplay:
-    """A policy. interval: seconds from one decision to the next."""
+    """A policy. interval: seconds from one decision to the next. divisions: of the splits that it makes; None: its
+    splits are not replayed.
+    """
 
     name: str
     decider: UnderTrimtab
     interval: float
     seed: int = 1
     trace: Trace = field(default_factory=Trace)
+    divisions: Divisions | None = None
     _owners: _Ownership = field(default_factory=_Ownership)
     _ring: SampleRing = field(default_factory=SampleRing)
     _due: float = -np.inf
@@ -180,24 +192,39 @@ class PolicyReplay:
 
     def step(self, cycle: RecordedCycle, phase: Phase) -> None:
         """See `HistoryReplay`."""
+        cycle = cycle if self.divisions is None else self.divisions.seen(cycle)
         then, acts = cycle.load, phase is not Phase.WARM_UP
         owner = self._owners.rows(then, real=not acts)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
         cluster = self._ring.add(replace(then, brokers=cycle.brokers_with(owner), bundles=bundles))
-        moves = self._decided(cluster)
+        orders = self._decided(cluster)
         self._last = cluster.now
         if acts:
-            self._owners.take(moves, cluster)
+            self._owners.take(orders.moves, cluster)
         if phase is Phase.COUNTED:
-            balancing = [(move.bundle, move.source, move.destination) for move in moves if move.source]
+            balancing = [(move.bundle, move.source, move.destination) for move in orders.moves if move.source]
             self.trace.add(cycle, cluster, balancing, measured=cycle.measured_there(owner))
+        if acts and self.divisions is not None:
+            self._split(self.divisions, orders.splits, cycle, cluster, phase)
 
-    def _decided(self, cluster: ClusterLoad) -> Sequence[Move]:
+    def _decided(self, cluster: ClusterLoad) -> Orders:
         if cluster.now < self._due:
-            return self.decider.assign(cluster, self._random)
+            return Orders(self.decider.assign(cluster, self._random))
         self._due = cluster.now + self.interval - EARLY * max(cluster.now - self._last, 0.0)
-        return self.decider.decide(cluster, self._random).moves
+        return self.decider.decide(cluster, self._random)
+
+    def _split(
+        self, divisions: Divisions, splits: Sequence[Split], cycle: RecordedCycle, cluster: ClusterLoad, phase: Phase
+    ) -> None:
+        """Make the splits of a cycle, and note what they cost."""
+        if phase is Phase.COUNTED:
+            self.trace.note_divided(*divisions.modelled(cycle))
+        for split in splits:
+            parts = divisions.made(split, cycle)
+            self._owners.divide(split.bundle, parts, split.destinations)
+            if phase is Phase.COUNTED:
+                self.trace.note_split(cluster, split, parts)
 
 
 def _parents(names: Sequence[str], new: IntArray, before: Mapping[str, int]) -> dict[int, int]:
