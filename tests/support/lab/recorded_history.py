@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import TRAFFIC
-from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, POLICIES, HistoryDataset
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, POLICIES, SKETCHES, TOPICS, HistoryDataset
 from trimtab_pipeline.history.files import put, stamped
 from trimtab_pipeline.history.recording import RunningAverages
+from trimtab_pipeline.history.sketch import sketched
 from trimtab_pipeline.history.snapshot_tables import Bounds, broker_table, rounded_traffic
 from trimtab_pipeline.transform.relations import Cycle
 from trimtab_strategies.model import ClusterLoad
@@ -47,6 +48,15 @@ class RecordedHistory:
         ]
         table = pa.Table.from_pylist(rows, FACTS.columns)
         put(self._dataset.cycle_file(FACTS, at), FACTS, [stamped(table, at, FACTS.schema)])
+
+    def inside(self, at: float, topics: pa.Table, *, sketch: bool = False) -> None:
+        """Topics of hot bundles (columns `INSIDE`) in the cycle at `at`; or their sketch alone."""
+        table = SKETCHES if sketch else TOPICS
+        put(
+            self._dataset.cycle_file(table, at),
+            table,
+            [stamped(sketched(topics) if sketch else topics, at, table.schema)],
+        )
 
     def averaged(self, load: ClusterLoad) -> ClusterLoad:
         """The snapshot with the averages that an operator would have by now, all cycles given to it before included."""

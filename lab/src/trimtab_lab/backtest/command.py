@@ -46,7 +46,11 @@ brokers as near to each other.
 
 --require exits with 1 when a requirement is not met. It compares a figure with a number, or with that of `live` (what
 really happened) or `against` (the first policy of --against), times a factor if you like. The figures are moves, again,
-cut, silent, area, within, worst, hot and measured.
+cut, silent, area, within, worst, hot, measured and splits.
+
+--splits on replays the splits that a policy would make, too. The traffic of a bundle is shared out to its parts by its
+recorded topics, or by its hourly sketch; where neither is known, evenly. The report says how much of the work was in
+such parts, and how much of it was shared out evenly.
 
 --spark spreads the replays over the cores of this machine (local[2]) or of a cluster, whose executors must see the
 history. Policies are spread, and with --window also parts of the time: each window but the first begins with three
@@ -94,6 +98,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--samples", type=count, default=10, help="variants with values from the ranges of --sweep (default 10)"
+    )
+    parser.add_argument(
+        "--splits", choices=("on", "off"), default="off", help="also replay splits that the policies would make (off)"
     )
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
     parser.add_argument(
@@ -158,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
     if any(one.base == "against" for one in required) and not _files(arguments.against):
         raise CommandError("--require compares with `against`: name a policy with --against")
     window = opened(arguments)
-    chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples)
+    chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples, arguments.splits == "on")
     players = Players.of(window, chosen, arguments.seed)
     with runner(arguments.spark) as tasks, progress() as report:
         window.play(players.replays, tasks, report)

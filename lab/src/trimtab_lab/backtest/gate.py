@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 
 from trimtab_lab.backtest.trace import Figures
 
-GATED = tuple(name for name in (field.name for field in fields(Figures)) if name not in ("worst_at", "hours", "cycles"))
+_NOT_GATED = ("worst_at", "hours", "cycles", "divided", "guessed")
+GATED = tuple(name for name in (field.name for field in fields(Figures)) if name not in _NOT_GATED)
 """Figures that a requirement may name."""
 
 BASES = ("live", "against")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-
-import pyarrow.compute as pc
 
 from trimtab_operator.cli.common import length, written
 from trimtab_pipeline.api import ForeignFileError
-from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
 from trimtab_pipeline.history.recording import Recording
 
 
@@ -34,19 +30,15 @@ def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterat
 
 
 def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
-    """What is not known of pins, isolation and the like. Every hour has all facts, so the first and the last do."""
-    known, hidden = False, set()
+    """What is not known of pins, isolation and the like."""
     try:
-        for rows in (*recording.facts(begin, begin), *recording.facts(end, end)):
-            first = rows["at"][0].as_py().timestamp()
-            known = known or (first <= begin and bool(pc.any(pc.equal(rows["kind"], "bundle")).as_py()))
-            spaces = rows.filter(pc.equal(rows["kind"], "namespace")).select(["name", "value"]).to_pylist()
-            hidden |= {row["name"] for row in spaces if row["value"] and ISOLATION_LEFT_OUT in json.loads(row["value"])}
+        known = recording.knows_bundles(begin)
+        hidden = recording.hidden_isolation(begin, end)
     except ForeignFileError as error:
         yield f"Facts can't be read: {error}."
         return
     if not known:
         yield "The history does not say at its beginning which bundles were pinned: until it does, none is."
     if hidden:
-        spaces_of = "1 namespace is" if len(hidden) == 1 else f"{len(hidden)} namespaces are"
+        spaces_of = "1 namespace is" if hidden == 1 else f"{hidden} namespaces are"
         yield f"The isolation of {spaces_of} hidden with the names: in the replay their bundles may go anywhere."

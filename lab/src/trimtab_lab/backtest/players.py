@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab_lab.backtest.divisions import Divisions
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
 from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, Variant, variants
@@ -32,6 +33,7 @@ class Chosen:
     against: Sequence[str]
     sweeps: Sequence[Sweep] = ()
     samples: int = 10
+    splits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +60,19 @@ class Players:
         judged = {player.name: player.manifest for player in policies(chosen.judged)}
         if chosen.sweeps:
             judged = _varied(judged or {RECORDED: manifest or {}}, chosen, seed)
-        mine = [policy_replay(name, each, seed) for name, each in judged.items()]
+        mine = [policy_replay(name, each, seed, splits=chosen.splits) for name, each in judged.items()]
         names = {one.name for one in mine}
         others = [
-            policy_replay(f"{player.name} (against)" if player.name in names else player.name, player.manifest, seed)
+            policy_replay(
+                f"{player.name} (against)" if player.name in names else player.name,
+                player.manifest,
+                seed,
+                splits=chosen.splits,
+            )
             for player in policies(chosen.against)
         ]
         try:
-            recorded = None if manifest is None else policy_replay(RECORDED, manifest, seed)
+            recorded = None if manifest is None else policy_replay(RECORDED, manifest, seed, splits=chosen.splits)
         except InvalidPolicyError as error:
             raise CommandError(f"this version can't run the recorded policy: {error}") from error
         mode = "" if manifest is None else Settings.of(manifest).mode
@@ -116,7 +123,12 @@ def require_valid(variant: Variant) -> None:
         raise CommandError(f"{variant.name} is no valid policy: {some(wrong, 3, '; ')}")
 
 
-def policy_replay(name: str, manifest: Mapping[str, Any], seed: int) -> PolicyReplay:
-    """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is."""
+def policy_replay(name: str, manifest: Mapping[str, Any], seed: int, *, splits: bool = False) -> PolicyReplay:
+    """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is.
+
+    splits: those that it would make are replayed, too.
+    """
     settings = Settings.of(manifest)
-    return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval, seed)
+    divisions = Divisions() if splits and settings.pair.splitter is not None else None
+    decider = UnderTrimtab(settings.pair, settings.limits)
+    return PolicyReplay(name, decider, settings.interval, seed, divisions=divisions)

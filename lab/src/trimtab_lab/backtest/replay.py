@@ -18,11 +18,12 @@ from typing import Protocol
 
 import numpy as np
 
+from trimtab_lab.backtest.divisions import Divisions
 from trimtab_lab.backtest.trace import Trace
-from trimtab_lab.simulation.deciders import UnderTrimtab
+from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
 from trimtab_strategies.counterfactual.recorded import RecordedCycle
-from trimtab_strategies.model import ClusterLoad, Move
+from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EARLY = 0.5
@@ -86,13 +87,16 @@ class LiveReplay:
 
 @dataclass
 class PolicyReplay:
-    """A policy. interval: seconds from one decision to the next."""
+    """A policy. interval: seconds from one decision to the next. divisions: of the splits that it makes; None: its
+    splits are not replayed.
+    """
 
     name: str
     decider: UnderTrimtab
     interval: float
     seed: int = 1
     trace: Trace = field(default_factory=Trace)
+    divisions: Divisions | None = None
     _owners: VirtualOwners = field(default_factory=VirtualOwners)
     _ring: SampleRing = field(default_factory=SampleRing)
     _due: float = -np.inf
@@ -103,21 +107,41 @@ class PolicyReplay:
 
     def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """See `HistoryReplay`."""
+        cycle = cycle if self.divisions is None else self.divisions.seen(cycle)
         then, acts = cycle.load, phase is not ReplayPhase.WARM_UP
         owner = self._owners.rows(then, real=not acts)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
         cluster = self._ring.add(replace(then, brokers=cycle.brokers_with(owner), bundles=bundles))
-        moves = self._decided(cluster)
+        orders = self._decided(cluster)
         self._last = cluster.now
         if acts:
-            self._owners.take(moves, cluster)
+            self._owners.take(orders.moves, cluster)
         if phase is ReplayPhase.COUNTED:
-            balancing = [(move.bundle, move.source, move.destination) for move in moves if move.source]
+            balancing = [(move.bundle, move.source, move.destination) for move in orders.moves if move.source]
             self.trace.add(cycle, cluster, balancing, measured=cycle.measured_there(owner))
+        if acts and self.divisions is not None:
+            self._split(self.divisions, orders.splits, cycle, cluster, phase)
 
-    def _decided(self, cluster: ClusterLoad) -> Sequence[Move]:
+    def _decided(self, cluster: ClusterLoad) -> Orders:
         if cluster.now < self._due:
-            return self.decider.assign(cluster, self._random)
+            return Orders(self.decider.assign(cluster, self._random))
         self._due = cluster.now + self.interval - EARLY * max(cluster.now - self._last, 0.0)
-        return self.decider.decide(cluster, self._random).moves
+        return self.decider.decide(cluster, self._random)
+
+    def _split(
+        self,
+        divisions: Divisions,
+        splits: Sequence[Split],
+        cycle: RecordedCycle,
+        cluster: ClusterLoad,
+        phase: ReplayPhase,
+    ) -> None:
+        """Make the splits of a cycle, and note what they cost."""
+        if phase is ReplayPhase.COUNTED:
+            self.trace.note_divided(*divisions.modelled(cycle))
+        for split in splits:
+            parts = divisions.made(split, cycle)
+            self._owners.divide(split.bundle, parts, split.destinations)
+            if phase is ReplayPhase.COUNTED:
+                self.trace.note_split(cluster, split, parts)

@@ -131,6 +131,7 @@ class BacktestReport:
         if first.figures.measured < LITTLE_MEASURED:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
+        lines += [_splits(one) for one in self.results if one.figures.splits]
         lines += [f"{self.seams}."] if self.seams else []
         return [*lines, *self.lacks, f"Check: {self.check or self.unchecked}."]
 
@@ -200,6 +201,13 @@ def _against(one: ReplayResult, other: ReplayResult) -> str:
     )
     within = f"the brokers within {mine.within:.0f} points instead of {theirs.within:.0f}"
     return f"{one.name}: {_moves(mine)} instead of {theirs.moves} ({other.name}), {within}{cut}."
+
+
+def _splits(one: ReplayResult) -> str:
+    found = one.figures
+    made = "1 split" if found.splits == 1 else f"{found.splits} splits"
+    inside = f"{found.divided:.0%} of the work was in their parts"
+    return f"{one.name}: {made}; {inside}, {found.guessed:.0%} in parts whose shares are not known and taken as even."
 
 
 def _moves(figures: Figures) -> str:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from trimtab_lab.backtest.feed import recorded_cycles
-from trimtab_lab.backtest.replay import HistoryReplay, play
+from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay, play
 from trimtab_lab.backtest.trace import Trace
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.recording import Recording
@@ -79,7 +79,9 @@ def played(task: ReplayTask, report: Report) -> ReplayedTask:
     first = max(read, recording.summary.begin)
     span = max(end - first, _NEXT)
     try:
-        cycles = recorded_cycles(recording.cycles(first, end))
+        splits = any(isinstance(one, PolicyReplay) and one.divisions is not None for one in replays)
+        topics = recording.topics(first, end) if splits else None
+        cycles = recorded_cycles(recording.cycles(first, end), topics)
         play(cycles, replays, begin, act=act, seen=lambda at: report((at - first) / span))
     except ForeignFileError as error:
         return ReplayedTask((), str(error))

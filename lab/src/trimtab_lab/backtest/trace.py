@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab_strategies.counterfactual.imbalance import HOT, busiest, range_of
 from trimtab_strategies.counterfactual.recorded import RecordedCycle
-from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
@@ -29,6 +29,15 @@ class Change(NamedTuple):
     bundle: str
     source: str
     destination: str
+    clients: float
+    gap: float
+
+
+class NotedSplit(NamedTuple):
+    """A split that a policy made at `at` (epoch s). clients: that it cut, NaN unknown. gap: seconds, as in `Change`."""
+
+    at: float
+    bundle: str
     clients: float
     gap: float
 
@@ -55,6 +64,9 @@ class Figures:
     hot:    broker-minutes above `HOT`.
     measured: ratio 0-1 of the work that was measured on the broker that would have had it; mean over time.
     hours:  of load that was replayed, gaps left out. cycles: of the recording.
+    splits: that the policy made; their clients and gaps count as those of moves.
+    divided, guessed: ratios 0-1 of the work in parts of these splits, and in those of which nothing inside was known;
+            means over time.
     """
 
     moves: int
@@ -69,6 +81,9 @@ class Figures:
     measured: float
     hours: float
     cycles: int
+    splits: int = 0
+    divided: float = 0.0
+    guessed: float = 0.0
 
 
 @dataclass
@@ -85,6 +100,8 @@ class Trace:
     measured: list[float] = field(default_factory=list)
     clients: list[float] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    splits: list[NotedSplit] = field(default_factory=list)
+    divided: list[tuple[float, float]] = field(default_factory=list)
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:
@@ -112,6 +129,19 @@ class Trace:
                 Change(cluster.now, bundle, source, destination, float(sessions[cluster.bundles.index[bundle]]), gap)
             )
 
+    def note_split(self, cluster: ClusterLoad, split: Split, parts: Sequence[str]) -> None:
+        """Add a split of a bundle in `cluster`. Its clients are cut once; parts that leave are moves without cost."""
+        clients = float(cluster.bundles.sessions[cluster.bundles.index[split.bundle]])
+        gap = cluster.publish_gaps.get(split.bundle.rpartition("/")[0], USUAL_GAP)
+        self.splits.append(NotedSplit(cluster.now, split.bundle, clients, gap))
+        for part, broker in zip(parts, split.destinations or (split.source,) * len(parts), strict=True):
+            if broker != split.source:
+                self.changes.append(Change(cluster.now, part, split.source, broker, 0.0, 0.0))
+
+    def note_divided(self, divided: float, guessed: float) -> None:
+        """Add the ratios 0-1 of a cycle's work in parts of splits, and in those that were shared out evenly."""
+        self.divided.append((divided, guessed))
+
     def ranges(self) -> FloatArray:
         """(k,) points between the busiest and the idlest broker; NaN where fewer than two are known."""
         return np.array([range_of(usage) for usage in self.usage])
@@ -134,12 +164,13 @@ class Trace:
         hot = sum(float((usage > HOT).sum()) * each for usage, each in zip(self.usage, seconds, strict=True)) / 60
         times = Counter(change.bundle for change in self.changes)
         clients = float(np.nanmean(self.clients)) if np.isfinite(self.clients).any() else float("nan")
-        lost = float(np.nansum([change.clients for change in self.changes]))
+        lost = float(np.nansum([*(move.clients for move in self.changes), *(split.clients for split in self.splits)]))
+        divided, guessed = np.transpose(self.divided) if self.divided else np.zeros((2, len(seconds)))
         return Figures(
             moves=len(self.changes),
             again=sum(count - 1 for count in times.values()),
             cut=100 * lost / clients if clients > 0 else float("nan"),
-            silent=sum(change.gap for change in self.changes),
+            silent=sum(move.gap for move in self.changes) + sum(split.gap for split in self.splits),
             area=_mean(ranges, weight),
             within=_quantile(ranges[known], weight[known], 0.95),
             worst=worst,
@@ -148,6 +179,9 @@ class Trace:
             measured=_mean(np.array(self.measured), seconds),
             hours=float(seconds.sum()) / _HOUR,
             cycles=len(self.times),
+            splits=len(self.splits),
+            divided=_mean(divided, seconds),
+            guessed=_mean(guessed, seconds),
         )
 
     def by_namespace(self) -> dict[str, NamespaceFigures]:

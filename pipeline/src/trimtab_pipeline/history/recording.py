@@ -23,9 +23,11 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
 from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
+from trimtab_pipeline.history.recorded_topics import RecordedTopics, by_cycle
 from trimtab_pipeline.history.snapshot_tables import brokers_of
 from trimtab_pipeline.transform.arrays import block, floats, positions
 from trimtab_pipeline.transform.averages import Before, by_samples, by_time, counted
@@ -79,12 +81,31 @@ class Recording:
         before = [one for one in found if one.at <= begin]
         return tuple(before[-1:] + [one for one in found if one.at > begin])
 
-    def facts(self, begin: float, end: float) -> Iterator[pa.Table]:
-        """Rows of `FACTS` from `begin` to `end` (epoch s), and those before in the hour of `begin`, oldest first.
+    def _facts(self, begin: float, end: float) -> Iterator[pa.Table]:
+        """Rows of `FACTS` from the hour of `begin` to `end` (epoch s). Raises `ForeignFileError`."""
+        return self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end)
+
+    def knows_bundles(self, at: float) -> bool:
+        """Whether facts tell of bundles at `at` (epoch s): who owns them, and which are pinned.
 
         Raises `ForeignFileError` for a file that can't be read.
         """
-        return self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end)
+        return any(pc.any(pc.equal(rows["kind"], "bundle")).as_py() for rows in self._facts(at, at))
+
+    def hidden_isolation(self, begin: float, end: float) -> int:
+        """Number of namespaces whose isolation an export left out with the names. Every hour has all facts.
+
+        Raises `ForeignFileError` for a file that can't be read.
+        """
+        found = set()
+        for rows in (*self._facts(begin, begin), *self._facts(end, end)):
+            values = rows.filter(pc.equal(rows["kind"], "namespace")).select(["name", "value"]).to_pylist()
+            found |= {row["name"] for row in values if ISOLATION_LEFT_OUT in json.loads(row["value"] or "{}")}
+        return len(found)
+
+    def topics(self, begin: float, end: float) -> RecordedTopics:
+        """What is known of the inside of bundles from `begin` to `end` (epoch s)."""
+        return RecordedTopics(self._reader, begin, end)
 
     def cycles(self, begin: float, end: float) -> Iterator[ClusterLoad]:
         """The cluster in each cycle from `begin` to `end` (epoch s), oldest first, one in memory at a time.
@@ -92,8 +113,8 @@ class Recording:
         Raises `ForeignFileError` for a file that can't be read.
         """
         known, averages = _Facts(), RunningAverages()
-        facts = _by_cycle(self.facts(begin, end))
-        brokers = _by_cycle(self._reader.rows(BROKERS.name, begin, end))
+        facts = by_cycle(self._facts(begin, end))
+        brokers = by_cycle(self._reader.rows(BROKERS.name, begin, end))
         waiting, there = next(facts, None), next(brokers, None)
         for at, demand in self._reader.demand(begin, end):
             while waiting is not None and waiting[0] <= at:
@@ -107,15 +128,6 @@ class Recording:
             cycle = rows.filter(pc.equal(rows["kind"], "cycle"))
             if len(cycle):
                 yield _load(at, demand, cycle, known, averages)
-
-
-def _by_cycle(parts: Iterator[pa.Table]) -> Iterator[tuple[float, pa.Table]]:
-    """The rows of each cycle of `parts`, which are in the order of time."""
-    for part in parts:
-        at = part["at"].cast(pa.int64()).to_numpy()
-        starts = np.flatnonzero(np.diff(at, prepend=-1))
-        for begin, end in zip(starts, [*starts[1:], len(at)], strict=True):
-            yield float(at[begin]) / 1000, part.slice(begin, end - begin)
 
 
 @dataclass(frozen=True, eq=False)

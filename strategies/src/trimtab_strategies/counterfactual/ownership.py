@@ -115,6 +115,14 @@ class VirtualOwners:
         self.moved = np.append(self.moved, np.nan)[known]
         self.names, self.ids = load.bundles.names, ids
 
+    def divide(self, name: str, parts: Sequence[str], destinations: Sequence[str]) -> None:
+        """A bundle is replaced by its parts, which go to `destinations`; they stay if there are none."""
+        row = self.names.index(name)
+        owners = [self.brokers[broker] for broker in destinations] or [int(self.ids[row])] * len(parts)
+        self.names = (*self.names[:row], *self.names[row + 1 :], *parts)
+        self.ids = np.append(np.delete(self.ids, row), owners)
+        self.moved = np.append(np.delete(self.moved, row), np.full(len(parts), np.nan))
+
     def take(self, moves: Iterable[Move], load: ClusterLoad) -> None:
         """Make the moves."""
         self.ids, self.moved = self.ids.copy(), self.moved.copy()

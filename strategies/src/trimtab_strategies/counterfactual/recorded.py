@@ -12,6 +12,7 @@ Clients of a full machine want more than it serves. Its bundles count with `HIDD
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,12 +33,14 @@ class RecordedCycle:
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
     slope: (n,) cores per byte/s of work.
+    sketches: by bundle, of its inside where that is known: (t, 4) first hash, number of hashes, topics, bytes/s.
     """
 
     load: ClusterLoad
     wanted: FloatArray
     work: FloatArray
     slope: FloatArray
+    sketches: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def brokers_with(self, owner: IntArray) -> Brokers:
         """The brokers as they would have been measured with these owners (m,), rows; -1: nobody serves the bundle."""

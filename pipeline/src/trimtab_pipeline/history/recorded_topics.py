@@ -1,0 +1,70 @@
+"""What a history says of the load inside of bundles: topics of hot ones in each cycle, and their hourly sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from trimtab_pipeline.columns import TRAFFIC
+from trimtab_pipeline.history.dataset import SKETCHES, TOPICS
+from trimtab_pipeline.history.reader import HistoryReader
+from trimtab_pipeline.transform.arrays import block, floats
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.cluster_load import FloatArray, Topics
+
+_HOUR = 3600.0
+
+
+class RecordedTopics:
+    """The inside of the bundles from `begin` to `end` (epoch s). Cycles must be asked for in the order of time."""
+
+    def __init__(self, reader: HistoryReader, begin: float, end: float) -> None:
+        self._topics = by_cycle(reader.rows(TOPICS.name, begin, end))
+        self._sketches = by_cycle(reader.rows(SKETCHES.name, begin - _HOUR, end))
+        self._topic, self._sketch = next(self._topics, None), next(self._sketches, None)
+        self.sketches: dict[str, FloatArray] = {}
+
+    def added(self, load: ClusterLoad) -> ClusterLoad:
+        """The cluster with the topics that were recorded in its cycle. `sketches` are then those of that time.
+
+        sketches: by bundle (k, 4): first hash, number of hashes, topics, bytes/s in and out. Raises `ForeignFileError`.
+        """
+        while self._sketch is not None and self._sketch[0] <= load.now:
+            self.sketches = {**self.sketches, **_by_bundle(self._sketch[1])}
+            self._sketch = next(self._sketches, None)
+        while self._topic is not None and self._topic[0] < load.now:
+            self._topic = next(self._topics, None)
+        if self._topic is None or self._topic[0] != load.now:
+            return load
+        return replace(load, topics=_topics(self._topic[1], load.bundles.index))
+
+
+def by_cycle(parts: Iterator[pa.Table]) -> Iterator[tuple[float, pa.Table]]:
+    """The rows of each cycle of `parts`, which are in the order of time."""
+    for part in parts:
+        at = part["at"].cast(pa.int64()).to_numpy()
+        starts = np.flatnonzero(np.diff(at, prepend=-1))
+        for begin, end in zip(starts, [*starts[1:], len(at)], strict=True):
+            yield float(at[begin]) / 1000, part.slice(begin, end - begin)
+
+
+def _topics(rows: pa.Table, index: Mapping[str, int]) -> Topics:
+    bundle = np.array([index.get(name, -1) for name in rows["bundle"].to_pylist()], dtype=np.int64)
+    known = np.flatnonzero(bundle >= 0)
+    names = rows["topic"].to_pylist()
+    place = rows["place"].to_numpy().astype(np.int64)
+    traffic = np.nan_to_num(block(rows, TRAFFIC))
+    return Topics(tuple(names[row] for row in known.tolist()), bundle[known], place[known], traffic[known])
+
+
+def _by_bundle(rows: pa.Table) -> dict[str, FloatArray]:
+    """See `RecordedTopics.added`."""
+    bytes_per_second = np.nan_to_num(floats(rows, "throughput_in")) + np.nan_to_num(floats(rows, "throughput_out"))
+    parts = np.stack([floats(rows, "place"), floats(rows, "width"), floats(rows, "topics"), bytes_per_second], axis=1)
+    found: dict[str, list[int]] = {}
+    for row, name in enumerate(rows["bundle"].to_pylist()):
+        found.setdefault(name, []).append(row)
+    return {name: parts[own] for name, own in found.items()}
