@@ -19,4 +19,4 @@ def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None 
     ring, reader = SampleRing(), CycleReader()
     for load in loads:
         if (cycle := reader.read(ring.add(load))) is not None:
-            yield cycle if topics is None else replace(cycle, load=topics.added(cycle.load), sketches=topics.sketches)
+            yield cycle if topics is None else replace(cycle, load=topics.added(load), sketches=topics.sketches)
