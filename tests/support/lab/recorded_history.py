@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import TRAFFIC
-from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, POLICIES, SKETCHES, TOPICS, HistoryDataset
+from trimtab_pipeline.history.dataset import SKETCHES, TOPICS, HistoryDataset
 from trimtab_pipeline.history.files import put, stamped
 from trimtab_pipeline.history.recording import RunningAverages
 from trimtab_pipeline.history.sketch import sketched
-from trimtab_pipeline.history.snapshot_tables import Bounds, broker_table, rounded_traffic
+from trimtab_pipeline.history.snapshot_writer import SnapshotWriter
 from trimtab_pipeline.transform.relations import Cycle
 from trimtab_strategies.model import ClusterLoad
 
@@ -34,20 +30,8 @@ class RecordedHistory:
 
     def __post_init__(self) -> None:
         self._dataset = HistoryDataset(str(self.root)).of(POLICY)
-
-    def policy(self, at: float, spec: Mapping[str, Any]) -> None:
-        """The policy in force from `at` (epoch s) on."""
-        rows = pa.Table.from_pylist([{"kind": "spec", "hash": "", "value": json.dumps(spec)}], POLICIES.columns)
-        put(self._dataset.cycle_file(POLICIES, at), POLICIES, [stamped(rows, at, POLICIES.schema)])
-
-    def know(self, at: float, facts: Mapping[tuple[str, str], Any]) -> None:
-        """Facts by kind and name, from `at` (epoch s) on; None: it is gone."""
-        rows = [
-            {"kind": kind, "name": name, "value": None if value is None else json.dumps(value)}
-            for (kind, name), value in facts.items()
-        ]
-        table = pa.Table.from_pylist(rows, FACTS.columns)
-        put(self._dataset.cycle_file(FACTS, at), FACTS, [stamped(table, at, FACTS.schema)])
+        writer = SnapshotWriter(str(self.root), POLICY)
+        self.policy, self.know, self.cycle = writer.policy, writer.know, writer.cycle
 
     def inside(self, at: float, topics: pa.Table, *, sketch: bool = False) -> None:
         """Topics of hot bundles (columns `INSIDE`) in the cycle at `at`; or their sketch alone."""
@@ -66,23 +50,3 @@ class RecordedHistory:
         time = np.full(len(self._names), load.now)
         after = self._averages.add(self._names, np.asarray(load.bundles.newest), time, rules)
         return replace(load, bundles=replace(load.bundles, short=after.short, long=after.long))
-
-    def cycle(self, load: ClusterLoad) -> None:
-        """A cycle. A bundle without an owner, or without a newest sample, was not measured."""
-        at, brokers = load.now, load.brokers
-        rows = broker_table(brokers, brokers.names, load.quality.doubts, Bounds(60.0, 120.0, 3600.0))
-        rows = rows.set_column(rows.column_names.index("traffic_time"), "traffic_time", pa.repeat(at, len(rows)))
-        rows = rows.append_column("kind", pa.repeat("cycle", len(rows)))
-        put(self._dataset.cycle_file(BROKERS, at), BROKERS, [stamped(rows, at, BROKERS.schema)])
-        put(self._dataset.cycle_file(DEMAND, at), DEMAND, [stamped(_demand(load), at, DEMAND.schema)])
-
-
-def _demand(load: ClusterLoad) -> pa.Table:
-    bundles = load.bundles
-    measured = np.flatnonzero((bundles.owner >= 0) & np.isfinite(bundles.newest).all(axis=1))
-    columns: dict[str, Any] = {name: bundles.newest[measured, k] for k, name in enumerate(TRAFFIC)}
-    columns["bundle"] = [bundles.names[row] for row in measured]
-    columns["pod"] = [load.brokers.names[bundles.owner[row]] for row in measured]
-    columns["topics"] = bundles.topics[measured].astype(np.int32)
-    columns["sessions"] = bundles.sessions[measured].astype(np.int32)
-    return rounded_traffic(pa.table(columns)).sort_by("bundle")

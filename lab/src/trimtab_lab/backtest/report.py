@@ -14,7 +14,7 @@ from trimtab_lab.backtest.lacks import lacks
 from trimtab_lab.backtest.players import Players
 from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.sweep import front
-from trimtab_lab.backtest.tasks import Seams, seams
+from trimtab_lab.backtest.tasks import WARM_UP, Seams, seams
 from trimtab_lab.backtest.trace import Figures, NamespaceFigures
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid
@@ -35,6 +35,13 @@ COLUMNS = {
 LITTLE_MEASURED = 0.5
 """Ratio of measured work below which the verdict warns."""
 
+LIKE = 0.9
+"""Ratio of real moves that a replay of the policy that really ran should make, too."""
+
+_COLD = (
+    "Less than an hour was recorded before the first cycle of the replay, so averages and memory began empty there: "
+    "a later --from may show more of the real moves."
+)
 _SPARE = ("hot min", "worst hour", "silent s", "again")
 _NAMESPACES = 10
 _WHOLE = 0.98  # ratio of the time that must have been recorded to call it all
@@ -89,11 +96,13 @@ class BacktestReport:
         if players.against:
             bases["against"] = ReplayResult.of(players.against[0]).figures
         failed = [line for one in required if (line := one.failure(bases))]
+        missing = lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
         unchecked = _unchecked(players)
         check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
+        if check is not None and check.reproduced < LIKE and window.begin < window.recording.summary.begin + WARM_UP:
+            missing = [*missing, _COLD]
         best = _front(results[: len(players.judged)])
         cuts = seams(players.shown[0].trace, window.parts)
-        missing = lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
         name = window.recording.policy
         return cls(name, window.begin, window.end, results, check, unchecked, failed, best, cuts, missing)
 

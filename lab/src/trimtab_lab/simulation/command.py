@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab_lab.simulation.compare import COLUMNS, Outcome, intervals, outcomes
-from trimtab_lab.simulation.contenders import Player, UnknownContenderError, contender, shown
+from trimtab_lab.simulation.contenders import Player, UnknownContenderError, contender, played, shown
 from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, load
 from trimtab_operator.cli.common import CommandError, add_output_option, add_verb
 
@@ -42,6 +42,7 @@ examples:
   trimtab simulate new-broker my.yaml --strategy Trim --against AvgShedder,TransferShedder/Pulsar --seeds 30 --jobs 2
   trimtab simulate --policy policy.yaml --scenario my.yaml --against AvgShedder --seeds 30
   trimtab simulate skewed --against AvgShedder/Pulsar --picture load.svg
+  trimtab simulate time-zones --strategy ThresholdShedder --seeds 1 --record trimtab-history
 """
 
 
@@ -77,6 +78,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--picture", metavar="FILE.svg", type=_svg, help="draw the load of each broker over time, of the first seed"
+    )
+    parser.add_argument(
+        "--record", metavar="DIR", help="write the run as a history, for `trimtab backtest`: one scenario, one strategy"
     )
     add_output_option(parser, shapes=("table", "json"))
 
@@ -121,6 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (InvalidScenarioError, UnknownContenderError) as error:
         raise CommandError(str(error)) from error
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    if arguments.record:
+        _record(arguments.record, scenarios, who, seeds[0])
     if arguments.output == "json":
         found = list(outcomes(scenarios, who, seeds, arguments.jobs))
         print(json.dumps([_data(outcome) for outcome in found], indent=2))
@@ -137,10 +143,10 @@ def _players(arguments: argparse.Namespace) -> list[Player]:
     if arguments.policy:
         from trimtab_lab.simulation.policy import policies  # noqa: PLC0415  (loads the Kubernetes client)
 
-        played = policies(arguments.policy)
-        for player in played:
+        given = policies(arguments.policy)
+        for player in given:
             print(player.notes, file=sys.stderr)
-        found += played
+        found += given
     first = arguments.strategy or ("" if found else "Trim")
     against = arguments.against
     others = [who.name for who in shown()] if against == "all" else against.split(",")
@@ -166,14 +172,35 @@ def _tables(
     with bars.shown() if bars else nullcontext():
         found = outcomes(scenarios, who, seeds, arguments.jobs, bars)
         for name, group in groupby(found, key=lambda outcome: outcome.scenario):
-            played = list(group)
+            group_found = list(group)
             if bars:
                 bars.clear()
             screen.print(title(name, scenarios[name], len(seeds)), style="bold")
-            print_grid(screen, grid(scenarios[name], played, columns))
-            screen.print(words(scenarios[name], played))
+            print_grid(screen, grid(scenarios[name], group_found, columns))
+            screen.print(words(scenarios[name], group_found))
             screen.print()
-            yield from played
+            yield from group_found
+
+
+def _record(folder: str, scenarios: dict[str, Scenario], who: Sequence[Player], seed: int) -> None:
+    """Play once more, with the first seed, and write what is seen. Raises `CommandError`."""
+    from trimtab_lab.simulation.recorder import RunRecorder  # noqa: PLC0415  (loads pyarrow)
+    from trimtab_pipeline.history.snapshot_writer import PULSARS_AVERAGES, SnapshotWriter  # noqa: PLC0415
+
+    if len(scenarios) != 1 or len(who) != 1:
+        raise CommandError(
+            f"--record takes one scenario and one strategy, not {len(scenarios)} and {len(who)}: leave out the others"
+        )
+    [(name, scenario)], [player] = scenarios.items(), who
+    manifest = getattr(player, "manifest", None)
+    try:
+        writer = SnapshotWriter(folder, f"simulated/{Path(name).stem}", PULSARS_AVERAGES)
+        if writer.exists:
+            raise CommandError(f"{folder} has a history of simulated/{Path(name).stem} already: name another folder")
+        played(scenario, player, seed, RunRecorder(writer, None if manifest is None else manifest["spec"]))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--record {folder}: {error}") from error
+    print(f"{folder} has the history of this run", file=sys.stderr)
 
 
 def _draw(file: Path, scenarios: dict[str, Scenario], found: Sequence[Outcome]) -> None:
