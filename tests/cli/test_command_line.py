@@ -38,6 +38,7 @@ def test_the_verb_comes_first_whatever_stands_before_it(typed: str, read: str) -
 
 def test_a_dry_run_without_a_value_takes_no_word_as_one() -> None:
     assert arranged(["move", "--dry-run", "bundle", "broker"]) == ["move", "--dry-run=client", "bundle", "broker"]
+    assert arranged(["--dry-run", "pause", "main"]) == ["pause", "--dry-run=client", "main"]
     assert arranged(["move", "bundle", "--dry-run=server"]) == ["move", "bundle", "--dry-run=server"]
 
 

@@ -103,7 +103,7 @@ def test_without_a_terminal_it_wants_to_be_confirmed(
     run_policy(HOT, scenario, **DRY_RUN)
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("\n", 2)])
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
 def test_a_person_is_asked_before_anything_moves(
     answer: str, code: int, run_policy: RunPolicy, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,5 +164,27 @@ def test_unload_says_why_no_broker_is_better(run_policy: RunPolicy, verb: Verb) 
         assert "Pinned" in err
         assert "name a broker to move it in any case" in err
         assert err.count("\n") == 1
+
+    run_policy(HOT, scenario, **eager() | DRY_RUN)
+
+
+def test_load_that_may_be_another_clusters_moves_nothing(run_policy: RunPolicy, verb: Verb) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        linked = {
+            "type": "Linked",
+            "status": "False",
+            "reason": "OtherCluster",
+            "message": "these are other brokers",
+            "lastTransitionTime": "2026-11-21T15:00:00Z",
+        }
+        status = {"status": {"conditions": [linked]}}
+        env.rest.patch(env.path("balancingpolicies", "main", "status"), status)
+
+        for words in (("rebalance", "--from", "a", "--yes"), ("unload", env.load.bundles.names[0])):
+            code, _, err = await verb(env, *words)
+            assert code == 2
+            assert "the operator found Linked False" in err
+            assert "OtherCluster: these are other brokers" in err
+        assert env.owners() == env.desired_owners()
 
     run_policy(HOT, scenario, **eager() | DRY_RUN)

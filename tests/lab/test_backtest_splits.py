@@ -24,7 +24,7 @@ from trimtab_strategies.model import ClusterLoad, Reason, Split
 
 SOURCE = {"source": {"prometheus": {"url": "http://prometheus.messaging.svc:9090"}}}
 SPLITTER = {
-    "split": {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxBandwidth": 400, "maxMsgRate": 1000000}},
+    "split": {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxThroughput": "400Mi", "maxRate": 1000000}},
     "limits": {"coolDown": "1m"},
 }
 STILL = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}

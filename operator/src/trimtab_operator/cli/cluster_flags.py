@@ -40,7 +40,7 @@ def arranged(words: Sequence[str]) -> list[str]:
         at += 2 if words[at] in _VALUED else 1
     if at >= len(words) or "--version" in words[:at]:
         return list(words)
-    return [words[at], *words[:at], *(_with_value(word) for word in words[at + 1 :])]
+    return [words[at], *map(_with_value, (*words[:at], *words[at + 1 :]))]
 
 
 def _with_value(word: str) -> str:

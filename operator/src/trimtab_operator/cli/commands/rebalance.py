@@ -29,7 +29,7 @@ mode of the policy.
 At most limits.maxMovesInFlight moves are pending at a time. When one does not land within --timeout seconds, no further
 move starts. Ctrl-C stops after the pending ones. To empty a broker, use `trimtab drain`.
 
-Exit code 1: nothing can be moved, or a move did not land.
+Exit code 1: nothing can be moved, you said no, or a move did not land.
 
 examples:
   trimtab rebalance --from pulsar-broker-3 -n messaging --dry-run
@@ -61,8 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
         if is_data(arguments.output):
             print_data({**as_data(foreseen.settings.name, foreseen), "made": []}, arguments.output)
         return FINDING
-    if arguments.dry_run == "none" and not arguments.yes:
-        _confirm(f"make {counted(len(moves), 'move')}?")
+    if arguments.dry_run == "none" and not arguments.yes and not _confirmed(f"make {counted(len(moves), 'move')}?"):
+        print("nothing was moved", file=sys.stderr)
+        return FINDING
     records = foreseen.snapshot.records
     wanted = [HandMove(records[move.bundle].name, move.source, move.destination) for move in moves]
     pending = len(wanted) if arguments.dry_run != "none" else foreseen.settings.max_moves_in_flight
@@ -84,13 +85,12 @@ def _headline(broker: str, moves: list[Move]) -> str:
     return f"{broker} gives away {counted(len(moves), 'bundle')}" if moves else f"{broker} can give nothing away"
 
 
-def _confirm(question: str) -> None:
-    """Ask on the terminal. Raises `CommandError` for no, and without a terminal."""
+def _confirmed(question: str) -> bool:
+    """The answer on the terminal. Raises `CommandError` without a terminal."""
     if not sys.stdin.isatty():
         raise CommandError("standard input is no terminal to confirm the moves on: add --yes, or --dry-run to see them")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        raise CommandError("nothing was moved")
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 async def _relieved(api: Api, arguments: argparse.Namespace) -> Preview:

@@ -52,6 +52,7 @@ def _said(held: HeldBack) -> str:
 async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRelief) -> Preview:
     """The plan of `relief`, by the weights of the policy. Raises `CommandError`, `ApiError`."""
     urls, policy = measuring_urls(arguments), await named_policy(api, arguments.namespace, arguments.policy)
+    _check_linked(policy)
     with refusals_told():
         manifest = measurable(arguments, policy)
         settings = Settings.of(manifest)
@@ -59,3 +60,11 @@ async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRel
             context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
             async with following(context):
                 return await preview(context, settings.name, manifest, replace(relief, weights=settings.pair.weights))
+
+
+def _check_linked(policy: Mapping[str, Any]) -> None:
+    """Raises `CommandError` if the operator found that Prometheus shows other brokers: only it asks Pulsar for that."""
+    for condition in (policy.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "Linked" and condition["status"] == "False":
+            why = f"{condition['reason']}: {condition.get('message', '')}"
+            raise CommandError(f"the operator found Linked False, so the load may be another cluster's: {why}")
