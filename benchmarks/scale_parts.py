@@ -46,8 +46,8 @@ POLICY = {
     "mode": "Auto",
     "brokerInterval": "10s",
     "source": {"prometheus": {"url": "http://prometheus:9090"}},
-    "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 0}},
-    "placement": {"type": "LeastResourceUsageWithWeight", "leastResourceUsageWithWeight": {"history": 0}},
+    "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"historyPercent": 0, "minThroughput": 0}},
+    "placement": {"type": "LeastResourceUsageWithWeight", "leastResourceUsageWithWeight": {"historyPercent": 0}},
     "limits": {
         "maxMovesPerCycle": 10_000,
         "maxMovesPerBroker": 10_000,

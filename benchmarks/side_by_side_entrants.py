@@ -100,7 +100,7 @@ def _trim(manager: LoadManagerKind) -> Entrant:
 _M, _E = LoadManagerKind.MODULAR, LoadManagerKind.EXTENSIBLE
 _RATE, _WEIGHT = "LeastLongTermMessageRate", "ExtensibleLeastResourceUsageWithWeight"
 _UNIFORM: Mapping[str, Any] = {"minRate": 10, "minThroughput": 10_000}
-_EVEN: Mapping[str, Any] = {**_UNIFORM, "rateDifference": 25, "maxUnload": 0.5, "compatibility": "Corrected"}
+_EVEN: Mapping[str, Any] = {**_UNIFORM, "rateDifference": 25, "maxUnloadPercent": 50, "compatibility": "Corrected"}
 
 ENTRANTS: Mapping[str, Entrant] = {
     "pulsar-threshold": _modular("ThresholdShedder"),

@@ -33,7 +33,7 @@ EFFECTS: Mapping[str, tuple[str, str, str]] = {
     "apart": ("points", "a cold broker stays cold for longer", "it fills cold brokers sooner"),
     "price": ("points²", "fewer moves, more points left", "more moves, fewer points left"),
     "worth": ("point-minutes", "it waits for longer, fewer moves in vain", "it acts sooner, more moves in vain"),
-    "fixed": ("ratio 0-1", "fewer moves, more clients disconnected", "fewer clients disconnected, by more moves"),
+    "fixed_percent": ("percent", "fewer moves, more clients disconnected", "fewer clients disconnected, by more moves"),
     "floor": ("percent", "a busier cluster is left alone", "a quiet cluster is levelled too"),
     "moves_per_broker": ("moves", "level sooner, larger steps", "smaller steps, level later"),
 }

@@ -140,7 +140,7 @@ class Minute:
     @property
     def price(self) -> FloatArray:
         """Price (m,) of moving each bundle."""
-        return prices(self.cycle.cluster, self.cycle.params.fixed)
+        return prices(self.cycle.cluster, self.cycle.params.fixed_percent / 100)
 
     @property
     def least(self) -> float:

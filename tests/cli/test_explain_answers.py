@@ -149,7 +149,7 @@ def test_a_history_that_can_t_be_used_is_not_blamed_on_prometheus() -> None:
 
 
 def test_a_cluster_that_is_too_small_for_the_minimum_says_which_and_what_would_act() -> None:
-    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": "100000Mi"}}
+    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"historyPercent": 0, "minThroughput": "100000Mi"}}
     record = decided(HOT_OF_FOUR, shedder=shedder)
     said = "thresholdShedder.minThroughput is 100000Mi bytes/s; this broker has "
     answers = (

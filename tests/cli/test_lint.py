@@ -64,8 +64,8 @@ UNWISE = {
     ),
     "caps": ({"limits": {**LIMITS, "maxMovesPerHour": 3}}, "below maxMovesPerCycle (5)"),
     "short-cool-down": ({"limits": {**LIMITS, "coolDown": "90s"}}, "is 90s, less than two intervals (60s)"),
-    "acts-blindly": ({"limits": {**LIMITS, "minTrustedBrokers": 20}}, "is 20: it would move bundles while most"),
-    "no-brake": ({"limits": {**LIMITS, "maxLostBrokers": 90}}, "is 90: with most brokers lost"),
+    "acts-blindly": ({"limits": {**LIMITS, "minTrustedBrokersPercent": 20}}, "is 20: it would move bundles while most"),
+    "no-brake": ({"limits": {**LIMITS, "maxLostBrokersPercent": 90}}, "is 90: with most brokers lost"),
     "interval-below-scrape": ({"interval": "10s", "brokerInterval": "10s"}, "scraped every 15 s"),
     "window-below-scrapes": ({"source": prometheus(window="20s")}, "less than two scrapes (15 s each)"),
     "url-not-allowed": ({"source": {"prometheus": {"url": "https://mimir.example.com"}}}, "--allow-url"),
@@ -107,7 +107,7 @@ def test_every_rule_of_policies_has_a_case_here() -> None:
 
 
 def test_a_dry_run_may_be_as_it_likes(tmp_path: Path, capsys: Captured) -> None:
-    reckless = {"minTrustedBrokers": 0, "maxLostBrokers": 100}
+    reckless = {"minTrustedBrokersPercent": 0, "maxLostBrokersPercent": 100}
     assert rules(capsys, tmp_path, changed(mode="DryRun", limits={**LIMITS, **reckless})) == ["dry-run"]
 
 
@@ -205,7 +205,7 @@ def test_policies_of_different_namespaces_share_nothing(tmp_path: Path, capsys: 
 def test_an_object_may_silence_a_rule_but_no_error(tmp_path: Path, capsys: Captured) -> None:
     noted = {"name": "main", "annotations": {"trimtab.dev/lint-ignore": "paused, maximum"}}
     assert rules(capsys, tmp_path, {**changed(paused=True), "metadata": noted}) == []
-    wrong = {**changed(limits={"minTrustedBrokers": 101}), "metadata": noted}
+    wrong = {**changed(limits={"minTrustedBrokersPercent": 101}), "metadata": noted}
     assert rules(capsys, tmp_path, wrong) == ["maximum"]
 
 

@@ -88,7 +88,7 @@ def _with(shedder: str = "", placement: str = "", *, extensible: bool = False, *
 CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "thresholds": (
         _with(loadBalancerBrokerThresholdShedderPercentage="20", loadBalancerHistoryResourcePercentage="0.5"),
-        {"shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 20, "history": 0.5}}},
+        {"shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 20, "historyPercent": 50}}},
     ),
     "overload": (
         _with("impl.OverloadShedder", loadBalancerBrokerOverloadedThresholdPercentage="70"),
@@ -100,7 +100,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     ),
     "uniform": (
         _with("impl.UniformLoadShedder", maxUnloadPercentage="0.4", minUnloadMessage="10"),
-        {"shedder": {"type": "UniformLoadShedder", "uniformLoadShedder": {"maxUnload": 0.4, "minRate": 10}}},
+        {"shedder": {"type": "UniformLoadShedder", "uniformLoadShedder": {"maxUnloadPercent": 40, "minRate": 10}}},
     ),
     "avg": (
         _with("impl.AvgShedder", "impl.AvgShedder", loadBalancerAvgShedderLowThreshold="20"),
@@ -132,7 +132,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
             "shedder": {
                 "type": "TransferShedder",
                 "transferShedder": {
-                    "targetDeviation": 0.1,
+                    "targetDeviationPercent": 10,
                     "hitCount": 2,
                     "transfer": False,
                     "excludedNamespaces": ["a/b", "c/d"],

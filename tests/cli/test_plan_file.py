@@ -148,7 +148,11 @@ def test_standard_input_is_a_file_too(
 
 
 MISTAKES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
-    "a bound": ([written(limits={"minTrustedBrokers": 101})], (), "spec.limits.minTrustedBrokers: is 101, but must be"),
+    "a bound": (
+        [written(limits={"minTrustedBrokersPercent": 101})],
+        (),
+        "spec.limits.minTrustedBrokersPercent: is 101, but must be",
+    ),
     "an unknown key": ([written(windowss=[])], (), "spec.windowss: is unknown; did you mean windows?"),
     "a length of nothing": ([written(interval="0s")], (), "must be longer than 0s"),
     "no policy": ([{"kind": "ConfigMap"}], (), "it holds: none"),

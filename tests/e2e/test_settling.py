@@ -22,10 +22,13 @@ QUIET = 8.0
 """Seconds without a move (four cycles) after which the cluster counts as settled."""
 
 BY_CPU = {
-    "shedder": {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "history": 0, "minThroughput": 0}},
+    "shedder": {
+        "type": "ThresholdShedder",
+        "thresholdShedder": {"threshold": 15, "historyPercent": 0, "minThroughput": 0},
+    },
     "placement": {
         "type": "LeastResourceUsageWithWeight",
-        "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+        "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
     },
 }
 

@@ -58,7 +58,7 @@ def test_a_broker_whose_metrics_stop_neither_sheds_nor_receives(stage: SmallClus
     before = stage.bundles_of(hot)
     stage.world.mute_metrics(hot)
     try:
-        stage.apply_policy(limits={"minTrustedBrokers": 50})
+        stage.apply_policy(limits={"minTrustedBrokersPercent": 50})
         message = stage.wait_condition("DataTrusted", "False", "Untrusted")
         stage.edit_policy(mode="Auto")
         stage.wait_cycles(3)
@@ -75,7 +75,7 @@ def test_too_few_trusted_brokers_refuse_the_whole_cycle(stage: SmallCluster) -> 
     before = stage.owners()
     stage.world.mute_metrics("pulsar-broker-2")
     try:
-        stage.apply_policy(mode="DryRun", limits={"minTrustedBrokers": 90})
+        stage.apply_policy(mode="DryRun", limits={"minTrustedBrokersPercent": 90})
         message = stage.wait_condition("Ready", "False")
         stage.edit_policy(mode="Auto")
         stage.wait_cycles(2)
@@ -83,7 +83,7 @@ def test_too_few_trusted_brokers_refuse_the_whole_cycle(stage: SmallCluster) -> 
     finally:
         stage.world.unmute_metrics("pulsar-broker-2")
 
-    assert "limits.minTrustedBrokers" in message
+    assert "limits.minTrustedBrokersPercent" in message
     stage.wait_condition("Ready", "True")
 
 
@@ -174,7 +174,7 @@ def test_a_dead_brokers_bundles_get_other_owners_in_every_mode(stage: SmallClust
 
 def test_when_most_brokers_are_gone_at_once_their_bundles_stay(stage: SmallCluster) -> None:
     before = stage.owners()
-    stage.apply_policy(mode="Auto", limits={"maxLostBrokers": 40})
+    stage.apply_policy(mode="Auto", limits={"maxLostBrokersPercent": 40})
     stage.wait_condition("Valid", "True")
     stage.edit_policy(paused=True)
     stage.wait_condition("Ready", "False", "Paused")

@@ -15,7 +15,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 pytestmark = [pytest.mark.controllers, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
 
 BROKERS, BUNDLES = 8, 32
-COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 25, "history": 0, "minThroughput": 0}}
+COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 25, "historyPercent": 0, "minThroughput": 0}}
 """A policy that ignores an imbalance of two bundles of 10 points each, so that mostly the rolling restart moves
 bundles.
 """

@@ -59,7 +59,9 @@ def test_samples_are_spread_over_the_range_in_proportion() -> None:
 
 
 def test_samples_of_a_range_from_zero_are_spread_evenly() -> None:
-    values = [spec["shedder"]["trim"]["fixed"] for spec in made("shedder.trim.fixed=0..1", samples=20).values()]
+    values = [
+        spec["shedder"]["trim"]["fixedPercent"] for spec in made("shedder.trim.fixedPercent=0..1", samples=20).values()
+    ]
 
     assert np.histogram(values, bins=4, range=(0, 1))[0].tolist() == [5] * 4
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.apiserver
 
 PATIENT = {
     "type": "TransferShedder",
-    "transferShedder": {"hitCount": 4, "history": 0, "delay": "0s"},
+    "transferShedder": {"hitCount": 4, "historyPercent": 0, "delay": "0s"},
 }
 
 

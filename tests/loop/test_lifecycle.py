@@ -43,7 +43,9 @@ def test_a_mass_failure_stops_everything_says_so_everywhere_and_ends_by_itself(r
         assert env.condition("Ready") == env.condition("Acting") == ("False", "MassFailure")
         told = [note for reason, note in env.events() if reason == "MassFailure"]
         assert any("3 of 5 brokers are lost: their bundles stay where they are" in note for note in told)
-        assert any("3 of 5 brokers are not ready, more than 40% (limits.maxLostBrokers)" in note for note in told)
+        assert any(
+            "3 of 5 brokers are not ready, more than 40% (limits.maxLostBrokersPercent)" in note for note in told
+        )
         assert held_back(env, "MassFailure") >= 1
 
         count = len(told)

@@ -204,7 +204,7 @@ def test_what_a_policy_remembers_is_stored_and_found_again(run_policy: RunPolicy
         assert env.memory()["epoch"] == stored["epoch"] + 1
         assert env.memory()["shedder"] == stored["shedder"]
 
-    run_policy(LEVEL, scenario, shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0.9}})
+    run_policy(LEVEL, scenario, shedder={"type": "ThresholdShedder", "thresholdShedder": {"historyPercent": 90}})
 
 
 def test_an_idle_cluster_gets_no_event_and_no_write_but_the_policys_status(run_policy: RunPolicy) -> None:

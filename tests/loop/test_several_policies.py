@@ -69,7 +69,7 @@ def test_a_second_policy_that_shares_a_broker_is_refused_naming_both_until_it_do
 
 def test_bundles_of_a_lost_broker_stay_among_the_brokers_of_its_policy(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        second = env.add_policy("second", **eager(maxLostBrokers=60), brokers=SECOND)
+        second = env.add_policy("second", **eager(maxLostBrokersPercent=60), brokers=SECOND)
         await env.reconcile()
         await second.reconcile()
         orphans = [name for name, owner in env.owners().items() if owner == "c"]

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 BROKERS = 10
 LOAD = cluster(bundles=3, **{f"p-{i}": 0.4 for i in range(BROKERS)})
-COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "history": 0, "minThroughput": 0}}
+COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 15, "historyPercent": 0, "minThroughput": 0}}
 """Leaves alone what one bundle more would be: 13 points."""
 
 

@@ -81,7 +81,7 @@ REFUSED = {
             placement={
                 "type": "LeastResourceUsageWithWeight",
                 "leastResourceUsageWithWeight": {},
-                "extensibleLeastResourceUsageWithWeight": {"history": 0.5},
+                "extensibleLeastResourceUsageWithWeight": {"historyPercent": 50},
             }
         ),
         [
@@ -97,7 +97,10 @@ REFUSED = {
     ),
     "mode that is none": (policy(mode="Maybe"), ["spec.mode", '"DryRun", "Approve", "Auto"']),
     "cap of no moves": (policy(limits={"maxMovesPerCycle": 0}), ["spec.limits.maxMovesPerCycle", "to 1"]),
-    "share above 100 percent": (policy(limits={"minTrustedBrokers": 101}), ["spec.limits.minTrustedBrokers", "to 100"]),
+    "share above 100 percent": (
+        policy(limits={"minTrustedBrokersPercent": 101}),
+        ["spec.limits.minTrustedBrokersPercent", "to 100"],
+    ),
     "no URL": (policy(source={"prometheus": {"url": "prometheus:9090"}}), ["spec.source.prometheus.url", "^https?://"]),
     "password in a URL": (
         policy(source={"prometheus": {"url": "http://me:secret@prometheus:9090"}}),

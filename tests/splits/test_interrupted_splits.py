@@ -157,7 +157,7 @@ def test_the_owner_of_a_parent_is_lost_in_the_middle_and_another_gets_it_whole(r
         assert not set(halves(whole)) & set(env.bundles())
         assert not leftovers(env)
 
-    run_policy(SPLIT_LOAD, scenario, mode="DryRun", limits={"lostAfter": "30s", "maxLostBrokers": 100})
+    run_policy(SPLIT_LOAD, scenario, mode="DryRun", limits={"lostAfter": "30s", "maxLostBrokersPercent": 100})
 
 
 def test_an_api_server_that_is_away_costs_time_alone(run_policy: RunPolicy) -> None:

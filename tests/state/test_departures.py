@@ -151,7 +151,7 @@ def test_a_move_between_two_ending_brokers_gets_another_destination() -> None:
     assert work.unassigned == [(moving_bundle("b", "x", "y"), Reason.ROLLING_OUT)]
 
 
-PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
+PAIR = registry.pair("ThresholdShedder", {"historyPercent": 0}, "LeastResourceUsageWithWeight", {"historyPercent": 0})
 
 
 @dataclass

@@ -30,7 +30,7 @@ def test_the_least_a_policy_says_runs_dry() -> None:
 
 
 def test_percent_becomes_ratio_and_durations_seconds() -> None:
-    settings = Settings.of(policy(limits={"coolDown": "1h30m", "minTrustedBrokers": 50, "moveTimeout": "5s"}))
+    settings = Settings.of(policy(limits={"coolDown": "1h30m", "minTrustedBrokersPercent": 50, "moveTimeout": "5s"}))
 
     assert settings.limits.cool_down == 5400
     assert settings.limits.min_trusted_brokers == 0.5

@@ -137,4 +137,4 @@ def test_a_cluster_that_is_too_small_is_reported_once_by_condition_and_event(run
         await env.cycle()
         assert env.condition("RightSized") == ("", "")
 
-    run_policy(used(0.8, 0.8, 0.8), scenario, advice={"targetUsage": 60, "patience": 2})
+    run_policy(used(0.8, 0.8, 0.8), scenario, advice={"targetUsagePercent": 60, "patience": 2})

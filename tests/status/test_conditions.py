@@ -251,7 +251,9 @@ def unmeasured(load: ClusterLoad, broker: str) -> ClusterLoad:
 
 
 def test_the_condition_of_a_cluster_too_small_for_the_minimum_names_it_and_what_would_act() -> None:
-    of = settings(shedder={"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": "100000Mi"}})
+    of = settings(
+        shedder={"type": "ThresholdShedder", "thresholdShedder": {"historyPercent": 0, "minThroughput": "100000Mi"}}
+    )
     load = cluster(bundles=4, a=0.9, b=0.2, c=0.2)
     found = decide(load, of.pair, of.limits, Memory(), np.random.default_rng(1)).plan
 

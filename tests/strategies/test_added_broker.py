@@ -15,7 +15,7 @@ from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.testing import cluster
 from trimtab_strategies.usage import percent
 
-PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
+PAIR = registry.pair("ThresholdShedder", {"historyPercent": 0}, "LeastResourceUsageWithWeight", {"historyPercent": 0})
 LIMITS = MoveLimits(cool_down=1800.0, max_moves_per_broker=10, max_moves_per_cycle=20)
 
 

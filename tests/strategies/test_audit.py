@@ -20,9 +20,9 @@ from trimtab_strategies.testing import cluster, with_bundles
 
 PAIR = registry.pair(
     "ThresholdShedder",
-    {"history": 0, "min_throughput": 0},
+    {"historyPercent": 0, "min_throughput": 0},
     "LeastResourceUsageWithWeight",
-    {"history": 0, "average_difference": 5},
+    {"historyPercent": 0, "average_difference": 5},
 )
 
 

@@ -17,7 +17,7 @@ from trimtab_strategies.shedding.avg import AvgShedder, AvgShedderParams, AvgShe
 from trimtab_strategies.testing import cluster, with_bundles
 
 BOTH = pytest.mark.parametrize("compatibility", ["Java", "Corrected"])
-EVEN = {"hit_count_high": 1, "max_unload": 0.5}
+EVEN = {"hit_count_high": 1, "max_unload_percent": 50}
 """Acts in its first cycle, and evens a pair out."""
 
 
@@ -54,7 +54,7 @@ def test_brokers_close_together_move_nothing_and_say_so() -> None:
 def test_the_busiest_gives_to_the_idlest_and_the_next_to_the_next() -> None:
     drawn = cluster(a=0.1, b=0.2, c=0.5, d=0.9, e=1.0, bundles=10)
 
-    shedding = shed(drawn, hit_count_low=1, max_unload=0.5)
+    shedding = shed(drawn, hit_count_low=1, max_unload_percent=50)
 
     # e has 10 parts of 0.1 and gives half of 0.9; d gives half of 0.7 in parts of 0.09; c meets itself
     assert moves(drawn, shedding) == {"e": ("a", [40, 41, 42, 43]), "d": ("b", [30, 31, 32])}

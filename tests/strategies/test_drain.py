@@ -27,7 +27,7 @@ from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.testing import NOW, cluster, with_bundles
 
-PAIR = registry.pair("ThresholdShedder", {"history": 0}, "LeastResourceUsageWithWeight", {"history": 0})
+PAIR = registry.pair("ThresholdShedder", {"historyPercent": 0}, "LeastResourceUsageWithWeight", {"historyPercent": 0})
 PAUSE = HeldBack("", Reason.ROLLING_OUT, "1 of 3 restarted")
 
 

@@ -180,7 +180,7 @@ def test_refusal_names_the_figure_the_bound_and_the_setting() -> None:
     refusal = guarded(cluster(a=0.9, b=0.1, c=0.1, lost="bc")).refusal
 
     assert refusal is not None
-    assert refusal.detail == "2 of 3 brokers are not ready, more than 40% (limits.maxLostBrokers)"
+    assert refusal.detail == "2 of 3 brokers are not ready, more than 40% (limits.maxLostBrokersPercent)"
 
 
 def test_incomplete_answer_refuses_the_cycle_only_when_bundles_lack_data() -> None:

@@ -68,7 +68,7 @@ def test_unknown_name_is_answered_with_the_known_ones(names: tuple[str, str], to
     [
         ({"threshold": 250}, "threshold: Input should be less than or equal to 100 (got 250)"),
         ({"threshold": 0}, "threshold: Input should be greater than 0 (got 0)"),
-        ({"history": 1.5}, "history: Input should be less than or equal to 1 (got 1.5)"),
+        ({"historyPercent": 150}, "historyPercent: Input should be less than or equal to 100 (got 150)"),
         ({"threshhold": 10}, "threshhold: Extra inputs are not permitted (got 10)"),
         ({"cpuWeight": "much"}, "cpuWeight: Input should be a valid number"),
         ({"minThroughput": float("nan")}, "minThroughput: "),

@@ -59,8 +59,8 @@ def test_boundaries_follow_the_load_and_not_the_range() -> None:
 
 
 def test_more_children_are_made_when_the_target_asks_for_it() -> None:
-    assert len(_split(_hot(), target=0.3).proposed[0].shares) == 7
-    assert len(_split(_hot(), target=0.3, max_children=5).proposed[0].shares) == 5
+    assert len(_split(_hot(), target_percent=30).proposed[0].shares) == 7
+    assert len(_split(_hot(), target_percent=30, max_children=5).proposed[0].shares) == 5
 
 
 def test_no_more_children_than_the_namespace_has_room_for() -> None:
@@ -225,7 +225,7 @@ def test_a_hot_bundle_ends_on_several_brokers_in_one_plan() -> None:
     """a carries everything in one bundle; after one decision four brokers carry a quarter each."""
     drawn = large({}, a=0.9, b=0.0, c=0.0, d=0.0, bundles={"a": [1], "b": [], "c": [], "d": []})
     drawn = with_topics(drawn, {0: EVEN})
-    placement = LeastResourceUsageWithWeight(LeastResourceUsageWithWeightParams(history=0))
+    placement = LeastResourceUsageWithWeight(LeastResourceUsageWithWeightParams(history_percent=0))
     predicted = PredictedLoad(drawn, Weights())
 
     division = divide(
@@ -291,7 +291,7 @@ def test_odd_topics_never_break_it_and_what_it_splits_it_splits_well(
         traffic[k] = load * 1048576
     drawn = replace(drawn, bundles=replace(drawn.bundles, short=short), topics=replace(drawn.topics, traffic=traffic))
 
-    splitting = _split(drawn, known_load=0)
+    splitting = _split(drawn, known_load_percent=0)
 
     assert splitting.proposed or splitting.held_back
     for split in splitting.proposed:

@@ -18,7 +18,7 @@ from trimtab_strategies.usage import MEBIBYTE
 
 def shed(drawn: ClusterLoad, memory: dict[str, Any] | None = None, **params: Any) -> Shedding:
     """One round; without smoothing unless asked for."""
-    shedder = ThresholdShedder(ThresholdShedderParams(**{"history": 0, **params}))
+    shedder = ThresholdShedder(ThresholdShedderParams(**{"history_percent": 0, **params}))
     return shedder.shed(drawn, measured(drawn), memory or {})
 
 
@@ -55,9 +55,9 @@ def test_reaching_the_threshold_is_enough() -> None:
 
 def test_history_delays_a_burst() -> None:
     calm, burst = cluster(a=0.5, b=0.5), cluster(a=1.0, b=0.5)
-    memory = shed(calm, history=0.9).memory
+    memory = shed(calm, history_percent=90).memory
 
-    shedding = shed(burst, memory, history=0.9)
+    shedding = shed(burst, memory, history_percent=90)
 
     assert not shedding.unloads  # smoothed: 0.9 * 50 + 0.1 * 100 = 55 against 50
     assert shedding.memory["brokers"]["ema"] == pytest.approx({"a": 0.55, "b": 0.5})
@@ -152,10 +152,12 @@ def test_weights_choose_the_resource_that_counts() -> None:
 
 def test_lower_boundary_advances_the_average_once_when_corrected() -> None:
     calm, jump = cluster(a=0.5, b=0.5, c=0.5), cluster(a=0.6, b=0.5, c=0.5)
-    memory = dict(shed(calm, history=0.9).memory)
+    memory = dict(shed(calm, history_percent=90).memory)
 
     smoothed = {
-        word: shed(jump, memory, history=0.9, lower_boundary=True, compatibility=word).memory["brokers"]["ema"]["a"]
+        word: shed(jump, memory, history_percent=90, lower_boundary=True, compatibility=word).memory["brokers"]["ema"][
+            "a"
+        ]
         for word in ("Java", "Corrected")
     }
 

@@ -45,8 +45,8 @@ def aged(picture: ClusterLoad, **age: float) -> ClusterLoad:
 def test_outdated_broker_still_takes_part_but_not_if_corrected() -> None:
     picture = aged(cluster(a=0.9, b=0.1, c=0.5, bundles={name: [1, 1, 1, 1, 1] for name in "abc"}), b=1801)
 
-    assert {unload.destination for unload in shed(picture, target_deviation=0.1).unloads} == {1}
-    corrected = shed(picture, target_deviation=0.1, compatibility=Compatibility.CORRECTED)
+    assert {unload.destination for unload in shed(picture, target_deviation_percent=10).unloads} == {1}
+    corrected = shed(picture, target_deviation_percent=10, compatibility=Compatibility.CORRECTED)
     assert {unload.destination for unload in corrected.unloads} == {2}
 
 
@@ -81,7 +81,7 @@ def test_broker_without_busy_bundles_reports_none() -> None:
 def test_only_the_heaviest_bundles_are_considered() -> None:
     picture = cluster(bundles={"a": [1, 2, 3, 4, 5, 6], "b": [1]}, a=0.9, b=0.1)
 
-    assert moves(shed(picture, top_bundles=2, target_deviation=0.1)) == [(0, [4], 1, [])]
+    assert moves(shed(picture, top_bundles=2, target_deviation_percent=10)) == [(0, [4], 1, [])]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_cluster_that_waits_for_hits_says_how_many_and_which_fields_count() ->
     needed = "cause to act in 1 cycle in a row, 4 are needed (transferShedder.hitCount): usage "
     assert waiting.detail.startswith(needed)
     assert level.detail.startswith("close enough: usage 50.0 % on average, deviation 0.0 points, target 25")
-    assert level.detail.endswith("(transferShedder.targetDeviation is 0.25)")
+    assert level.detail.endswith("(transferShedder.targetDeviationPercent)")
 
 
 def test_even_cluster_is_reported_as_hit_count_or_as_balanced() -> None:

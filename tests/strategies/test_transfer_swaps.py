@@ -21,13 +21,13 @@ def test_bundle_that_is_too_large_goes_when_the_other_end_can_give_back() -> Non
     # a wants to lose 0.25 of its 0.3 + 0.3 + 0.3; with 0.06 back they end on 0.66 and 0.64
     picture = cluster(bundles={"a": [1, 1, 1], "b": [6, 34]}, a=0.9, b=0.4)
 
-    assert moves(shed(picture, target_deviation=0.1)) == [(0, [0], 1, [3])]
+    assert moves(shed(picture, target_deviation_percent=10)) == [(0, [0], 1, [3])]
 
 
 def test_swap_is_not_made_without_transfer_and_the_placement_chooses() -> None:
     picture = cluster(bundles={"a": [1, 1, 1], "b": [6, 34]}, a=0.9, b=0.4)
 
-    assert why(shed(picture, target_deviation=0.1, transfer=False)) is Reason.NO_BUNDLES
+    assert why(shed(picture, target_deviation_percent=10, transfer=False)) is Reason.NO_BUNDLES
     assert moves(shed(cluster(**APART), transfer=False)) == [(0, [0], -1, []), (0, [1], -1, [])]
 
 
@@ -53,15 +53,15 @@ def swaps() -> ClusterLoad:
 
 
 def test_debug_mode_changes_the_decision() -> None:
-    assert moves(shed(swaps(), target_deviation=0.1)) == [(0, [0], 1, [3]), (0, [1], 1, [4, 5])]
-    assert moves(shed(swaps(), target_deviation=0.1, debug_mode=True)) == [(0, [0], 1, [3])]
+    assert moves(shed(swaps(), target_deviation_percent=10)) == [(0, [0], 1, [3]), (0, [1], 1, [4, 5])]
+    assert moves(shed(swaps(), target_deviation_percent=10, debug_mode=True)) == [(0, [0], 1, [3])]
 
 
 def test_corrected_counts_what_came_back() -> None:
-    corrected = shed(swaps(), target_deviation=0.1, compatibility=Compatibility.CORRECTED)
+    corrected = shed(swaps(), target_deviation_percent=10, compatibility=Compatibility.CORRECTED)
 
     assert moves(corrected)[0] == (0, [0], 1, [3])
-    assert moves(corrected) != moves(shed(swaps(), target_deviation=0.1))
+    assert moves(corrected) != moves(shed(swaps(), target_deviation_percent=10))
 
 
 class InOrder(SnapshotReports):
@@ -85,7 +85,7 @@ def test_corrected_offers_again_what_an_earlier_swap_left_aside(params: dict[str
     """The first swap passes over 71, which would make the giver busier than it was; the second has room for it."""
     picture = with_throughput(cluster(bundles={"a": [1, 1, 1], "b": [1, 1, 1]}, a=0.9, b=0.1), [70, 70, 70, 71, 20, 22])
     picture = with_traffic(picture, [100, 40])
-    strategy = TransferShedder(TransferShedderParams(hit_count=1, target_deviation=0.0, **params), in_order)
+    strategy = TransferShedder(TransferShedderParams(hit_count=1, target_deviation_percent=0, **params), in_order)
 
     shedding = strategy.shed(picture, np.ones(6, dtype=bool), {})
 
@@ -94,6 +94,6 @@ def test_corrected_offers_again_what_an_earlier_swap_left_aside(params: dict[str
 
 def test_bundles_that_may_not_move_neither_leave_nor_come_back() -> None:
     picture = swaps()
-    shedding = shedder(target_deviation=0.1).shed(picture, np.array([1, 1, 1, 0, 1, 1], dtype=bool), {})
+    shedding = shedder(target_deviation_percent=10).shed(picture, np.array([1, 1, 1, 0, 1, 1], dtype=bool), {})
 
     assert all(3 not in back for _, _, _, back in moves(shedding))

@@ -62,9 +62,9 @@ def test_throughput_counts_when_rates_are_alike() -> None:
 def test_a_lead_that_is_just_allowed_moves_nothing() -> None:
     drawn = world(RATE_IN, a=[7500, 7500], b=[10000])
 
-    assert taken(drawn, max_unload=1) == {}
-    assert taken(drawn, rate_difference=49, max_unload=1, min_rate=0) == {}  # 7500 do not fit into 5000
-    assert taken(drawn, rate_difference=49, max_unload=1, min_rate=0).keys() <= {"a"}
+    assert taken(drawn, max_unload_percent=100) == {}
+    assert taken(drawn, rate_difference=49, max_unload_percent=100, min_rate=0) == {}  # 7500 do not fit into 5000
+    assert taken(drawn, rate_difference=49, max_unload_percent=100, min_rate=0).keys() <= {"a"}
 
 
 def test_an_idle_broker_counts_as_one_message() -> None:

@@ -225,7 +225,7 @@ def test_heaviest_bundles_that_fit_move_to_the_broker_with_most_room() -> None:
 def test_numbers_kept_even_make_swaps() -> None:
     drawn = cluster(a=0.8, b=0.2, bundles={"a": [4, 2, 1, 1], "b": [1, 1, 1, 1]})
 
-    shedding = shed(drawn, **AVERAGE, spread=0)
+    shedding = shed(drawn, **AVERAGE, spread_percent=0)
 
     assert told(drawn, shedding) == [("a", [1], "b", [7])]
     assert np.bincount(after(drawn, shedding).bundles.owner).tolist() == [4, 4]
@@ -243,7 +243,7 @@ def test_a_fixed_weight_is_the_target() -> None:
     drawn = cluster(a=0.5, b=0.5, c=0.5, bundles=10)
     drawn = replace(drawn, traits={"a": BrokerTraits(weight=0.0), "b": BrokerTraits(), "gone": BrokerTraits(weight=1)})
 
-    shedding = shed(drawn, **AVERAGE, spread=1)
+    shedding = shed(drawn, **AVERAGE, spread_percent=100)
 
     assert shedding.target_weights["a"] == 0
     assert np.bincount(after(drawn, shedding).bundles.owner).tolist() == [0, 15, 15]
@@ -379,7 +379,7 @@ def test_bundles_are_balanced_as_work_of_one_consumer_each(
     rule = TargetRule(compatibility=compatibility, iteration=iteration)
     expected = balance(work, Rules(targets=rule, compatibility=compatibility, iteration=iteration))
     balancer = WeightedBalancer(
-        WeightedBalancerParams(**AVERAGE, compatibility=compatibility, iteration=iteration, spread=0)
+        WeightedBalancerParams(**AVERAGE, compatibility=compatibility, iteration=iteration, spread_percent=0)
     )
 
     shedding = balancer.shed(drawn, known, {})

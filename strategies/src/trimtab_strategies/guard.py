@@ -199,10 +199,10 @@ def _refusal(cluster: ClusterLoad, limits: MoveLimits, may_shed: Verdict) -> Hel
     count, ready = len(brokers), int(brokers.ready.sum())
     trusted = int(may_shed.allowed.sum())
     if mass_failure(count - ready, count, limits):
-        bound = f"more than {limits.max_lost_brokers:.0%} (limits.maxLostBrokers)"
+        bound = f"more than {limits.max_lost_brokers:.0%} (limits.maxLostBrokersPercent)"
         return HeldBack("", Reason.MASS_FAILURE, f"{count - ready} of {count} brokers are not ready, {bound}")
     if ready and trusted / ready < limits.min_trusted_brokers:
-        bound = f"fewer than {limits.min_trusted_brokers:.0%} (limits.minTrustedBrokers)"
+        bound = f"fewer than {limits.min_trusted_brokers:.0%} (limits.minTrustedBrokersPercent)"
         return HeldBack("", _main_doubt(may_shed), f"{trusted} of {ready} ready brokers have trusted data, {bound}")
     if trusted < 2:  # noqa: PLR2004 - it takes two
         return HeldBack("", Reason.NO_BROKERS, f"{trusted} of {count} brokers can take part: two are needed to compare")

@@ -21,6 +21,12 @@ from pydantic_core import CoreSchema
 
 from trimtab_strategies.usage import Weight, Weights
 
+Percent = Annotated[float, Field(ge=0, le=100)]
+"""A share in percent. Names of parameters in percent end in ``_percent`` where 0-1 or a number could be meant."""
+
+PositivePercent = Annotated[float, Field(gt=0, le=100)]
+"""A share in percent, above 0."""
+
 
 class Compatibility(StrEnum):
     """Whether a strategy keeps the known defects of the original, or does what the original intended."""
@@ -120,6 +126,12 @@ def as_quantity(value: float) -> str:
     return str(int(value))
 
 
+def as_percent(ratio: float) -> float:
+    """A ratio 0-1 in percent, without the noise of the multiplication."""
+    percent = round(100 * ratio, 10)
+    return int(percent) if percent.is_integer() else percent
+
+
 class Defect(NamedTuple):
     """A known defect of an original: what it does, and what `Compatibility.CORRECTED` does instead."""
 
@@ -208,6 +220,7 @@ _FROM_PULSAR: Mapping[str, Callable[[float], Any]] = {
     "MiB/s": lambda given: f"{given}Mi",
     "bytes/s": _bytes,
     "seconds": as_duration,
+    "0-1": as_percent,
     "cycles before": lambda given: given + 1,
 }
 """How a value in a unit of Pulsar becomes one of ours."""

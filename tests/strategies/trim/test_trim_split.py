@@ -141,7 +141,7 @@ def test_a_topic_that_is_most_of_it_is_named() -> None:
     [
         ({}, {}, Reason.NO_LOAD_DATA),
         ({0: [0.0, 0.0]}, {}, Reason.NO_LOAD_DATA),
-        ({0: [60.0]}, {"hot_topic": 1}, Reason.TOO_FEW_TOPICS),
+        ({0: [60.0]}, {"hot_topic_percent": 100}, Reason.TOO_FEW_TOPICS),
         ({0: [3.75] * 16}, {"max_bundles": 49}, Reason.MAX_BUNDLES),
     ],
 )

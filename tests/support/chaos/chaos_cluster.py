@@ -28,7 +28,7 @@ API = f"/apis/trimtab.dev/v1alpha1/namespaces/{NAMESPACE}"
 SHAPES = (NamespaceShape("shop", "orders", 16), NamespaceShape("fleet", "telemetry", 8, readers=1))
 SHEDDER = {
     "type": "ThresholdShedder",
-    "thresholdShedder": {"threshold": 6, "history": 0.1, "minThroughput": 0, "lowerBoundary": True},
+    "thresholdShedder": {"threshold": 6, "historyPercent": 10, "minThroughput": 0, "lowerBoundary": True},
 }
 _CRDS = Path(__file__).parents[3] / "crds"
 
@@ -142,8 +142,8 @@ class ChaosCluster:
             "lostAfter": "3s",
             "quarantine": "5s",
             "maxUndoneMoves": 1000,
-            "maxLostBrokers": 50,
-            "minTrustedBrokers": 50,
+            "maxLostBrokersPercent": 50,
+            "minTrustedBrokersPercent": 50,
         }
         return {
             "mode": "Auto",
@@ -153,7 +153,7 @@ class ChaosCluster:
             "shedder": SHEDDER,
             "placement": {
                 "type": "LeastResourceUsageWithWeight",
-                "leastResourceUsageWithWeight": {"averageDifference": 4, "history": 0.1},
+                "leastResourceUsageWithWeight": {"averageDifference": 4, "historyPercent": 10},
             },
             "limits": limits,
         }

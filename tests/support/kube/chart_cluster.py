@@ -152,11 +152,11 @@ class ChartCluster:
                 "source": {"prometheus": {"url": self.prometheus.url, "window": "4s", "maxAge": "30s"}},
                 "shedder": {
                     "type": "ThresholdShedder",
-                    "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+                    "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
                 },
                 "placement": {
                     "type": "LeastResourceUsageWithWeight",
-                    "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+                    "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
                 },
                 "limits": {"coolDown": "1s", "moveTimeout": "20s", "lostAfter": "1m"},
                 **spec,

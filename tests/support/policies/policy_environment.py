@@ -39,11 +39,11 @@ def eager(**limits: Any) -> dict[str, Any]:
         "mode": "Auto",
         "shedder": {
             "type": "ThresholdShedder",
-            "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+            "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
         },
         "placement": {
             "type": "LeastResourceUsageWithWeight",
-            "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+            "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
         },
         "limits": limits,
     }

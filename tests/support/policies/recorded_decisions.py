@@ -21,10 +21,10 @@ from trimtab_strategies.testing import NOW
 
 
 def settings(**spec: Any) -> Settings:
-    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"history": 0, "minThroughput": 0}}
+    shedder = {"type": "ThresholdShedder", "thresholdShedder": {"historyPercent": 0, "minThroughput": 0}}
     placement = {
         "type": "LeastResourceUsageWithWeight",
-        "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+        "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
     }
     base = {"mode": "Auto", "shedder": shedder, "placement": placement}
     whole = {**base, "source": {"prometheus": {"url": "http://prometheus:9090"}}, **spec}

@@ -222,11 +222,11 @@ class ReplicaCluster:
                 "source": {"prometheus": {"url": url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
                 "shedder": {
                     "type": "ThresholdShedder",
-                    "thresholdShedder": {"threshold": 5, "history": 0.1, "minThroughput": 0},
+                    "thresholdShedder": {"threshold": 5, "historyPercent": 10, "minThroughput": 0},
                 },
                 "placement": {
                     "type": "LeastResourceUsageWithWeight",
-                    "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0.1},
+                    "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 10},
                 },
                 "limits": {**limits, "moveTimeout": "20s"},
                 **spec,

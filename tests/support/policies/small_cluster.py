@@ -195,11 +195,11 @@ class SmallCluster:
             "source": {"prometheus": {"url": self.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
             "shedder": {
                 "type": "ThresholdShedder",
-                "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+                "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
             },
             "placement": {
                 "type": "LeastResourceUsageWithWeight",
-                "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+                "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
             },
             "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s", "quarantine": "1s"},
         }

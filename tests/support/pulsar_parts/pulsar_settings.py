@@ -18,6 +18,7 @@ _BASE = "org.apache.pulsar.broker.loadbalance"
 _IN_PULSAR: Mapping[str, Callable[[Any], Any]] = {
     "": lambda value: value,
     "MiB/s": lambda value: quantity(value) / 2**20,
+    "0-1": lambda value: value / 100,
     "seconds": seconds,
     "cycles before": lambda value: value - 1,
     "bytes/s": lambda value: int(quantity(value)),

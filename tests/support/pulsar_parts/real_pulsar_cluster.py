@@ -42,7 +42,7 @@ BY_RATE: Mapping[str, Any] = {
             "measure": "MessageRate",
             "stabilization": "5s",
             "minChange": 10,
-            "spread": 10,
+            "spreadPercent": 1000,
         },
     },
     "placement": {"type": "LeastResourceUsageWithWeight"},

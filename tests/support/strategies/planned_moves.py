@@ -16,7 +16,9 @@ from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Choice, Shedding, Unload
 from trimtab_strategies.testing import cluster
 
-PAIR = registry.pair("ThresholdShedder", {"history": 0}, "ExtensibleLeastResourceUsageWithWeight", {"history": 0})
+PAIR = registry.pair(
+    "ThresholdShedder", {"historyPercent": 0}, "ExtensibleLeastResourceUsageWithWeight", {"historyPercent": 0}
+)
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,9 @@ class Limits(Resource):
     """Maximum number of pending moves of an approved proposal. The next move starts when one has landed."""
     max_splits_per_cycle: Annotated[int, Field(ge=0, le=1000)] = 10
     """Maximum number of splits per cycle. With 0 the split rule is not evaluated."""
-    min_trusted_brokers: Annotated[float, Field(ge=0, le=100)] = 75
+    min_trusted_brokers_percent: Annotated[int, Field(ge=0, le=100)] = 75
     """Percent of brokers whose data must be trusted. Below it nothing moves."""
-    max_lost_brokers: Annotated[float, Field(ge=0, le=100)] = 40
+    max_lost_brokers_percent: Annotated[int, Field(ge=0, le=100)] = 40
     """Percent of brokers that may be missing or not ready. Above it nothing moves, as moves would make things worse.
     One missing broker is always tolerated."""
     move_timeout: Duration = "60s"
@@ -85,7 +85,7 @@ class Advice(Resource):
 
     enabled: bool = True
     """Whether to report it."""
-    target_usage: Annotated[float, Field(gt=0, le=100)] = 60
+    target_usage_percent: Annotated[int, Field(gt=0, le=100)] = 60
     """Desired usage in percent of the most used resource, over all brokers. Above 110 % of this value the cluster is
     too small. It is too large if usage would be below 90 % of this value with one broker less."""
     patience: Annotated[int, Field(ge=1, le=10000)] = 10

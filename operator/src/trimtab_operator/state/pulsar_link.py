@@ -135,7 +135,7 @@ class CrossCheck:
 def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
     """Mark brokers as untrusted if their figures have differed for long; all brokers, if most comparisons differ.
 
-    No bundle moves from or to an untrusted broker. With too few trusted brokers nothing moves (`minTrustedBrokers`).
+    No bundle moves from or to an untrusted broker. With too few trusted brokers nothing moves.
     """
     wrong = {name: compared for name, compared in check.compared.items() if compared.wrong}
     if not wrong:

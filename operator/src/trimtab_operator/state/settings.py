@@ -163,7 +163,7 @@ def _broker_interval(spec: BalancingPolicySpec) -> float:
 
 
 def _aim(spec: BalancingPolicySpec) -> SizingTarget | None:
-    return SizingTarget(spec.advice.target_usage / 100, spec.advice.patience) if spec.advice.enabled else None
+    return SizingTarget(spec.advice.target_usage_percent / 100, spec.advice.patience) if spec.advice.enabled else None
 
 
 def _selection(spec: BalancingPolicySpec) -> BrokerSelection | None:
@@ -214,8 +214,8 @@ def _limits(spec: BalancingPolicySpec) -> MoveLimits:
         max_moves_per_broker=limits.max_moves_per_broker,
         max_moves_per_hour=limits.max_moves_per_hour,
         max_splits_per_cycle=limits.max_splits_per_cycle,
-        min_trusted_brokers=limits.min_trusted_brokers / 100,
-        max_lost_brokers=limits.max_lost_brokers / 100,
+        min_trusted_brokers=limits.min_trusted_brokers_percent / 100,
+        max_lost_brokers=limits.max_lost_brokers_percent / 100,
     )
 
 

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import WeightedParams
+from trimtab_strategies.params import Percent, WeightedParams
 from trimtab_strategies.protocols import Choice, recall, remember
 from trimtab_strategies.usage import MODULAR_COLUMNS, Weight, Weights, mean, percent, smooth, weighted_maximum
 
@@ -43,9 +43,9 @@ class LeastResourceUsageWithWeightParams(WeightedParams):
     average_difference: Annotated[float, Field(ge=0, le=100)] = 10
     """Percentage points below the candidates' average at which a broker counts as having room.
     Pulsar: loadBalancerAverageResourceUsageDifferenceThresholdPercentage"""
-    history: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Ratio of the smoothed usage that comes from earlier placements.
-    Pulsar: loadBalancerHistoryResourcePercentage"""
+    history_percent: Percent = 90
+    """Percent of the smoothed usage that comes from earlier placements.
+    Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
 
 
 class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightParams):
@@ -87,7 +87,7 @@ class LeastResourceUsageWithWeight:
         history = np.where(_silent(cluster, candidates), np.nan, recall(memory, "ema", names))
         if memory["empty"]:
             history[np.isin(names, memory["empty"])] = np.nan
-        ema = smooth(history, usage, self.params.history)
+        ema = smooth(history, usage, self.params.history_percent / 100)
         room = with_room(ema, self.params.average_difference)
         return Choice(candidates[room], remember(memory, "ema", names, ema))
 
@@ -114,7 +114,7 @@ class ExtensibleLeastResourceUsageWithWeight:
         """The memory after one more snapshot of the cluster."""
         names = cluster.brokers.names
         usage = _usage(cluster, np.arange(len(names)), self.params.weights, ALL_COLUMNS)
-        ema = smooth(recall(memory, "ema", names), usage, self.params.history)
+        ema = smooth(recall(memory, "ema", names), usage, self.params.history_percent / 100)
         return {**remember(remember(memory, "ema", names, ema), "usage", names, usage), "now": cluster.now}
 
 

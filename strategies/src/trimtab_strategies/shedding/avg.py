@@ -43,7 +43,15 @@ from pydantic import Field
 from trimtab_strategies.java_compat import concurrent_map_order, hash_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, Quantity, StrategyParams, WeightedParams, quantity
+from trimtab_strategies.params import (
+    Compatibility,
+    Defect,
+    PositivePercent,
+    Quantity,
+    StrategyParams,
+    WeightedParams,
+    quantity,
+)
 from trimtab_strategies.protocols import Choice, Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import (
     least_rate,
@@ -231,9 +239,9 @@ class AvgShedderParams(WeightedParams):
     hit_count_high: Annotated[int, Field(ge=1)] = 2
     """Cycles in a row in which a pair must be far apart, the one that acts included.
     Pulsar: loadBalancerAvgShedderHitCountHighThreshold"""
-    max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Ratio of a pair's difference that moves in one cycle; 0.5 evens it out.
-    Pulsar: maxUnloadPercentage"""
+    max_unload_percent: PositivePercent = 20
+    """Percent of a pair's difference that moves in one cycle; 50 evens it out.
+    Pulsar: maxUnloadPercentage in 0-1"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
     """Messages/s below which nothing moves.
     Pulsar: minUnloadMessage"""
@@ -317,7 +325,7 @@ class AvgShedder:
         name, owned = cluster.brokers.names[busy], cluster.bundles.owned_by(busy)
         if len(owned) == 1 and not self.java:
             return sole_bundle(cluster, busy)
-        rate, throughput = ((v[busy] - v[idle]) * self.params.max_unload for v in reported(cluster))
+        rate, throughput = ((v[busy] - v[idle]) * (self.params.max_unload_percent / 100) for v in reported(cluster))
         by_rate, by_throughput = rate > self.params.min_rate, throughput > quantity(self.params.min_throughput)
         if not by_rate and not by_throughput:
             messages = least_rate("avgShedder.minRate", self.params.min_rate, rate, above=True)

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, Quantity, WeightedParams, quantity
+from trimtab_strategies.params import Compatibility, Defect, Percent, Quantity, WeightedParams, quantity
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import (
     MARGIN,
@@ -58,9 +58,9 @@ class ThresholdShedderParams(WeightedParams):
     threshold: Annotated[float, Field(gt=0, le=100)] = 10
     """Percentage points above the average of all brokers at which a broker sheds.
     Pulsar: loadBalancerBrokerThresholdShedderPercentage"""
-    history: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Ratio of the smoothed usage that comes from earlier cycles; 0 uses this cycle alone.
-    Pulsar: loadBalancerHistoryResourcePercentage"""
+    history_percent: Percent = 90
+    """Percent of the smoothed usage that comes from earlier cycles; 0 uses this cycle alone.
+    Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
     min_throughput: Quantity = "10Mi"
     """Bytes/s below which a broker sheds nothing.
     Pulsar: loadBalancerBundleUnloadMinThroughputThreshold in MiB/s"""
@@ -88,11 +88,11 @@ class ThresholdShedder:
         brokers = np.flatnonzero(np.isfinite(usage))
         names = [cluster.brokers.names[row] for row in brokers]
         view = _ThresholdView(cluster, sheddable, brokers, self.params)
-        ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history)
+        ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history_percent / 100)
         shedding = view.upper(ema)
         if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
             # Pulsar recomputes the averages here, so with this switch they advance twice in a quiet cycle.
-            ema = smooth(ema, usage[brokers], self.params.history if self.params.java else 1)
+            ema = smooth(ema, usage[brokers], self.params.history_percent / 100 if self.params.java else 1)
             shedding = view.lower(ema, shedding)
         return Shedding(shedding.unloads, shedding.held_back, remember(memory, "ema", names, ema))
 

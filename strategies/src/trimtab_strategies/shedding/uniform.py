@@ -28,7 +28,7 @@ from pydantic import Field
 from trimtab_strategies.java_compat import concurrent_map_order
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, Quantity, StrategyParams, quantity
+from trimtab_strategies.params import Compatibility, Defect, PositivePercent, Quantity, StrategyParams, quantity
 from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.shedding.bundle_choice import (
     least_rate,
@@ -74,9 +74,9 @@ class UniformLoadShedderParams(StrategyParams):
     throughput_factor: Annotated[float, Field(ge=0)] = 4
     """Factor by which the most bytes/s of a broker may exceed the least; 0 ignores bytes.
     Pulsar: loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold"""
-    max_unload: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Ratio of the difference that leaves in one cycle.
-    Pulsar: maxUnloadPercentage"""
+    max_unload_percent: PositivePercent = 20
+    """Percent of the difference that leaves in one cycle.
+    Pulsar: maxUnloadPercentage in 0-1"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
     """Messages/s below which nothing moves.
     Pulsar: minUnloadMessage"""
@@ -133,7 +133,7 @@ class UniformLoadShedder:
         if len(owned) == 1:
             return sole_bundle(cluster, broker)
         least = (self.params.min_rate, quantity(self.params.min_throughput))[scale.column]
-        wanted = (scale.most - scale.least) * self.params.max_unload
+        wanted = (scale.most - scale.least) * (self.params.max_unload_percent / 100)
         wanted = _to_int(wanted) if self.java else wanted
         if wanted < least:
             rate, throughput = self.params.min_rate, self.params.min_throughput

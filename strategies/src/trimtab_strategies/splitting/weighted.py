@@ -31,7 +31,7 @@ from pydantic import Field
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Duration, seconds
+from trimtab_strategies.params import Duration, Percent, PositivePercent, seconds
 from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cut_into, distinct_places
 from trimtab_strategies.splitting.limits import (
@@ -51,14 +51,14 @@ MOST_LISTED = 3
 class WeightedSplitterParams(SplitLimits):
     """Parameters of WeightedSplitter."""
 
-    target: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Ratio of a bundle's limits that no child should exceed."""
+    target_percent: PositivePercent = 60
+    """Percent of a bundle's limits that no child should exceed."""
     max_children: Annotated[int, Field(ge=2, le=256)] = 8
     """The most children of one split."""
-    hot_topic: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Ratio of the bundle's load above which a single topic makes a split useless."""
-    known_load: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """Ratio of the bundle's load that its known topics must account for."""
+    hot_topic_percent: PositivePercent = 50
+    """Percent of the bundle's load above which a single topic makes a split useless."""
+    known_load_percent: Percent = 80
+    """Percent of the bundle's load that its known topics must account for."""
     hit_count: Annotated[int, Field(ge=1, le=1000)] = 3
     """Cycles in a row in which the bundle must be too large, the one that splits it included."""
     budget: Annotated[int, Field(ge=0, le=100000)] = 4
@@ -192,16 +192,16 @@ class _Cycle:
             return Refusal(Reason.TOO_FEW_TOPICS, "a single topic can't be split: add partitions")
         whole = self.load[row, 0 if REASONS[column] is Reason.SESSIONS else column]
         known = float(weights.sum()) / whole if whole > 0 else 0.0
-        if known >= self.params.known_load and weights.any():
+        if known >= self.params.known_load_percent / 100 and weights.any():
             return None
-        what = f"its known topics make up {known:.0%} of its load, {self.params.known_load:.0%} are needed"
+        what = f"its known topics make up {known:.0%} of its load, {self.params.known_load_percent:g}% are needed"
         return Refusal(Reason.NO_LOAD_DATA, what)
 
     def hot_topic(self, topics: IntArray, weights: FloatArray, column: int) -> Refusal | None:
         """Why a single topic is the load, if so."""
         top = int(np.argmax(weights))
         share = float(weights[top] / weights.sum())
-        if share <= self.params.hot_topic:
+        if share <= self.params.hot_topic_percent / 100:
             return None
         name = self.cluster.topics.names[topics[top]]
         return Refusal(
@@ -234,9 +234,11 @@ class _Cycle:
         space = int(self.cluster.bundles.namespace[row])
         fill = float(self.fill[row].max())
         most = min(self.params.max_children, self.room(space) + 1, len(places))
-        fewest = min(most, max(2, int(np.ceil(fill / self.params.target))))
+        fewest = min(most, max(2, int(np.ceil(fill / (self.params.target_percent / 100)))))
         cuts = (cut_into(places, sums, count) for count in range(fewest, most + 1))
-        best = min(cuts, key=lambda cut: (max(cut.heaviest * fill, self.params.target), len(cut.boundaries)))
+        best = min(
+            cuts, key=lambda cut: (max(cut.heaviest * fill, self.params.target_percent / 100), len(cut.boundaries))
+        )
         return best.boundaries
 
     def held_back(self) -> list[HeldBack]:

@@ -155,11 +155,11 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
         "shedder": {
             "type": "ThresholdShedder",
             # a demo lasts a minute: short memory, and moves on both sides of the average
-            "thresholdShedder": {"threshold": 5, "history": 0.2, "minThroughput": "1Mi", "lowerBoundary": True},
+            "thresholdShedder": {"threshold": 5, "historyPercent": 20, "minThroughput": "1Mi", "lowerBoundary": True},
         },
         "placement": {
             "type": "LeastResourceUsageWithWeight",
-            "leastResourceUsageWithWeight": {"averageDifference": 4, "history": 0.2},
+            "leastResourceUsageWithWeight": {"averageDifference": 4, "historyPercent": 20},
         },
         "limits": {"maxMovesPerCycle": 6, "maxMovesPerBroker": 3},
     }

@@ -25,7 +25,7 @@ _PROMETHEUS: At = ("spec", "source", "prometheus")
 _LIMITS: At = ("spec", "limits")
 
 _HALF = 50
-"""Percent: lower bound of minTrustedBrokers and upper bound of maxLostBrokers for a policy that acts."""
+"""Percent: lower bound of minTrustedBrokersPercent and upper bound of maxLostBrokersPercent for a policy that acts."""
 
 _TIME_TO_APPROVE = 300.0
 """Minimum seconds that a person needs to see a proposal and to decide."""
@@ -104,18 +104,18 @@ def _bouncing(policy: LintedPolicy) -> Iterator[Found]:
 
 def _few_trusted_brokers(policy: LintedPolicy) -> Iterator[Found]:
     limits = policy.spec.limits
-    if policy.acts and limits.min_trusted_brokers < _HALF:
+    if policy.acts and limits.min_trusted_brokers_percent < _HALF:
         yield _warn(
             "acts-blindly",
-            (*_LIMITS, "minTrustedBrokers"),
-            f"is {limits.min_trusted_brokers:g}: it would move bundles while most brokers are unknown; "
+            (*_LIMITS, "minTrustedBrokersPercent"),
+            f"is {limits.min_trusted_brokers_percent:g}: it would move bundles while most brokers are unknown; "
             f"write {_HALF} or more (75)",
         )
-    if policy.acts and limits.max_lost_brokers > _HALF:
+    if policy.acts and limits.max_lost_brokers_percent > _HALF:
         yield _warn(
             "no-brake",
-            (*_LIMITS, "maxLostBrokers"),
-            f"is {limits.max_lost_brokers:g}: with most brokers lost, the rest would get all their bundles; "
+            (*_LIMITS, "maxLostBrokersPercent"),
+            f"is {limits.max_lost_brokers_percent:g}: with most brokers lost, the rest would get all their bundles; "
             f"write {_HALF} or less (40)",
         )
 

@@ -208,7 +208,10 @@ SENTENCES: Mapping[Reason, Sentence] = {
     ),
     Reason.MASS_FAILURE: Sentence(
         "so many brokers are lost that moves would make it worse",
-        ("see the brokers: kubectl get brokers -n {namespace}", f"{_LIMITS}: {_set(limits={'maxLostBrokers': 60})}"),
+        (
+            "see the brokers: kubectl get brokers -n {namespace}",
+            f"{_LIMITS}: {_set(limits={'maxLostBrokersPercent': 60})}",
+        ),
     ),
     Reason.STORE_NOT_SYNCED: Sentence(
         "the operator's data on bundles is not complete, or not fresh",

@@ -36,7 +36,7 @@ from pydantic import Field
 from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import RESOURCES, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Defect, Duration, DurationOrZero, WeightedParams, seconds
+from trimtab_strategies.params import Compatibility, Defect, Duration, DurationOrZero, Percent, WeightedParams, seconds
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.bundle_choice import carried, reported
 from trimtab_strategies.shedding.transfer.matching import Loads, Spread, TransferCycle, TransferSettings
@@ -169,15 +169,15 @@ class TransferShedderParams(WeightedParams):
     memory_weight: Weight = 0
     """Factor on heap memory percent.
     Pulsar: loadBalancerMemoryResourceWeight"""
-    target_deviation: Annotated[float, Field(ge=0, le=10)] = 0.25
-    """Standard deviation of the brokers' smoothed usage (ratio) above which bundles move.
-    Pulsar: loadBalancerBrokerLoadTargetStd"""
+    target_deviation_percent: Annotated[float, Field(ge=0, le=1000)] = 25
+    """Standard deviation of the brokers' smoothed usage, in percentage points, above which bundles move.
+    Pulsar: loadBalancerBrokerLoadTargetStd in 0-1"""
     overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
     """Percent of smoothed usage above which a broker that is well above the average is overloaded.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
-    history: Annotated[float, Field(ge=0, le=1)] = 0.9
-    """Ratio of the smoothed usage that comes from earlier snapshots; 0 uses this snapshot alone.
-    Pulsar: loadBalancerHistoryResourcePercentage"""
+    history_percent: Percent = 90
+    """Percent of the smoothed usage that comes from earlier snapshots; 0 uses this snapshot alone.
+    Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
     hit_count: Annotated[int, Field(ge=1)] = 4
     """Cycles in a row with cause to act, the one that acts included.
     Pulsar: loadBalancerSheddingConditionHitCountThreshold in cycles before"""
@@ -295,13 +295,14 @@ class TransferShedder:
         usage = broker_usage(cluster, self.params.weights, every)
         for what, value in (("ema", usage), ("throughput", current_throughput(cluster))):
             known = np.where(np.isfinite(value), value, np.nan)
-            memory = remember(memory, what, names, smooth(recall(memory, what, names), known, self.params.history))
+            after = smooth(recall(memory, what, names), known, self.params.history_percent / 100)
+            memory = remember(memory, what, names, after)
         return {**memory, "now": cluster.now}
 
     def _settings(self) -> TransferSettings:
         p = self.params
         return TransferSettings(
-            target=p.target_deviation,
+            target=p.target_deviation_percent / 100,
             overload=p.overload_threshold / 100,
             max_brokers=p.max_brokers,
             transfer=p.transfer,
@@ -333,6 +334,6 @@ class TransferShedder:
         spread = cycle.spread
         return (
             f"usage {spread.mean * 100:.1f} % on average, deviation {spread.deviation * 100:.1f} points,"
-            f" target {self.params.target_deviation * 100:g}"
-            f" (transferShedder.targetDeviation is {self.params.target_deviation:g})"
+            f" target {self.params.target_deviation_percent:g}"
+            f" (transferShedder.targetDeviationPercent)"
         )

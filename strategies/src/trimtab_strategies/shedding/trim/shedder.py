@@ -39,7 +39,7 @@ from pydantic import Field
 
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import scores, words
 from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched, widest
@@ -64,8 +64,8 @@ class TrimParams(StrategyParams):
     """Gain (points squared) that moving all bundles of an average broker must bring. More: fewer moves, less level."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
     """Gain (point-minutes) for which moving all bundles of an average broker is worth it. More: it waits longer."""
-    fixed: Annotated[float, Field(ge=0, le=1)] = 0.75
-    """Ratio of a bundle's price that does not depend on its clients. Less: fewer clients are cut, by more moves."""
+    fixed_percent: Percent = 75
+    """Percent of a bundle's price that does not depend on its clients. Less: fewer clients are cut, by more moves."""
     floor: Annotated[float, Field(ge=0, le=100)] = 30
     """Percent of usage of the busiest broker below which only brokers with hardly any bundles get some."""
     moves_per_broker: Annotated[int, Field(ge=1, le=1000)] = 10
@@ -178,7 +178,7 @@ class _TrimCycle:
     @cached_property
     def price(self) -> FloatArray:
         """Price (m,) of moving each bundle."""
-        return prices(self.cluster, self.params.fixed)
+        return prices(self.cluster, self.params.fixed_percent / 100)
 
     def planned(self, window: int) -> _Plan:
         """The best plan for the load of `window`."""

@@ -26,7 +26,7 @@ from pydantic import Field
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.params import PositivePercent, StrategyParams
 from trimtab_strategies.protocols import SplitCandidate, Splitting
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed, targets
@@ -48,8 +48,8 @@ class TrimSplitterParams(StrategyParams):
     """Points of an average broker below which a bundle is not split."""
     above: Annotated[float, Field(gt=0, le=100)] = 15
     """Points above the level that the coldest broker would have to reach with the bundle."""
-    hot_topic: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Ratio of the bundle's load above which a single topic makes a split useless."""
+    hot_topic_percent: PositivePercent = 50
+    """Percent of the bundle's load above which a single topic makes a split useless."""
     max_children: Annotated[int, Field(ge=2, le=256)] = 16
     """The most children of one split."""
     max_bundles: Annotated[int, Field(ge=1, le=100000)] = 128
@@ -122,7 +122,7 @@ class TrimSplitter:
         if not weights.any():
             return Reason.NO_LOAD_DATA, "the load of its topics is not known"
         share = float(weights.max() / weights.sum())
-        if share <= self.params.hot_topic:
+        if share <= self.params.hot_topic_percent / 100:
             return None
         topic = cluster.topics.names[topics[int(np.argmax(weights))]]
         return Reason.HOT_TOPIC, f"{topic} is {share:.0%} of its load: add partitions to that topic"

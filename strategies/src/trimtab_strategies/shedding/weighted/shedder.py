@@ -44,7 +44,7 @@ from pydantic import Field
 
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.params import Compatibility, Duration, DurationOrZero, WeightedParams, seconds
+from trimtab_strategies.params import Compatibility, Duration, DurationOrZero, PositivePercent, WeightedParams, seconds
 from trimtab_strategies.protocols import Shedding, Unload, recall, remember
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.bundle_work import (
@@ -98,15 +98,15 @@ class WeightedBalancerParams(WeightedParams):
     until it is within half of that.
     With `compatibility: Java`: percent by which each single swap must relieve it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
-    spread: Annotated[float, Field(ge=0, le=10)] = 1.0
-    """Ratio by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
+    spread_percent: Annotated[float, Field(ge=0, le=1000)] = 100
+    """Percent by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
     numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
     """Percentage points from the mean usage. A broker is relieved or filled only if its average usage over the window
     is further away, and until it is within three quarters of that. So neither noise nor a short burst moves anything.
     Corrected form only."""
-    floor: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Ratio of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
+    floor_percent: PositivePercent = 10
+    """Percent of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
     """`Java` decides as Hermes does, `Corrected` without its known defects."""
     iteration: Iteration = Iteration.SORTED
@@ -120,7 +120,7 @@ class WeightedBalancerParams(WeightedParams):
             window=seconds(self.window) * 1000,
             compatibility=self.compatibility,
             iteration=self.iteration,
-            floor=self.floor,
+            floor=self.floor_percent / 100,
             fixed=fixed,
         )
 
@@ -308,7 +308,7 @@ class _WeightedView:
             targets=weights,
             limit=-(-sum(map(len, self.owned)) // len(self.owned)),
             min_change=self.params.min_change,
-            spread=self.params.spread,
+            spread=self.params.spread_percent / 100,
             receives=(brokers.ready & brokers.schedulable)[self.rows].tolist(),
             gives=gives,
             asks=asks,
