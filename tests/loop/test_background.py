@@ -146,7 +146,7 @@ def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(run_policy
         context.engine.clear()
         refit(context, sources=Cold())
 
-        warming = asyncio.create_task(app.warm_up(context))
+        warming = asyncio.create_task(app.warm_up(Clusters.of(context), context.sources))
         await asyncio.wait_for(context.engine.wait(), 10)
         warming.cancel()
 

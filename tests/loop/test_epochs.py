@@ -10,6 +10,7 @@ import pytest
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.leadership import announce, unused_epoch
+from trimtab_operator.state.clusters import Clusters
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
@@ -187,7 +188,7 @@ def test_beginning_to_lead_is_reported_by_an_event_on_the_lease_and_a_metric(run
         )
         lead(env, "x", 3)
 
-        await announce(env.cluster, lease)
+        await announce(Clusters.of(env.cluster), lease)
 
         assert ("LeaderElected", "x leads, epoch 3") in env.events()
         assert b"trimtab_leader 1.0" in env.cluster.metrics.text()
