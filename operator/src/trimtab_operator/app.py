@@ -267,15 +267,18 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
 
 
 def readiness(cluster: ClusterState, elector: Elector) -> tuple[bool, str]:
-    """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader."""
+    """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader.
+
+    Leading begins without Spark: bundles get owners and moves land meanwhile, and only cycles wait for its start. A
+    start that failed is a reason not to be ready, so a roll-out of pods without a usable Spark ends there.
+    """
     if stale := cluster.stores.stale():
         return False, stale
-    if not cluster.engine.is_set():
-        return False, "the engine is not warm yet"
     if cluster.process.cold:
         return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {cluster.process.cold}"
     role = "leads" if cluster.process.leader else f"stands by for {elector.leader or 'an unknown leader'}"
-    return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
+    spark = "" if cluster.engine.is_set() else "; Spark is starting, and cycles wait for it"
+    return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}{spark}"
 
 
 async def _settle(cluster: ClusterState) -> None:

@@ -17,12 +17,10 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import kopf
 
-from trimtab_operator import handlers
 from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
@@ -30,6 +28,9 @@ from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.strategy_state import PolicyStateStore
+
+if TYPE_CHECKING:
+    import kopf
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,10 @@ def _end_at_once() -> None:
 
 
 async def _run_kopf(cluster: ClusterState, fence: Fence, stop: asyncio.Event) -> None:
+    import kopf  # noqa: PLC0415  (verbs that only look do without it)
+
+    from trimtab_operator import handlers  # noqa: PLC0415  (as above)
+
     registry = handlers.registry()
     kopf.on.login(registry=registry)(_login(cluster.api, fence))
     await kopf.operator(
@@ -128,6 +133,8 @@ async def _run_kopf(cluster: ClusterState, fence: Fence, stop: asyncio.Event) ->
 
 
 def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+    import kopf  # noqa: PLC0415  (as above)
+
     async def login(**_: object) -> kopf.AiohttpSession:
         """The credentials of the rest of the operator, read again (tokens rotate), behind the same fence.
 

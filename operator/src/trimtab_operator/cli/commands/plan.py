@@ -16,11 +16,12 @@ from typing import Any
 from trimtab_operator.app import following, new_cluster
 from trimtab_operator.cli.cluster import PATIENCE, fetch, names_of, said
 from trimtab_operator.cli.commands.plan_table import Stand, show
-from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
+from trimtab_operator.cli.commands.run import load_sources
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, add_verb
 from trimtab_operator.cli.flags import add_cluster_flags, settle_namespace
 from trimtab_operator.cli.lint.files import Document, UnreadableError, documents, manifest_files
 from trimtab_operator.cli.lint.schema import valid_manifest
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.client import POLICIES, Api, ApiError, NotFoundError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import Preview, preview
