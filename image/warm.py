@@ -1,15 +1,33 @@
 """Run a dry cycle on Spark, which needs neither Prometheus nor Kubernetes: a proof that Spark works here.
 
-python warm.py [FOLDER]      FOLDER: for the history of the dry cycle; /tmp/trimtab-warm if not given
+python warm.py [FOLDER [ARCHIVE]]      FOLDER: for the history of the dry cycle; /tmp/trimtab-warm if not given
+                                       ARCHIVE: file for the classes that the JVM has loaded, which must have been
+                                       started with -XX:+RecordDynamicDumpInfo; needs jcmd beside java
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
-from trimtab_pipeline.factory import spark_sources
+from pyspark import SparkContext
 
-sources = spark_sources(Path(*sys.argv[1:] or ["/tmp/trimtab-warm"]), deadline=900)  # noqa: S108  (a build's own)
+from trimtab_pipeline.factory import spark_sources
+from trimtab_pipeline.spark.settings import require_java
+
+folder, archive = [*sys.argv[1:3], None, None][:2]
+
+
+def write_archive(file: str) -> None:
+    """Have Spark's JVM write its classes to a file, while it lives: its end may be cut short."""
+    jvm = SparkContext._gateway.proc.pid  # noqa: SLF001  (no public way to the process)
+    jcmd = Path(require_java()).resolve().with_name("jcmd")
+    subprocess.run([jcmd, str(jvm), "VM.cds", "dynamic_dump", file], check=True)  # noqa: S603
+
+
+sources = spark_sources(Path(folder or "/tmp/trimtab-warm"), deadline=900)  # noqa: S108  (a build's own)
 try:
     sources.warm_up().result()
+    if archive:
+        write_archive(archive)
 finally:
     sources.close()

@@ -5,7 +5,8 @@
 set -eu
 archive=$(echo "$SPARK_SUBMIT_OPTS" | sed -n 's/.*-XX:SharedArchiveFile=\([^ ]*\).*/\1/p')
 mkdir -p "$(dirname "$archive")"
-SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$archive -Xlog:cds=off -Xlog:cds+dynamic=off" python3 "$(dirname "$0")/warm.py"
+SPARK_SUBMIT_OPTS="-XX:+RecordDynamicDumpInfo -Xlog:cds=off -Xlog:cds+dynamic=off" \
+  python3 "$(dirname "$0")/warm.py" /tmp/warm "$archive"
 [ -s "$archive" ] || { echo "warm: Spark's JVM wrote no archive of its classes" >&2; exit 1; }
 chmod 644 "$archive"
 rm -rf /tmp/* "$HOME/.cache"

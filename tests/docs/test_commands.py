@@ -44,7 +44,7 @@ LEFT_OUT = {
     "trimtab backtest": "tests/lab/test_backtest_command.py runs it",
     "trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/trimtab simulate": "tests/lab/test_simulate_command.py runs it",
-    ".venv/bin/pip install": "installs packages, of which tests/lab/test_simulate_command.py checks the list",
+    ".venv/bin/pip install": "installs packages; tests/cli/test_extras.py plays with them",
     "python3 -m venv": "the tests have a virtual environment",
     "source .venv/bin/activate": "the shell of the tests has it on its PATH",
     "export PATH": "the tests have the built kubectl on their PATH",

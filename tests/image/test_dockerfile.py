@@ -28,17 +28,31 @@ def lines(text: str) -> list[str]:
 
 
 INSTRUCTIONS = [line.split(maxsplit=1) for line in lines((ROOT / "Dockerfile").read_text())]
-LAST = max(n for n, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM")
-FINAL = INSTRUCTIONS[LAST + 1 :]
+
+
+def stages() -> dict[str, list[list[str]]]:
+    """The instructions of each stage by its name (empty for the last one), those of the stages it begins with first."""
+    found: dict[str, list[list[str]]] = {}
+    for name, rest in INSTRUCTIONS:
+        if name == "FROM":
+            begin, _, called = rest.partition(" AS ")
+            found[called] = list(found.get(begin, []))
+        elif found:
+            found[called].append([name, rest])
+    return found
+
+
+FINAL = stages()[""]
+SLIM = stages()["slim"]
 
 
 def all_of(name: str, instructions: list[list[str]] = INSTRUCTIONS) -> list[str]:
     return [rest for each, rest in instructions if each == name]
 
 
-def pairs(name: str) -> dict[str, str]:
-    """ENV or LABEL of the last stage."""
-    return dict(word.split("=", 1) for rest in all_of(name, FINAL) for word in shlex.split(rest))
+def pairs(name: str, instructions: list[list[str]] = FINAL) -> dict[str, str]:
+    """ENV or LABEL of the last stage, or of another one."""
+    return dict(word.split("=", 1) for rest in all_of(name, instructions) for word in shlex.split(rest))
 
 
 def mounts() -> list[dict[str, str]]:
@@ -56,7 +70,8 @@ def tag() -> str:
 
 def test_every_instruction_is_known_and_every_step_is_a_script_that_is_there() -> None:
     assert {name for name, _ in INSTRUCTIONS} <= KNOWN
-    named = [re.fullmatch(r"(?:--mount=\S+ )+ *sh /build/(\w+\.sh)", re.sub(r"\s+", " ", run)) for run in all_of("RUN")]
+    step = r"(?:--mount=\S+ )+ *sh /build/(\w+\.sh)(?: run| slim)?"
+    named = [re.fullmatch(step, re.sub(r"\s+", " ", run)) for run in all_of("RUN")]
     assert all(named), all_of("RUN")
     called = {match[1] for match in named if match}
     called |= {name for step in STEPS for name in re.findall(r'sh "\$\(dirname "\$0"\)/(\w+\.sh)"', step.read_text())}
@@ -76,12 +91,14 @@ def test_the_base_is_pinned_by_a_tag_or_a_digest() -> None:
     name, _, pinned = re.sub("@", ":", base, count=1).partition(":")
     assert name
     assert pinned not in {"", "latest"}
-    assert [rest.split()[0] for rest in all_of("FROM")] == ["${BASE}", "base", "base", "base"]
+    begun = [rest.split()[0] for rest in all_of("FROM")]
+    assert begun == ["${BASE}", "base", "base", "base", "base", "runtime", "runtime"]
 
 
 def test_the_user_is_the_chart_s_and_has_a_name() -> None:
     pod = yaml.safe_load((ROOT / "charts" / "trimtab" / "values.yaml").read_text())["podSecurityContext"]
     assert all_of("USER", FINAL) == [f"{pod['runAsUser']}:{pod['runAsGroup']}"] == ["10001:10001"]
+    assert all_of("USER", SLIM) == all_of("USER", FINAL)
     assert "'trimtab:x:10001:10001:" in (IMAGE / "base.sh").read_text()
     assert "--reuid=10001 --regid=10001" in PROVE.read_text()
 
@@ -106,9 +123,17 @@ def test_the_demo_takes_the_image_that_was_built_and_pulls_none() -> None:
 
 
 def test_the_last_stage_installs_nothing_and_starts_the_program() -> None:
-    assert [run.split()[-1] for run in all_of("RUN", FINAL)] == ["/build/warm.sh"]
+    assert [run.split()[-1] for run in all_of("RUN", FINAL)] == ["/build/base.sh", "/build/warm.sh"]
     assert [json.loads(rest) for rest in all_of("ENTRYPOINT", FINAL)] == [["trimtab"]]
     assert "-XX:SharedArchiveFile=/opt/" in pairs("ENV")["SPARK_SUBMIT_OPTS"]  # /tmp is another volume in a pod
+
+
+def test_the_slim_variant_has_the_program_and_no_java() -> None:
+    assert [run.split()[-1] for run in all_of("RUN", SLIM)] == ["/build/base.sh"]
+    assert [rest.split() for rest in all_of("COPY", SLIM)] == [["--from=python-slim", "/opt/trimtab", "/opt/trimtab"]]
+    assert [json.loads(rest) for rest in all_of("ENTRYPOINT", SLIM)] == [["trimtab"]]
+    assert "java" not in str(pairs("ENV", SLIM)).lower()
+    assert [run.split()[-1] for run in all_of("RUN", stages()["python-slim"])][1:] == ["slim"]
 
 
 def test_no_cache_of_a_package_manager_stays_in_a_layer() -> None:
@@ -135,7 +160,7 @@ def test_all_that_pip_installs_has_hashes() -> None:
             assert "--require-hashes" in line or (
                 "--no-deps" in line and ("--no-index" in line or line.endswith("/src"))
             )
-    for name in ("build.txt", "run.txt"):
+    for name in ("build.txt", "run.txt", "slim.txt"):
         blocks = re.split(r"\n(?=\S)", (ROOT / "requirements" / name).read_text())
         assert len(blocks) > 5
         assert all("--hash=sha256:" in block for block in blocks)
@@ -144,12 +169,15 @@ def test_all_that_pip_installs_has_hashes() -> None:
 def test_the_image_holds_the_versions_that_are_tested() -> None:
     pins = {
         name: set(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
-        for name in ("run.txt", "dev.txt")
+        for name in ("run.txt", "slim.txt", "dev.txt")
     }
     assert pins["run.txt"] <= pins["dev.txt"]
-    names = {name for name, _ in pins["run.txt"]}
-    assert {re.split(r"[\[><=]", word)[0] for word in project()["dependencies"]} <= names
-    assert "grpcio" in names, "the chart's Spark beside the operator is a Connect server"
+    assert {name for name, _ in pins["slim.txt"] - pins["dev.txt"]} == {"pyspark-client"}
+    for lock in ("run.txt", "slim.txt"):
+        names = {name for name, _ in pins[lock]}
+        assert {re.split(r"[\[><=]", word)[0] for word in project()["dependencies"]} <= names
+        assert "grpcio" in names, "the chart's Spark beside the operator is a Connect server"
+    assert "pyspark" not in names
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)

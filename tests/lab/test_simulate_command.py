@@ -8,7 +8,6 @@ import pty
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -168,35 +167,6 @@ def test_a_picture_is_drawn_beside_the_table(tmp_path: Path, capsys: Captured) -
 
     assert f"{file} shows the load of each broker over time" in capsys.readouterr().err
     assert file.read_text().startswith("<svg ")
-
-
-BLOCKED = """\
-import sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in sys.argv[1].split(","):
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Blocked())
-from trimtab_operator.cli import main
-sys.exit(main(["simulate", *sys.argv[2:]]))
-"""
-"""A program that simulates without some packages, named in its first argument."""
-
-
-def test_the_packages_that_the_readme_installs_are_enough(tmp_path: Path) -> None:
-    [listed] = re.findall(r"pip install -q (\w.*)", (ROOT / "README.md").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {re.split(r"[^\w-]", text)[0] for text in project["dependencies"]}
-    others = [name.replace("-", "_") for name in needed - set(listed.split())]
-    assert {"pyspark", "pandas", "kopf"} < set(others)
-
-    asked = ["two-hot", *QUICK, "--picture", str(tmp_path / "load.svg")]
-    asked += ["--policy", str(ROOT / "examples" / "01-dry-run.yaml")]
-    command = [sys.executable, "-c", BLOCKED, ",".join(others), *asked]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
 
 
 def refused(capsys: Captured, *asked: Any) -> str:

@@ -199,6 +199,23 @@ class ColdSources(StaticSources):
 
 
 @pytest.mark.apiserver
+def test_a_replica_is_ready_while_its_engine_starts(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.cluster.engine.clear()
+        env.cluster.process.cold = ""
+        elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
+
+        ready, why = app.readiness(env.cluster, elector)
+        assert (ready, why.endswith("; Spark is starting, and cycles wait for it")) == (True, True)
+
+        env.cluster.engine.set()
+        env.cluster.process.cold = None
+        assert "Spark" not in app.readiness(env.cluster, elector)[1]
+
+    run_policy(LEVEL, scenario)
+
+
+@pytest.mark.apiserver
 def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
     run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,15 +248,18 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
 
 
 def readiness(clusters: Clusters, elector: Elector) -> tuple[bool, str]:
-    """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader."""
+    """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader.
+
+    Leading begins without Spark: bundles get owners and moves land meanwhile, and only cycles wait for its start. A
+    start that failed is a reason not to be ready, so a roll-out of pods without a usable Spark ends there.
+    """
     if stale := clusters.stale():
         return False, stale
-    if not clusters.engine.is_set():
-        return False, "the engine is not warm yet"
     if clusters.process.cold:
         return False, f"the engine can't be warmed up, trying again every {WARM_AGAIN:g} s: {clusters.process.cold}"
     role = "leads" if clusters.process.leader else f"stands by for {elector.leader or 'an unknown leader'}"
-    return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}"
+    spark = "" if clusters.engine.is_set() else "; Spark is starting, and cycles wait for it"
+    return True, f"stores are complete and fresh; {elector.candidacy.identity} {role}{spark}"
 
 
 async def _settle(clusters: Clusters) -> None:

@@ -18,12 +18,10 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import kopf
 
-from trimtab_operator import handlers
 from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
@@ -32,6 +30,9 @@ from trimtab_operator.kube.leader_election import Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.state.strategy_state import PolicyStateStore
+
+if TYPE_CHECKING:
+    import kopf
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,10 @@ def _end_at_once() -> None:
 
 
 async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Event) -> None:
+    import kopf  # noqa: PLC0415  (verbs that only look do without it)
+
+    from trimtab_operator import handlers  # noqa: PLC0415  (as above)
+
     registry = handlers.registry()
     kopf.on.login(registry=registry)(_login(api, fence))
     await kopf.operator(
@@ -187,6 +192,8 @@ async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Ev
 
 
 def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+    import kopf  # noqa: PLC0415  (as above)
+
     async def login(**_: object) -> kopf.AiohttpSession:
         """The credentials of the rest of the operator, read again (tokens rotate), behind the same fence.
 

@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint
 
 from trimtab_operator.cli.cluster_flags import arranged
 from trimtab_operator.cli.common import FINDING, USAGE, CommandError, spoken
+from trimtab_operator.cli.extras import extra_of, missing
 from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.kube.errors import ConnectionSettingsError
 from trimtab_operator.telemetry import AddressInUseError
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
 
             return complete(lambda words: parser_for(words, plugins))
         arguments = _parsed(words, plugins)
-        code = int(arguments.run(arguments))
+        code = _run(arguments)
         sys.stdout.flush()
     except SystemExit as end:  # argparse has printed help, the version, or what is wrong
         return end.code if isinstance(end.code, int) else FINDING
@@ -53,3 +54,13 @@ def _parsed(words: Sequence[str], plugins: Iterable[EntryPoint] | None) -> argpa
         parser.print_help(sys.stderr)
         parser.exit(USAGE)
     return parser.parse_args(words)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the verb and return the exit code. Raises `CommandError` too when a package of an extra is missing."""
+    try:
+        return int(arguments.run(arguments))
+    except ModuleNotFoundError as error:
+        if (extra := extra_of(error)) is None:
+            raise
+        raise CommandError(missing(arguments.verb, str(error.name), extra)) from error

@@ -13,6 +13,7 @@ from typing import Any
 from trimtab_operator import __version__
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import CommandError, program, spoken
+from trimtab_operator.cli.extras import extra_of, missing
 
 Subparsers = Any  # argparse keeps the type of what add_subparsers() returns to itself
 Register = Callable[[Subparsers], None]
@@ -115,7 +116,7 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
         formatter_class=_Overview,
     )
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
-    subparsers = parser.add_subparsers(metavar="VERB", required=True, help="what to do")
+    subparsers = parser.add_subparsers(metavar="VERB", dest="verb", required=True, help="what to do")
     named = next((word for word in words[:1] if not word.startswith("-")), "")
     if named and named not in verbs:
         raise CommandError(_no_verb(named, verbs))
@@ -150,7 +151,6 @@ def _register(verb: str, plugin: EntryPoint | None) -> Register:
 
 
 def _missing(verb: str, error: ImportError) -> str:
-    text = f"{verb} needs {error.name or error}, which is not installed"
-    if verb in VERBS:
-        return text
-    return f"{text}; install it with: pip install 'WHEEL[{verb}]', with the path of your wheel of trimtab"
+    extra = extra_of(error) or (None if verb in VERBS else verb)
+    package = error.name or str(error)
+    return missing(verb, package, extra) if extra else f"{verb} needs {package}, which is not installed"

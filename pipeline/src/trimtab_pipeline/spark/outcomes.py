@@ -11,21 +11,24 @@ from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from trimtab_pipeline.api import SourceUnavailableError
 
 
-def _of_the_jvm() -> tuple[type[Exception], ...]:
-    """Errors of calls to a JVM; the package `pyspark-client`, which has Connect alone, comes without them."""
-    if find_spec("py4j") is None:
+def _of_spark() -> tuple[type[Exception], ...]:
+    """Errors of PySpark; none where it is not installed. `pyspark-client` comes without those of calls to a JVM."""
+    if find_spec("pyspark") is None:
         return ()
+    from pyspark.errors import PySparkException  # noqa: PLC0415  (as above)
+
+    if find_spec("py4j") is None:
+        return (PySparkException,)
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  (as above)
 
-    return (Py4JError,)
+    return PySparkException, Py4JError
 
 
-SPARK_ERRORS = (PySparkException, ConnectionError, *_of_the_jvm())
+SPARK_ERRORS: tuple[type[Exception], ...] = (ConnectionError, *_of_spark())
 """What PySpark raises when Spark fails or is gone."""
 
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
+from trimtab_operator.cli.extras import require
 from trimtab_testbed.demo.run import run as run_demo
 from trimtab_testbed.demo.summary import as_json
 from trimtab_testbed.programs.build import MissingToolError
@@ -53,7 +54,8 @@ def register(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return the exit code."""
+    """Run the command and return the exit code. Raises `CommandError`."""
+    require("demo", "demo")
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)  # background jobs of a shell ignore it otherwise
     console = Console(stderr=arguments.json)

@@ -19,7 +19,7 @@ from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.commands.measuring import check_policy
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.commands.run import add_url_option, allowed_urls, load_sources
+from trimtab_operator.cli.commands.run import load_sources
 from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, add_verb, moment, written
 from trimtab_operator.cli.flags import (
     add_prometheus_options,
@@ -28,6 +28,7 @@ from trimtab_operator.cli.flags import (
     settle_namespace,
 )
 from trimtab_operator.cli.tables import console
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.client import Api, ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.loop.preview import measured_load

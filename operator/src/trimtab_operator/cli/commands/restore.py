@@ -15,9 +15,9 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
-from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.client import (
     LEASES,
     POLICIES,

@@ -11,6 +11,7 @@ from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.leader_election import (
     DEADLINE,
@@ -23,7 +24,6 @@ from trimtab_operator.kube.leader_election import (
     candidate,
     own_identity,
 )
-from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
 from trimtab_operator.telemetry.log_output import LEVELS, log_to_stderr
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
@@ -134,26 +134,6 @@ def add_lease_options(parser: argparse.ArgumentParser) -> None:
         ("--retry-period", RETRY, "maximum seconds between two attempts to renew or take the Lease"),
     ):
         group.add_argument(flag, type=float, default=default, metavar="SECONDS", help=f"{text} (%(default)g)")
-
-
-def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Add the option of `allowed_urls`. what: text that says what the URLs are."""
-    parser.add_argument(
-        FLAG,
-        action="append",
-        metavar="PATTERN",
-        default=[],
-        help=f"{what}: [scheme://]host[:port], * matches any part; repeatable "
-        f"(default: Services of the cluster, {' and '.join(SERVICES)})".replace("%", "%%"),
-    )
-
-
-def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> AllowedUrls:
-    """The allow-list of the command line. strangers: see `AllowedUrls`. Raises `CommandError`."""
-    try:
-        return AllowedUrls.of(arguments.allow_url, strangers=strangers)
-    except BadPatternError as error:
-        raise CommandError(f"{FLAG} {error}") from error
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 
 from rich.text import Text
 
-from trimtab_operator.cli.commands.run import add_url_option, allowed_urls
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, add_verb, print_data
 from trimtab_operator.cli.lint.files import (
     Document,
@@ -28,6 +27,7 @@ from trimtab_operator.cli.lint.object_rules import LintedObject, object_findings
 from trimtab_operator.cli.lint.rules import LintContext, LintedPolicy, policy_findings
 from trimtab_operator.cli.lint.schema import refusals, without_nulls
 from trimtab_operator.cli.tables import console
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.resources.common import GROUP
 from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_strategies.model import counted

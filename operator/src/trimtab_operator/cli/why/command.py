@@ -10,7 +10,7 @@ from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_o
 from trimtab_operator.cli.why.answers import Answer
 from trimtab_operator.cli.why.broker import BrokerExplanation
 from trimtab_operator.cli.why.bundle import BundleExplanation
-from trimtab_operator.cli.why.records import RecordsFound, about_broker, about_bundle, is_broker, recalled
+from trimtab_operator.cli.why.records import RecordsFound, about_broker, about_bundle, is_broker
 from trimtab_operator.kube.client import BROKERS, Api
 
 _EXPLAIN_DESCRIPTION = """\
@@ -41,6 +41,8 @@ def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 def run_explain(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.history is not None:
+        from trimtab_operator.cli.why.recalled import recalled  # noqa: PLC0415  (needs pyarrow)
+
         found = recalled(arguments.history, arguments.policy, arguments.kind, arguments.name, arguments.at)
     else:
         check_live(arguments)
@@ -113,6 +115,8 @@ def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 def run_why_not(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.history is not None:
+        from trimtab_operator.cli.why.recalled import recalled  # noqa: PLC0415  (needs pyarrow)
+
         found = recalled(arguments.history, arguments.policy, "", arguments.name, arguments.at)
     else:
         check_live(arguments)

@@ -1,6 +1,6 @@
 """Reads what `explain` and `why-not` answer from: a bundle or broker, its policy and the decisions.
 
-They come from the cluster (`about_bundle`, `about_broker`) or from a history (`recalled`).
+They come from the cluster; `recalled` reads them from a history.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of, near
 from trimtab_operator.cli.commands.edit import object_name
-from trimtab_operator.cli.common import CommandError, Moment, written
+from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.why.answers import Facts
 from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.decision_log.outcome import followed
@@ -23,13 +23,10 @@ from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, TOPIC_NAMES
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.move_costs import MoveCosts
-from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_pipeline.api import ForeignFileError
-from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 from trimtab_strategies.params import seconds
 
 Object = Mapping[str, Any]
@@ -179,59 +176,3 @@ def next_cycle(policy: Object) -> str:
     due = last[0] + seconds(interval) - time.time()
     when = f"in {due:.0f} s" if due > 0 else f"{-due:.0f} s overdue: is the operator running?"
     return f"policy {name} decides every {interval}; the next decision is {when}"
-
-
-def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
-    """What the history below `folder` says about a bundle or broker at `at`, or at the newest decision.
-
-    policy: whose history, if there are several. kind: ``bundle``, ``broker``, or empty for either. Raises
-    `CommandError`.
-    """
-    try:
-        past = HistoryReader(folder, policy or _only(folder))
-        records = _recalled(past, at)
-        newest = records[-1]
-        owners = {} if kind == "broker" else _owners(past, newest.at)
-    except (NoHistoryError, ForeignFileError, UnreadableContentError) as error:
-        raise CommandError(str(error)) from error
-    namespace, _, of = past.policy.partition("/")
-    facts = Facts(newest.at, namespace, of, cool_down=newest.caps.cool_down)
-    brokers = [view.name for view in newest.brokers]
-    if kind != "bundle" and name in brokers:
-        return RecordsFound(name, name, facts, records, "")
-    called = name if kind == "broker" else object_name(name)
-    if called not in owners:
-        known = brokers if kind == "broker" else [*owners, *([] if kind else brokers)]
-        when = written(newest.at)
-        raise CommandError(f"{name} is in no decision of {past.policy} up to {when} UTC; {near(called, known)}")
-    return RecordsFound(called, owners[called], facts, records, "", of_bundle=True)
-
-
-def _only(folder: str) -> str:
-    found = policies(folder)
-    if len(found) > 1:
-        raise CommandError(
-            f"{folder} has the history of several policies; choose one with --policy: {', '.join(found)}"
-        )
-    return found[0]
-
-
-def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, ...]:
-    """Oldest first; never empty. Raises `CommandError`, `UnreadableContentError`."""
-    newest = past.decisions(count=1)
-    if not newest:
-        raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")
-    until = newest[0].of if at is None else at(newest[0].of)
-    found = past.decisions(until)
-    if not found:
-        raise CommandError(f"the history of {past.policy} has no decision up to {written(until)} UTC")
-    return tuple(DecisionRecord.from_json(entry.record) for entry in found)
-
-
-def _owners(past: HistoryReader, at: float) -> Mapping[str, str]:
-    """The owner of each bundle (name of the object) in the newest cycle up to `at`, empty for none."""
-    try:
-        owners = past.owners(at)
-    except NoHistoryError:
-        return {}  # the decision had no load
-    return {bundle_name(*parse_pulsar_bundle(full)): owner for full, owner in owners.items()}

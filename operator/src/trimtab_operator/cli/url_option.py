@@ -1,0 +1,28 @@
+"""The option that says which URLs a verb may use."""
+
+from __future__ import annotations
+
+import argparse
+
+from trimtab_operator.cli.common import CommandError
+from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
+
+
+def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
+    """Add the option of `allowed_urls`. what: text that says what the URLs are."""
+    parser.add_argument(
+        FLAG,
+        action="append",
+        metavar="PATTERN",
+        default=[],
+        help=f"{what}: [scheme://]host[:port], * matches any part; repeatable "
+        f"(default: Services of the cluster, {' and '.join(SERVICES)})".replace("%", "%%"),
+    )
+
+
+def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> AllowedUrls:
+    """The allow-list of the command line. strangers: see `AllowedUrls`. Raises `CommandError`."""
+    try:
+        return AllowedUrls.of(arguments.allow_url, strangers=strangers)
+    except BadPatternError as error:
+        raise CommandError(f"{FLAG} {error}") from error
