@@ -212,7 +212,7 @@ def switch_off(rest: KubeRest, url: str, dynamic: dict[str, str]) -> None:
     token = base64.b64encode(TOKEN.encode()).decode()
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pulsar", "labels": labels}}
     rest.create(f"{namespace}/secrets", {**secret, "data": {"token": token}})
-    auth = {"token": {"secret": "pulsar", "key": "token"}}
+    auth = {"token": {"secretKeyRef": {"name": "pulsar", "key": "token"}}}
     spec = PulsarSpec.model_validate({"adminUrl": url, "auth": auth})
     found = FoundSettings(spec).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "trimtab-pulsar-found"}}

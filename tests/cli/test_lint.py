@@ -54,7 +54,7 @@ def test_a_policy_to_be_proud_of_is_passed_over_in_silence(tmp_path: Path, capsy
 
 
 SPLIT = {"split": {"type": "WeightedSplitter"}}
-SECRET = {"auth": {"bearerToken": {"secret": "s", "key": "k"}}}
+SECRET = {"auth": {"bearerToken": {"secretKeyRef": {"name": "s", "key": "k"}}}}
 NIGHT = {"start": "22:00", "duration": "4h"}
 
 UNWISE = {

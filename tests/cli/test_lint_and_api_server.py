@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 PLURALS = {crd["spec"]["names"]["kind"]: crd["spec"]["names"]["plural"] for crd in crds().values()}
-ENTRY = {"secret": "prometheus", "key": "token"}
+ENTRY = {"secretKeyRef": {"name": "prometheus", "key": "token"}}
 _REFUSED = frozenset({400, 422})
 """HTTP status of an object with unknown fields or of a wrong type, and of one that is invalid."""
 
@@ -48,7 +48,7 @@ BROKEN: Mapping[str, Manifest] = {
     "brokerInterval is at least 5s": policy(brokerInterval="4s"),
     "bearerToken and basic exclude each other": asking(bearerToken=ENTRY, basic={"username": ENTRY, "password": ENTRY}),
     "certificate and key belong together": asking(tls={"certificate": ENTRY}),
-    "a header has a value or a secret": asking(headers=[{**HEADER, "secret": ENTRY}]),
+    "a header has value or secretKeyRef": asking(headers=[{**HEADER, **ENTRY}]),
     "a header that controls the connection": asking(headers=[{"name": "Host", "value": "a"}]),
     "a clock's skew is 1s to 5m": policy(
         source={"prometheus": {"url": "http://prometheus:9090", "trust": {"maxClockSkew": "10m"}}}

@@ -51,7 +51,7 @@ def test_a_server_that_only_a_policy_names_gets_no_request(
     with settings_brokers(defaults(), token="s3cret") as brokers:
         env = AbandonedNamespace(trimtab_crds, kube_namespace, brokers)
         env.rest.delete(env.found)
-        pulsar = {"adminUrl": brokers.url, "auth": {"token": {"secret": "pulsar", "key": "token"}}}
+        pulsar = {"adminUrl": brokers.url, "auth": {"token": {"secretKeyRef": {"name": "pulsar", "key": "token"}}}}
         env.rest.patch(env.path("balancingpolicies", "main"), {"spec": {"mode": mode, "pulsar": pulsar}})
         assert main(env.words) == 0
         assert "give --admin-url to check its switches" in capsys.readouterr().out

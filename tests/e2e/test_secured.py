@@ -41,7 +41,7 @@ from trimtab_testbed.servers.certificates import Authority
 from trimtab_testbed.servers.kube import ControlPlane
 
 LOAD = cluster(bundles=1, a=0.5)
-CA = {"ca": {"secret": "authority", "key": "ca.crt"}}
+CA = {"ca": {"secretKeyRef": {"name": "authority", "key": "ca.crt"}}}
 PATIENCE = 40.0
 
 _numbers = itertools.count(1)
@@ -189,7 +189,7 @@ def test_a_token_and_an_authority_from_secrets(run_policy: RunPolicy, tmp_path: 
         secured.put("pulsar", token=secured.tls.keys.token(SUPERUSER))
         await _works(secured)
 
-    run_policy(scenario, {"token": {"secret": "pulsar", "key": "token"}, "tls": CA})
+    run_policy(scenario, {"token": {"secretKeyRef": {"name": "pulsar", "key": "token"}}, "tls": CA})
 
 
 @pytest.fixture
@@ -223,7 +223,10 @@ def test_client_credentials_of_an_issuer(run_policy: RunPolicy, issuer: GuardedS
         last = issuer.asked[-1]
         assert (last.path, last.parameters["audience"]) == ("/token", "urn:trimtab:brokers")
 
-    where = {"clientId": {"secret": "name", "key": "id"}, "clientSecret": {"secret": "client", "key": "word"}}
+    where = {
+        "clientId": {"secretKeyRef": {"name": "name", "key": "id"}},
+        "clientSecret": {"secretKeyRef": {"name": "client", "key": "word"}},
+    }
     run_policy(scenario, {"oauth2": {"issuerUrl": issuer.url, "audience": "urn:trimtab:brokers", **where}, "tls": CA})
 
 
@@ -236,5 +239,8 @@ def test_a_certificate_of_a_client(run_policy: RunPolicy) -> None:
                 await secured.says(*words)
         await _works(secured)
 
-    pair = {"certificate": {"secret": "who", "key": "tls.crt"}, "key": {"secret": "who", "key": "tls.key"}}
+    pair = {
+        "certificate": {"secretKeyRef": {"name": "who", "key": "tls.crt"}},
+        "key": {"secretKeyRef": {"name": "who", "key": "tls.key"}},
+    }
     run_policy(scenario, {"tls": {**CA, **pair}})

@@ -16,7 +16,7 @@ from trimtab_pipeline.testing import StaticSource
 pytestmark = pytest.mark.apiserver
 
 PEM = "-----BEGIN X-----\n"
-TOKEN = {"bearerToken": {"secret": "prometheus", "key": "token"}}
+TOKEN = {"bearerToken": {"secretKeyRef": {"name": "prometheus", "key": "token"}}}
 
 
 def source(**auth: Any) -> dict[str, Any]:
@@ -58,13 +58,13 @@ def test_every_way_to_prove_oneself_is_read_from_its_secret(run_policy: RunPolic
         )
 
     def entry(key: str) -> dict[str, str]:
-        return {"secret": "prometheus", "key": key}
+        return {"secretKeyRef": {"name": "prometheus", "key": key}}
 
     auth = {
         "basic": {"username": entry("user"), "password": entry("password")},
         "tls": {"ca": entry("ca"), "certificate": entry("crt"), "key": entry("key")},
         "headers": [
-            {"name": "X-Scope-OrgID", "secret": entry("org")},
+            {"name": "X-Scope-OrgID", **entry("org")},
             {"name": "X-Source", "value": "trimtab"},
         ],
     }

@@ -29,7 +29,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 LOAD = cluster(bundles=1, a=0.5, b=0.5)
-TOKEN = {"token": {"secret": "pulsar", "key": "token"}}
+TOKEN = {"token": {"secretKeyRef": {"name": "pulsar", "key": "token"}}}
 
 
 class Running:
@@ -181,7 +181,7 @@ def test_a_new_token_in_the_secret_counts_without_an_edit(run: Run) -> None:
 @pytest.mark.apiserver
 def test_a_secret_that_no_issuer_gives_is_reported_by_its_field(run: Run) -> None:
     async def scenario(r: Running) -> None:
-        where = {"secret": "pulsar", "key": "token"}
+        where = {"secretKeyRef": {"name": "pulsar", "key": "token"}}
         r.put("schlüssel")
         r.name(auth={"oauth2": {"issuerUrl": r.fake.url, "clientId": where, "clientSecret": where}})
         await r.problem("spec.pulsar.auth.oauth2.clientSecret: Secret pulsar, key token: it has")

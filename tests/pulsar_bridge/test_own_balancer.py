@@ -233,7 +233,8 @@ def test_a_write_that_failed_is_written_again_and_no_one_is_blamed(steer: Steer)
 
 
 @pytest.mark.parametrize(
-    "edit", [{"auth": {"token": {"secret": "new", "key": "token"}}}, {"adminUrl": "http://pulsar-proxy:8080"}]
+    "edit",
+    [{"auth": {"token": {"secretKeyRef": {"name": "new", "key": "token"}}}}, {"adminUrl": "http://pulsar-proxy:8080"}],
 )
 def test_what_is_kept_is_asked_as_the_policy_says_now(steer: Steer, edit: dict[str, Any]) -> None:
     async def scenario(env: PolicyEnvironment, pulsar: InMemoryPulsar, balancer: OwnBalancerController) -> None:

@@ -9,16 +9,19 @@ import pytest
 from trimtab_operator.pulsar.client.errors import reason_of, refusal, remedy
 from trimtab_operator.resources.pulsar import PulsarAuth
 
-TOKEN = {"token": {"secret": "pulsar", "key": "jwt"}}
+TOKEN = {"token": {"secretKeyRef": {"name": "pulsar", "key": "jwt"}}}
 CLIENT = {
     "oauth2": {
         "issuerUrl": "https://issuer.example",
-        "clientId": {"secret": "client", "key": "id"},
-        "clientSecret": {"secret": "client", "key": "word"},
+        "clientId": {"secretKeyRef": {"name": "client", "key": "id"}},
+        "clientSecret": {"secretKeyRef": {"name": "client", "key": "word"}},
     }
 }
-PAIR = {"certificate": {"secret": "who", "key": "tls.crt"}, "key": {"secret": "who", "key": "tls.key"}}
-CA = {"tls": {"ca": {"secret": "ca", "key": "ca.crt"}}}
+PAIR = {
+    "certificate": {"secretKeyRef": {"name": "who", "key": "tls.crt"}},
+    "key": {"secretKeyRef": {"name": "who", "key": "tls.key"}},
+}
+CA = {"tls": {"ca": {"secretKeyRef": {"name": "ca", "key": "ca.crt"}}}}
 PAGE = (
     "<html><head><title>Error 401 Authentication required</title></head><body><h2>HTTP ERROR 401</h2><table>"
     "<tr><th>URI:</th><td>/admin/v2/brokers</td></tr><tr><th>STATUS:</th><td>401</td></tr>"

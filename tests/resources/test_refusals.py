@@ -12,7 +12,7 @@ from trimtab_testbed.servers.kube import ControlPlane, KubectlError
 
 pytestmark = pytest.mark.apiserver
 
-_ENTRY = {"secret": "prometheus", "key": "token"}
+_ENTRY = {"secretKeyRef": {"name": "prometheus", "key": "token"}}
 
 
 def _asking(**auth: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ REFUSED = {
     ),
     "header without a value": (
         policy(source=_asking(headers=[{"name": "X-Scope-OrgID"}])),
-        ["spec.source.prometheus.auth.headers[0]", "a header has a value or a secret"],
+        ["spec.source.prometheus.auth.headers[0]", "a header has value or secretKeyRef"],
     ),
     "broker that nothing stands for": (broker(schedulable=True), ["one of pod or address must be set"]),
     "address without a port": (broker(address="broker-0"), ["spec.address", ":[0-9]+$"]),

@@ -15,7 +15,7 @@ from trimtab_testbed.servers.kube_rest import KubeApiError
 pytestmark = pytest.mark.apiserver
 
 STRANGER = "http://metrics.example.com:9090"
-TOKEN = {"bearerToken": {"secret": "prometheus", "key": "token"}}
+TOKEN = {"bearerToken": {"secretKeyRef": {"name": "prometheus", "key": "token"}}}
 
 
 def source(url: str, **auth: Any) -> dict[str, Any]:

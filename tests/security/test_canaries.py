@@ -86,10 +86,10 @@ def release(stage: SmallCluster, authority: Authority) -> list[str]:
 
 
 def entry(key: str) -> dict[str, str]:
-    return {"secret": "canaries", "key": key}
+    return {"secretKeyRef": {"name": "canaries", "key": key}}
 
 
-BEARER = {"bearerToken": entry("token"), "headers": [{"name": "X-Scope-OrgID", "secret": entry("tenant")}]}
+BEARER = {"bearerToken": entry("token"), "headers": [{"name": "X-Scope-OrgID", **entry("tenant")}]}
 BASIC = {"basic": {"username": entry("user"), "password": entry("password")}}
 TLS = {"tls": {"ca": entry("ca"), "certificate": entry("crt"), "key": entry("key")}}
 

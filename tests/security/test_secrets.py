@@ -23,7 +23,7 @@ def source(**auth: Any) -> dict[str, Any]:
 
 
 def token(secret: str = "prometheus") -> dict[str, Any]:  # the name of a Secret
-    return {"bearerToken": {"secret": secret, "key": "token"}}
+    return {"bearerToken": {"secretKeyRef": {"name": secret, "key": "token"}}}
 
 
 def put(env: PolicyEnvironment, labels: Mapping[str, str], namespace: str = "", **entries: str) -> None:
@@ -112,5 +112,5 @@ def test_a_secret_that_names_a_file_of_the_operator_means_nothing(part: str, run
         assert f"auth.tls.{part}: Secret prometheus, key {part}: its value is no PEM text" in env.message("Valid")
         assert env.kubeconfig not in everything(env)
 
-    tls = {name: {"secret": "prometheus", "key": name} for name in ("ca", "certificate", "key")}
+    tls = {name: {"secretKeyRef": {"name": "prometheus", "key": name}} for name in ("ca", "certificate", "key")}
     run_policy(LEVEL_OF_THREE, scenario, source=source(tls=tls))

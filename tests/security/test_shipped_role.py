@@ -48,7 +48,7 @@ def used(stage: SmallCluster) -> Iterator[dict[Right, set[int]]]:
 
 def source(stage: SmallCluster) -> dict[str, object]:
     """The stage's Prometheus, with a token from a Secret."""
-    token = {"bearerToken": {"secret": "prometheus", "key": "token"}}
+    token = {"bearerToken": {"secretKeyRef": {"name": "prometheus", "key": "token"}}}
     server = {"url": stage.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}
     return {"prometheus": {**server, "auth": token}}
 

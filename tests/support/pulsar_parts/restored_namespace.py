@@ -41,7 +41,7 @@ class AbandonedNamespace:
         meta = {"name": "pulsar", "labels": {"trimtab.dev/credentials": "true"}}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": self.brokers.token}}
         self.rest.create(f"/api/v1/namespaces/{self.namespace}/secrets", body)
-        auth = {"token": {"secret": "pulsar", "key": "token"}}
+        auth = {"token": {"secretKeyRef": {"name": "pulsar", "key": "token"}}}
         return PulsarSpec.model_validate({"adminUrl": self.brokers.url, "auth": auth})
 
     @property

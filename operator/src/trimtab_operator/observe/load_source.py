@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from trimtab_operator.kube.client import SECRETS, Api, NotFoundError, RefusedError
 from trimtab_operator.resources.common import GROUP
-from trimtab_operator.resources.prometheus import Auth, Header, SecretKey, Tls
+from trimtab_operator.resources.prometheus import Auth, Header, SecretKey, SecretKeyRef, Tls
 from trimtab_operator.resources.urls import RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
@@ -70,13 +70,15 @@ class Keyring:
         }
 
     async def _header(self, number: int, header: Header) -> str:
-        return header.value if header.value is not None else await self.text(f"headers[{number}]", header.secret)
+        if header.secret_key_ref is None:
+            return header.value or ""
+        return await self._entry(f"headers[{number}]", header.secret_key_ref)
 
     async def _pem(self, field: str, where: SecretKey | None) -> str:
         """The entry at `where`, which must be PEM text: any other text would be taken for the name of a file."""
         text = await self.text(field, where)
         if where is not None and _PEM not in text:
-            at = f"{self._where}.{field}: Secret {where.secret}, key {where.key}"
+            at = f"{self._where}.{field}: Secret {where.secret_key_ref.name}, key {where.secret_key_ref.key}"
             raise SourceMisconfiguredError(f"{at}: its value is no PEM text (there is no {_PEM})")
         return text
 
@@ -85,10 +87,11 @@ class Keyring:
 
         field: below the one that names the Secrets. Raises `SourceMisconfiguredError`, `ApiError`.
         """
-        if where is None:
-            return ""
-        secret = f"{self._where}.{field}: Secret {where.secret}"
-        entries = await self._entries(where.secret, secret)
+        return "" if where is None else await self._entry(field, where.secret_key_ref)
+
+    async def _entry(self, field: str, where: SecretKeyRef) -> str:
+        secret = f"{self._where}.{field}: Secret {where.name}"
+        entries = await self._entries(where.name, secret)
         if where.key not in entries:
             there = f"there are {', '.join(sorted(entries))}" if entries else "it is empty"
             raise SourceMisconfiguredError(f"{secret} has no key {where.key}; {there}")

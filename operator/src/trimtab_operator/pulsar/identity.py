@@ -62,9 +62,9 @@ async def read_proof(api: Api, namespace: str, auth: PulsarAuth | None) -> Proof
 
 async def _client(keyring: Keyring, oauth2: OAuth2) -> Client:
     name = await keyring.text("oauth2.clientId", oauth2.client_id)
-    where, secret = oauth2.client_secret, await keyring.text("oauth2.clientSecret", oauth2.client_secret)
+    where, secret = oauth2.client_secret.secret_key_ref, await keyring.text("oauth2.clientSecret", oauth2.client_secret)
     try:
         return Client(oauth2.issuer_url, name, secret, oauth2.audience, oauth2.scope)
     except CredentialsError as error:
-        where_secret = f"{WHERE}.oauth2.clientSecret: Secret {where.secret}, key {where.key}"
+        where_secret = f"{WHERE}.oauth2.clientSecret: Secret {where.name}, key {where.key}"
         raise SourceMisconfiguredError(f"{where_secret}: {error}") from None

@@ -20,7 +20,7 @@ SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, m
 
 _ONE_WAY = "bearerToken and basic exclude each other: leave one out"
 _PAIR = "certificate and key belong together: give both, or none"
-_ONE_VALUE = "a header has a value or a secret: give one of them"
+_ONE_VALUE = "a header has value or secretKeyRef: give one of them"
 _FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect")
 _FRAMES = f"a header that controls the connection or the framing of a request can't be set: {', '.join(_FRAMING)}"
 _NO_FRAMING = f"!(self.name.lowerAscii() in {list(_FRAMING)})"
@@ -69,17 +69,24 @@ class QueryMethod(StrEnum):
     GET = "GET"
 
 
-class SecretKey(Resource):
+class SecretKeyRef(Resource):
     """One entry of a Secret in the policy's namespace.
 
     The Secret must have the label `trimtab.dev/credentials: "true"`. With it, the owner of the Secret agrees that
     it is sent to the server that a policy names.
     """
 
-    secret: Name
+    name: Name
     """Name of the Secret."""
     key: SecretEntry
     """Key of the entry."""
+
+
+class SecretKey(Resource):
+    """A text in a Secret."""
+
+    secret_key_ref: SecretKeyRef
+    """Name of the Secret, with the label `trimtab.dev/credentials: "true"`, and the key in it."""
 
 
 class BasicAuth(Resource):
@@ -114,14 +121,14 @@ class Header(Resource):
     """A header of each query."""
 
     model_config = ConfigDict(
-        json_schema_extra=cel(("has(self.value) != has(self.secret)", _ONE_VALUE), (_NO_FRAMING, _FRAMES))
+        json_schema_extra=cel(("has(self.value) != has(self.secretKeyRef)", _ONE_VALUE), (_NO_FRAMING, _FRAMES))
     )
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$", max_length=128)]
     """Name of the header, such as `X-Scope-OrgID` for a Mimir tenant."""
     value: Annotated[str, Field(pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$", max_length=1024)] | None = None
     """Value of the header, if it is not secret."""
-    secret: SecretKey | None = None
+    secret_key_ref: SecretKeyRef | None = None
     """Secret entry with the value of the header."""
 
     @field_validator("name")
@@ -133,7 +140,7 @@ class Header(Resource):
 
     @model_validator(mode="after")
     def _one_value(self) -> Self:
-        if (self.value is None) == (self.secret is None):
+        if (self.value is None) == (self.secret_key_ref is None):
             raise ValueError(_ONE_VALUE)
         return self
 
@@ -161,7 +168,9 @@ class Auth(Resource):
     @property
     def secret(self) -> bool:
         """Whether any part is in a Secret."""
-        return bool(self.bearer_token or self.basic or self.tls or any(header.secret for header in self.headers))
+        return bool(
+            self.bearer_token or self.basic or self.tls or any(header.secret_key_ref for header in self.headers)
+        )
 
 
 class Queries(Resource):

@@ -128,7 +128,7 @@ def _field(auth: PulsarAuth | None) -> str:
 
 
 def _place(field: str, where: SecretKey) -> str:
-    return f"{_WHERE}.{field} (Secret {where.secret}, key {where.key})"
+    return f"{_WHERE}.{field} (Secret {where.secret_key_ref.name}, key {where.secret_key_ref.key})"
 
 
 _NOT_FOUND, _CONFLICT, _PRECONDITION, _TOO_MANY, _FAILED = 404, 409, 412, 429, 500
