@@ -113,7 +113,7 @@ class Replica:
 
     def ready(self) -> str:
         """Wait until the replica is ready; returns the text of `readyz`."""
-        return until(f"{self.name} is ready", self._ready, within=280)
+        return until(f"{self.name} is ready", self._ready, within=120)
 
     def _ready(self) -> str:
         self.server.check()
