@@ -9,11 +9,12 @@ ORACLE := .trimtab/oracle
 ARCHIVE := $(VENV)/spark.jsa
 SEED ?= 1000
 COUNT ?= 100
-SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab
+STATES ?= 1000000
+SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab:tests/support/model
 SITE := $(BIN)/properdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo kind test test-full chart e2e chaos check types drift fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo kind test test-full chart e2e chaos model check types drift fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +69,9 @@ e2e: setup pulsar $(ARCHIVE) ## real Pulsar brokers under real clients, with eac
 chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
 	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=$(SUPPORT) \
 		$(BIN)/python -m chaos_main
+
+model: $(STAMP) ## a million states of the protocol, explored with the code that runs (STATES=1000000; docs/explanation/protocol.md)
+	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m model_main --states $(STATES)
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types drift

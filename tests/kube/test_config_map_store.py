@@ -349,3 +349,27 @@ def test_what_was_deleted_already_is_deleted_without_complaint(run_scenario: Run
         assert await store.load() is None
 
     run_scenario(scenario)
+
+
+@pytest.mark.apiserver
+def test_a_late_write_or_deletion_of_a_guarded_config_map_is_a_conflict(
+    run_scenario: RunScenario, store_of: Stores
+) -> None:
+    async def scenario(_: FaultyApi, api: Api) -> None:
+        form = replace(LAST_WINS, guarded=True)
+        former, latter = store_of(api, form), store_of(api, form)
+        await former.save(Note("first"))
+        await latter.load()
+        await latter.save(Note("second"))
+
+        with pytest.raises(ConflictError):
+            await former.save(Note("late"))
+        with pytest.raises(ConflictError):
+            await former.delete()
+
+        assert await former.load() == Note("second")
+        await former.save(Note("third"))
+        await former.delete()
+        assert await latter.load() is None
+
+    run_scenario(scenario)

@@ -5,8 +5,8 @@ into texts by key and reads them back. A key that ends in ``.gz`` is compressed 
 plain text in `data`. Keys that a write leaves out keep their text.
 
 A ConfigMap that belongs to a policy has the policy as its owner, and is deleted with it. A new policy of the same name
-does not read what the old one left. Where a format has an epoch, a write also needs the resourceVersion of the last
-read: a leader never overwrites what a later leader wrote.
+does not read what the old one left. Where a format is guarded or has an epoch, a write also needs the resourceVersion
+of the last read: a leader never overwrites what a later leader wrote, however late its request arrives.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class StoredFormat(Generic[T]):
     decode:     the value of the texts. Raises ValueError for texts that `encode` did not make.
     remedy:     text that tells a person what to do about content that can't be read.
     inherit:    what a new policy takes over from a deleted one of its name; None: nothing.
-    epoch:      epoch of the leader that made a value; None: the last writer wins.
+    epoch:      epoch of the leader that made a value; None: it has none.
+    guarded:    whether a change or deletion of the ConfigMap since it was last read or written here is a conflict. The
+                caller then reads it again. A format with an epoch is guarded, and reads it by itself.
     shorten:    a smaller value to store in place of one that is too large; None: there is none.
     most_bytes: limit of the content.
     """
@@ -96,6 +98,7 @@ class StoredFormat(Generic[T]):
     remedy: str = "delete the ConfigMap"
     inherit: Callable[[T], T] | None = None
     epoch: Callable[[T], int] | None = None
+    guarded: bool = False
     shorten: Callable[[T], T | None] | None = None
     most_bytes: int = MOST_BYTES
 
@@ -176,7 +179,8 @@ class ConfigMapStore(Generic[T]):
     async def save(self, value: T) -> T:
         """Store `value`, or a shorter one where it is too large; returns the value that was stored.
 
-        Raises `ConflictError` where a later leader wrote the ConfigMap, `RefusedError` where the value is too large.
+        Raises `ConflictError` where a later leader wrote the ConfigMap or a guarded one has changed, and `RefusedError`
+        where the value is too large.
         """
         try:
             return await self._write(value)
@@ -188,7 +192,7 @@ class ConfigMapStore(Generic[T]):
 
     async def _write(self, value: T) -> T:
         """Change the ConfigMap, or create it. `ConflictError`: it is no longer as it was last read."""
-        guarded = self.format.epoch is not None
+        guarded = self.format.guarded or self.format.epoch is not None
         try:
             if self._version or not guarded:
                 kept, body = await self._body(value)
@@ -230,9 +234,10 @@ class ConfigMapStore(Generic[T]):
             raise ConflictError(f"{self.name} was written by a later leader, of epoch {theirs}; ours is {ours}")
 
     async def delete(self) -> None:
-        """Delete the ConfigMap, if there is one."""
+        """Delete the ConfigMap, if there is one. Raises `ConflictError` where a guarded one has changed."""
+        seen = self._version if self.format.guarded else ""
         self.stored, self._version = None, ""
         try:
-            await self.api.delete(CONFIG_MAPS, self.namespace, self.name)
+            await self.api.delete(CONFIG_MAPS, self.namespace, self.name, resource_version=seen)
         except NotFoundError:
             return

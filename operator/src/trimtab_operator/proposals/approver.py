@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab_operator.kube.broker_records import BrokerRecord
-from trimtab_operator.kube.client import POLICIES
+from trimtab_operator.kube.client import POLICIES, ConflictError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.proposals.automatic import BY_CRITERIA, Findings, failed_criterion
@@ -150,11 +150,13 @@ class Approver:
         if self._standing is not None:
             return
         try:
-            self._standing = await self._store.load() or Standing()
+            standing = await self._store.load() or Standing()
         except UnreadableContentError as error:
             await self.publisher.state_reset(f"begins without a proposal: {error}")
-            self._standing = Standing()
-        self._executor = self._worker(self._standing.execution)
+            standing = Standing()
+        if (executor := self._worker(standing.execution)) is not None:
+            await executor.resume()
+        self._standing, self._executor = standing, executor
 
     def _worker(self, execution: Execution | None) -> Executor | None:
         return None if execution is None or execution.finished is not None else Executor(self.cluster, execution)
@@ -172,9 +174,20 @@ class Approver:
 
     async def _keep(self, standing: Standing) -> None:
         """Store, then report: a proposal that is shown can always be carried out."""
-        await self._store.save(standing)
+        await self._save(standing)
         self._standing = standing
         await self._report()
+
+    async def _save(self, standing: Standing) -> None:
+        """Store; after a conflict the next round goes on from what is stored. Raises `ApiError`.
+
+        An answer was lost, and what we stored is there; or a person or another leader wrote it.
+        """
+        try:
+            await self._store.save(standing)
+        except ConflictError:
+            self._standing = self._executor = None
+            raise
 
     async def _report(self, command: Command | None = None) -> None:
         self._report_at, self._unreported, self._reported_generation = (
@@ -268,7 +281,7 @@ class Approver:
         if (executor := self._executor) is None:
             return 0
         execution, failed = executor.execution, set(executor.execution.failures)
-        ended, written = executor.follow(), 0
+        ended, written = await executor.follow(), 0
         if self.standing.state is ProposalState.REBALANCING and not run.settings.paused:
             written = await executor.advance(run, self._trusted)
         news = [execution.failures[row] for row in sorted(execution.failures.keys() - failed)]
@@ -279,7 +292,7 @@ class Approver:
         self._unreported |= bool(ended or written or news)
         if self._unreported and self.cluster.clock() >= self._report_at:
             # not in every round: each landed move starts one, and this writes half a mebibyte for 10,000 moves
-            await self._store.save(self.standing)
+            await self._save(self.standing)
             await self._report()
         return written
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from trimtab_operator.actuators import WRITERS, WriteResult
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.broker_records import BrokerRecord
-from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.kube.client import BUNDLES
+from trimtab_operator.kube.naming import BundleObjects
+from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.state.cluster import ClusterState
@@ -132,20 +134,53 @@ QUESTIONS: tuple[Question, ...] = (_brake, _hand, _hour, _owner, _bundle, _names
 
 
 TRIES = 3
-"""Rounds in which the write of a bundle may conflict with another client. Then its move fails."""
+"""Writes of a bundle that may fail: by a conflict with another client, or without an answer. Then its move fails."""
 
 
 @dataclass(slots=True)
 class Executor:
-    """Carries out the execution of one proposal."""
+    """Carries out the execution of one proposal.
+
+    failed: writes that failed, by row. unsure: by row, the resourceVersion on which a write conflicted. Our own write
+    may be the reason, as its answer may have been lost. So the move keeps its place until the store shows the bundle
+    as it is now.
+    """
 
     cluster: ClusterState
     execution: Execution
-    conflicts: Counter[int] = field(default_factory=Counter)
+    failed: Counter[int] = field(default_factory=Counter)
+    unsure: dict[int, str] = field(default_factory=dict)
 
-    def follow(self) -> bool:
-        """Mark the pending moves that have ended. Returns whether any has."""
-        return self.execution.follow(self.cluster.stores.bundles.items)
+    async def resume(self) -> None:
+        """Count as pending what a former process wrote and did not store. Raises `ApiError`.
+
+        It lists the bundles: the store may be older than those writes.
+        """
+        waiting = {self.execution.name(row): row for row in self.execution.waiting(len(self._moves))}
+        if not waiting:
+            return
+        async for page in self.cluster.api.list(BUNDLES, self.cluster.namespace):
+            for raw in page.items:
+                row = waiting.get(raw["metadata"]["name"])
+                if row is not None and raw["spec"].get("owner") == self._moves[row].destination:
+                    self.execution.wrote(row)
+
+    async def follow(self) -> bool:
+        """Mark the pending moves that have ended. Returns whether any has. Raises `ApiError`.
+
+        A move fails only by what the API server has now. The store may be older than the write of the move, which a
+        former process made.
+        """
+        seen = self.cluster.stores.bundles.items
+        if not (names := self.execution.superseded(seen)):
+            return self.execution.follow(seen)
+        objects = BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
+        now = dict(seen)
+        for name, raw in zip(names, await at_most(WRITERS, objects.get, names), strict=True):
+            now.pop(name, None)
+            if raw is not None:
+                now[name] = bundle_record(raw)
+        return self.execution.follow(now)
 
     async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> int:
         """Create the splits, then write as many moves as may be pending. Returns the number of moves.
@@ -161,10 +196,10 @@ class Executor:
             if not (rows := self.execution.waiting(free)):
                 break
             possible = self._sift(rows, replace(context, moved_last_hour=moved + written))
-            self.follow()
+            await self.follow()
             done = await self._write(possible, run)
             written += done
-            if done < len(possible):
+            if done < len(possible) or any(self._unseen(row) for row in rows):
                 break  # other clients are changing these bundles: try again in the next round
             await asyncio.sleep(0)  # let other tasks run: 10,000 refused moves in a row would block them
         return written
@@ -196,6 +231,8 @@ class Executor:
         possible = list[int]()
         for row in rows:
             move, name = self._moves[row], self.execution.name(row)
+            if self._unseen(row):
+                continue
             if self._under_way(move, name):
                 self.execution.wrote(row)
                 self.cluster.awaited.add(name)
@@ -206,6 +243,11 @@ class Executor:
             else:
                 self.execution.fail(row, why)
         return possible
+
+    def _unseen(self, row: int) -> bool:
+        """Whether the store still shows the bundle as it was when our write of it conflicted."""
+        record = self._record(self.execution.name(row))
+        return record is not None and record.resource_version == self.unsure.get(row)
 
     def _under_way(self, move: Move, name: str) -> bool:
         """Whether the destination is the desired owner already: written by us before a restart or by another client."""
@@ -226,15 +268,17 @@ class Executor:
                 self.execution.wrote(row, record.resource_version)
             else:
                 self.cluster.awaited.discard(name)
-                self._not_written(row, written, written.reason)
+                self._not_written(row, record, written)
             return written
 
         return sum(written.reason is None for written in await at_most(WRITERS, one, rows))
 
-    def _not_written(self, row: int, written: WriteResult, reason: Reason) -> None:
-        self.conflicts[row] += 1
-        if reason is not Reason.CONFLICT or self.conflicts[row] >= TRIES:
-            self.execution.fail(row, HeldBack(written.bundle, reason, written.detail))
+    def _not_written(self, row: int, record: BundleRecord, written: WriteResult) -> None:
+        self.failed[row] += 1
+        if written.reason is Reason.CONFLICT:
+            self.unsure[row] = record.resource_version
+        if self.failed[row] >= TRIES or written.reason not in {Reason.CONFLICT, Reason.INTERNAL_ERROR}:
+            self.execution.fail(row, HeldBack(written.bundle, written.reason or Reason.UNKNOWN, written.detail))
 
     def _record(self, name: str) -> BundleRecord | None:
         return self.cluster.stores.bundles.items.get(name)

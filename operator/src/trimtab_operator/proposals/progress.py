@@ -109,15 +109,28 @@ class Execution:
     def follow(self, bundles: Mapping[str, BundleRecord]) -> bool:
         """Mark the pending moves that have ended according to `bundles`; whether one has."""
         before = len(self._open)
-        for row, written_on in list(self._open.items()):
-            record = bundles.get(self.name(row))
-            if record is not None and record.resource_version == written_on:
-                continue  # the store has not seen our own write yet
-            self._follow(row, record)
+        for row in self._seen(bundles):
+            self._follow(row, bundles.get(self.name(row)))
         return len(self._open) < before
 
+    def superseded(self, bundles: Mapping[str, BundleRecord]) -> list[str]:
+        """Names of the bundles whose pending move would fail by `bundles`, which may be older than our write."""
+        return [
+            self.name(row)
+            for row in self._seen(bundles)
+            if (record := bundles.get(self.name(row))) is None or record.owner != self._destination(row)
+        ]
+
+    def _seen(self, bundles: Mapping[str, BundleRecord]) -> list[int]:
+        """Pending rows, except those whose write by this process `bundles` does not show yet."""
+        records = ((row, version, bundles.get(self.name(row))) for row, version in self._open.items())
+        return [row for row, version, record in records if record is None or record.resource_version != version]
+
+    def _destination(self, row: int) -> str:
+        return self.proposal.moves[row].destination
+
     def _follow(self, row: int, record: BundleRecord | None) -> None:
-        destination = self.proposal.moves[row].destination
+        destination = self._destination(row)
         if record is None:
             self.fail(row, HeldBack(self.name(row), Reason.CONFLICT, "the bundle was deleted"))
         elif record.owner == destination:

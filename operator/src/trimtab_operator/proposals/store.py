@@ -51,6 +51,7 @@ def proposal_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMap
         encode=lambda standing, stored: _encoded(standing, stored, uid),
         decode=lambda texts: _decoded(texts, uid),
         remedy="the next proposal replaces it",
+        guarded=True,
     )
     return ConfigMapStore(api, namespace, proposal_name(policy), stored_format, PolicyOwner(policy, uid))
 

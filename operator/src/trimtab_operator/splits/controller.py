@@ -24,14 +24,14 @@ from trimtab_operator.kube.client import (
     NotFoundError,
 )
 from trimtab_operator.kube.conditions import set_condition, timestamp
-from trimtab_operator.kube.naming import owned_by
+from trimtab_operator.kube.naming import BundleObjects, owned_by
 from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord, split_record
 from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.conditions import ConditionReason, SplitCondition
-from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress
+from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress, parent_of, split_of
 from trimtab_operator.splits.validation import (
     InvalidSplitError,
     SplitMustWaitError,
@@ -168,6 +168,9 @@ class SplitController:
             log.exception("split %s: this round failed, the next one starts again", record.name)
 
     async def _handle(self, record: SplitRecord) -> None:
+        if record.begun:  # a store may not show yet that it has ended
+            cluster = self.cluster
+            record = split_record(await cluster.api.get(BUNDLE_SPLITS, cluster.namespace, record.name))
         if record.finished:
             await self._expire(record)
             return
@@ -331,16 +334,29 @@ class SplitController:
     # -- leftovers --
 
     async def _tidy_up(self) -> None:
-        """Go back where a BundleSplit was deleted halfway, or release the children it left. Raises `ApiError`."""
+        """Go back where a BundleSplit was deleted halfway, and release or remove the children it left.
+
+        Raises `ApiError`.
+        """
         divided, bundles = self.cluster.splitting, self.cluster.stores.bundles.items
         for bundle, split in list(divided.parents.items()):
             if bundle in bundles and await self._gone(split):
                 await self.divider.advance(self._orphan(bundle, split), f"BundleSplit {split} is gone")
         busy = {record.spec.bundle for record in self.cluster.stores.splits.items.values() if not record.finished}
         for child, parent in list(divided.children.items()):
-            if parent not in bundles and parent not in busy:
+            if parent in busy or (parent in bundles and bundles[parent].split):
+                continue
+            if (whole := await self._bundle(parent)) is None:
                 body = {"metadata": {"annotations": {PARENT: None}}}
                 await self.cluster.api.patch(BUNDLES, self.cluster.namespace, child, body)
+            elif not split_of(whole):
+                await self._remove(child, parent)
+
+    async def _remove(self, child: str, parent: str) -> None:
+        """Delete a child of a bundle that is not being split: a delayed request created it, or a split that ended."""
+        raw = await self._bundle(child)
+        if raw is not None and parent_of(raw) == parent:
+            await BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now).delete(raw)
 
     async def _gone(self, split: str) -> bool:
         """Whether a split does not exist or has ended, by the API server, as a store may be out of date."""

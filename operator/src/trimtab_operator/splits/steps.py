@@ -2,11 +2,12 @@
 
 forwards    lock the parent -> create the children -> (its owner takes them) -> delete the parent
             -> release the children -> move those that should go elsewhere -> done
-backwards   remove the children -> unlock the parent -> undone
+backwards   unlock the parent -> remove the children -> undone
 
 It is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
 children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
 is gone, a split only goes forwards. So a process that resumes a split after a crash can finish it in either direction.
+The way back begins with a write to the parent: a delayed request to delete it then fails, because it has changed.
 At any moment each hash belongs to exactly one served bundle: the parent, later one child.
 """
 
@@ -139,9 +140,10 @@ def _without_parent(order: SplitOrder, seen: SplitObservation) -> tuple[SplitSte
 
 
 def _backwards(order: SplitOrder, parent: Raw, seen: SplitObservation) -> SplitStep:
-    if any(child is not None and parent_of(child) == order.bundle for child in seen.children):
-        return SplitStep.REMOVE
-    return SplitStep.UNLOCK if split_of(parent) == order.split else SplitStep.UNDONE
+    if split_of(parent) == order.split:
+        return SplitStep.UNLOCK
+    ours = any(child is not None and parent_of(child) == order.bundle for child in seen.children)
+    return SplitStep.REMOVE if ours and not split_of(parent) else SplitStep.UNDONE
 
 
 def parent_overtaken(order: SplitOrder, parent: Raw) -> str:

@@ -8,7 +8,8 @@ Before a broker releases a bundle it reads the Broker object of the desired owne
 serving and checks again every second: a typo in a name does not make a bundle unavailable.
 
 A bundle that is being split off another one has the annotation ``trimtab.dev/parent``. It is taken and confirmed like
-any other. It serves nothing while the parent's Bundle exists: the owner of the parent serves the topics of both.
+any other. It serves nothing while the parent's Bundle exists: the owner of the parent serves the topics of both. Its
+owner does not release it before it has stopped to serve the parent: another broker would serve the same topics.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class Ownership:
     async def _settle_one(self, name: str) -> None:
         bundle = self._latest(name)
         found = Step.LEAVE if bundle is None else step(bundle, self._me)
-        if found is Step.RELEASE and not await self._exists(bundle["spec"]["owner"], _BROKERS):
+        if found is Step.RELEASE and not await self._may_release(bundle):
             self._held.add(name)
             found = Step.SERVE
         else:
@@ -226,12 +227,23 @@ class Ownership:
 
     async def _serve(self, bundle: Any) -> None:
         """Serve it, unless its parent still does."""
-        name, parent = bundle["metadata"]["name"], _parent(bundle)
-        if parent and (any(parent in view for view in self._seen.values()) or await self._exists(parent)):
+        name = bundle["metadata"]["name"]
+        if await self._unborn(bundle):
             self._release(name)
         else:
             self._serves.add(name)
             self._serving.serve(name)
+
+    async def _unborn(self, bundle: Any) -> bool:
+        """Whether its parent exists, and serves its topics."""
+        parent = _parent(bundle)
+        return bool(parent) and (any(parent in view for view in self._seen.values()) or await self._exists(parent))
+
+    async def _may_release(self, bundle: Any) -> bool:
+        """Whether the desired owner exists, and this broker no longer serves the topics as those of the parent."""
+        if _parent(bundle) in self._serves or await self._unborn(bundle):
+            return False
+        return await self._exists(bundle["spec"]["owner"], _BROKERS)
 
     async def _exists(self, name: str, plural: str = _PLURAL) -> bool:
         try:

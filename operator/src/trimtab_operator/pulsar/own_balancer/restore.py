@@ -55,6 +55,7 @@ _FORMAT: StoredFormat[FoundSettings] = StoredFormat(
     encode=lambda found, _: {_KEY: found.to_json()},
     decode=_decoded,
     remedy="set the switches manually, and delete the ConfigMap (docs/migrate.md)",
+    guarded=True,
 )
 
 

@@ -1,0 +1,47 @@
+"""The protocols of the operator, run by the product's own code in every order of events up to a bound."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from explorer import Model, explore
+from mutants import moves, own_balancer, splits
+
+pytestmark = pytest.mark.long
+
+BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
+    "moves": (moves(faults=2, takeovers=1, crashes=1, acts=1), 12_000),
+    "splits": (splits(faults=2, takeovers=1, acts=1), 12_000),
+    "Pulsar's own balancer": (own_balancer(faults=1, takeovers=1, acts=2), 6_000),
+}
+CLOSED: dict[str, Callable[[], Model]] = {
+    "moves without faults": moves(lag=False),
+    "a split without faults": splits(lag=False),
+    "Pulsar's own balancer without faults": own_balancer(acts=2),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_no_order_of_events_up_to_the_bound_violates_an_invariant(name: str) -> None:
+    model, most = BOUNDED[name]
+    done = explore(model(), most)
+
+    sys.stdout.write(f"{done}\n")
+    assert done.found is None, str(done.found)
+    assert done.states >= most
+
+
+def test_the_bounds_give_twenty_thousand_states() -> None:
+    assert sum(most for _, most in BOUNDED.values()) >= 20_000
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_without_faults_every_reachable_state_is_explored_and_leads_to_a_settled_one(name: str) -> None:
+    done = explore(CLOSED[name](), 60_000)
+
+    sys.stdout.write(f"{done}\n")
+    assert done.found is None, str(done.found)
+    assert done.closed

@@ -1,0 +1,38 @@
+"""``make model``: explore the models up to a number of states, and print how much that was."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from explorer import explore
+from mutants import moves, own_balancer, splits
+
+SHARES = (
+    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.55),
+    (splits(faults=2, takeovers=1, acts=1), 0.4),
+    (own_balancer(faults=1, takeovers=1, acts=2), 0.05),
+)
+"""Models, and their shares of the states."""
+
+
+def main() -> int:
+    """Explore; 1 if an invariant is violated."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--states", type=int, default=1_000_000)
+    states = parser.parse_args().states
+    total, seconds = 0, 0.0
+    for model, share in SHARES:
+        done = explore(model(), round(states * share) + 1)
+        sys.stdout.write(f"{done}\n")
+        sys.stdout.flush()
+        total, seconds = total + done.states, seconds + done.seconds
+        if done.found is not None:
+            sys.stdout.write(f"{done.found}\n")
+            return 1
+    sys.stdout.write(f"{'together':24} {total:>9,} states, {seconds:.0f} s of one processor\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

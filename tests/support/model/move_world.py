@@ -1,0 +1,244 @@
+"""The model of moves: an approved proposal, repairs of owners, two operators, three brokers, two bundles, a person.
+
+Each operator runs whole rounds of the product: `BundleReconciler.reconcile`, and `Approver.attend`, whose state is in a
+ConfigMap. One move may be pending at a time. A broker that crashes stays down and serves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from brokers import BROKERS, Brokers
+from explorer import Event, State
+from kube_world import LEADS, NAMES, BrokerState, KubeEvents, Left, World, operators_of, put
+from model_objects import SPACE, Clock, NoSource, broker, bundle, cluster_of, policy, space
+from move_memory import Kept, approver_with, kept_of, proposal, stored
+from objects import Objects, Raw, Request
+from process import MemoryApi, Node, Processes
+from trimtab_operator.actuators import DeclarativeActuator
+from trimtab_operator.kube.errors import ApiError
+from trimtab_operator.kube.naming import bundle_name
+from trimtab_operator.kube.records import WITHDRAWN
+from trimtab_operator.reconcile.bundles import BundleReconciler
+from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION
+from trimtab_operator.splits.steps import owner_of, owner_pending
+from trimtab_operator.state.settings import PolicyRun, Settings
+from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_operator.status.publisher import StatusPublisher
+
+EDGES = ("0x00000000", "0x80000000", "0xffffffff")
+LOW, HIGH = bundle_name("t", "n", *EDGES[:2]), bundle_name("t", "n", *EDGES[1:])
+CONFIG_MAP = "trimtab-proposal-main"
+SLOTS = (("bundles", LOW), ("bundles", HIGH), ("balancingpolicies", "main"), ("configmaps", CONFIG_MAP))
+L, H, P, C = range(4)
+MODELLED = frozenset({"bundles", "balancingpolicies", "configmaps"})
+RULES = {
+    "mode": "Approve",
+    "limits": {"maxMovesInFlight": 1, "maxLostBrokers": 50, "moveTimeout": "60s", "lostAfter": "30s"},
+}
+OVER = frozenset({"Ready", "NotReady", "Stopped", "PendingProposal"})
+MOVES = ((LOW, f"t/n/{EDGES[0]}_{EDGES[1]}", "x", "y"), (HIGH, f"t/n/{EDGES[1]}_{EDGES[2]}", "x", "z"))
+"""The proposal: bundle object, bundle, source, destination."""
+
+
+class MoveWorld:
+    """The model. left: what may go wrong."""
+
+    name = "moves"
+
+    def __init__(self, left: Left) -> None:
+        self._left = left
+        self.objects = Objects()
+        known = {("topicnamespaces", SPACE): space(), ("balancingpolicies", "main"): policy(**RULES)}
+        programs = {"repair": self._repair, "attend": self._attend}
+        self.processes = Processes(self.objects, programs, MODELLED, known)
+        self._kube = KubeEvents(self.objects, self.processes, SLOTS, watched=(L, H, P))
+        self._brokers = Brokers(self._kube, (L, H))
+        self._known = known
+
+    # -- production code --
+
+    def _run(
+        self, api: MemoryApi, epoch: int, views: tuple[int, ...], what: tuple[tuple[str, ...], bool, bool]
+    ) -> tuple[Any, PolicyRun, StatusPublisher]:
+        """A round: the real state of the operator, its run, and a publisher whose own requests are no events.
+
+        what: the brokers that are ready; whether the others count as lost; whether pending moves count as overdue.
+        """
+        ready, lost, overdue = what
+        raws = [self.objects[number] for number in (views[L], views[H]) if number]
+        clock = Clock(0.0 if overdue else 1000.0)
+        objects = {
+            "topicnamespaces": [space()],
+            "brokers": [broker(name, ready=name in ready) for name in BROKERS],
+            "bundles": raws,
+        }
+        cluster = cluster_of(api, clock, epoch, objects, policy(**RULES))
+        if lost:
+            cluster.lost_brokers.update(ready, BROKERS, 0.0)
+        clock.seconds = 1000.0
+        settings = replace(cluster.policies.settings["main"])
+        actuator = DeclarativeActuator(api.real, "ns", "main", epoch, cluster.now)
+        run = PolicyRun(settings, actuator, NoSource(), PolicyState())
+        quiet = MemoryApi(api.wire, frozenset(), self._known)
+        return cluster, run, StatusPublisher(replace(cluster, api=quiet.real), "main", "policy")
+
+    async def _repair(self, api: MemoryApi, what: Any) -> None:
+        views, epoch, *how = what
+        cluster, run, publisher = self._run(api, epoch, views, how)
+        await BundleReconciler(cluster).reconcile(run, publisher)
+
+    async def _attend(self, api: MemoryApi, what: Any) -> Kept:
+        views, epoch, ready, kept = what
+        cluster, run, publisher = self._run(api, epoch, views, (ready, False, False))
+        raw = self.objects[views[P]]
+        run = replace(run, settings=Settings.of(raw))
+        approver = approver_with(cluster, publisher, kept)
+        try:
+            await approver.attend(run, raw)
+        except ApiError:  # the loop logs it, and the next round starts again
+            return kept_of(approver)
+        return kept_of(approver)
+
+    # -- the model --
+
+    def initial(self) -> State:
+        """Two bundles on x, and a person who has just approved a proposal that moves both."""
+        low, high = (
+            self.objects.number(bundle(name, *edges, "x")) for name, edges in ((LOW, EDGES[:2]), (HIGH, EDGES[1:]))
+        )
+        rules = policy(**RULES)
+        rules["metadata"]["annotations"] = {REBALANCE_ANNOTATION: "approve"}
+        slots = (low, high, self.objects.number(rules), self.objects.number(stored(proposal(MOVES))))
+        brokers = (BrokerState(up=True, serves=frozenset({L, H})), BrokerState(up=True), BrokerState(up=True))
+        views = (*slots[:C], 0)
+        operators = operators_of(self._left, views)
+        return World(slots, operators, brokers, None, self._left, (0,) * 4, (None,) * len(operators))
+
+    def events(self, state: State) -> Iterator[Event]:
+        """All events."""
+        return map(self._kube.seen, self._events(World(*state)))  # type: ignore[arg-type]
+
+    def _events(self, world: World) -> Iterator[Event]:
+        for event in self._kube.of_operators(world, self._rests, self._check):
+            yield event._replace(state=self._forgets(event.state))
+        yield from self._starts(world)
+        yield from self._brokers.events(world)
+        if world.left.crashes:
+            yield from self._brokers.crashes(world)
+        if world.left.acts:
+            yield from self._person(world)
+
+    def _rests(self, world: World, place: int, node: Node) -> World:
+        return world if node.program == "repair" else world._replace(extra=put(world.extra, place, node.result))
+
+    def _forgets(self, state: State) -> State:
+        """A process that does not lead remembers nothing: it will lead as a new process."""
+        world = World(*state)  # type: ignore[arg-type]
+        kept = tuple(k if o.role == LEADS else None for k, o in zip(world.extra, world.operators, strict=True))
+        return world if kept == world.extra else world._replace(extra=kept)
+
+    def _starts(self, world: World) -> Iterator[Event]:
+        ready = self._brokers.ready(world)
+        for place, operator in enumerate(world.operators):
+            if operator.role != LEADS or operator.node:
+                continue
+            pending = any(n and owner_pending(self.objects[n]) for n in operator.views[:2])
+            held = frozenset(operator.views)
+            for lost, overdue in product((False, True), repeat=2):
+                if (lost and len(ready) == len(BROKERS)) or (overdue and not (pending and world.left.timeouts)):
+                    continue
+                what = (operator.views, operator.epoch, ready, lost, overdue)
+                after = self._kube.started(world, place, self.processes.start("repair", what, held))
+                if after is not None:
+                    left = world.left._replace(timeouts=world.left.timeouts - overdue)
+                    after = after._replace(left=left)
+                    why = f"{' with lost brokers' * lost}{' with overdue moves' * overdue}"
+                    yield Event(f"{NAMES[place]} begins a round of repairs{why}", after)
+            kept = world.extra[place]
+            node = self.processes.start("attend", (operator.views, operator.epoch, ready, kept), held)
+            if (after := self._kube.started(world, place, node)) is not None:
+                yield Event(f"{NAMES[place]} attends to the proposal", after)
+            elif (result := self.processes[node].result) != kept:
+                yield Event(
+                    f"{NAMES[place]} notes moves that ended", world._replace(extra=put(world.extra, place, result))
+                )
+
+    def _person(self, world: World) -> Iterator[Event]:
+        left = world.left._replace(acts=world.left.acts - 1)
+        stop = json.dumps({"metadata": {"annotations": {REBALANCE_ANNOTATION: "stop"}}})
+        acts = (
+            ("moves the first bundle to z", Request("patch", "bundles", LOW, json.dumps({"spec": {"owner": "z"}}))),
+            ("pins the second bundle", Request("patch", "bundles", HIGH, json.dumps({"spec": {"pinned": True}}))),
+            ("stops the proposal", Request("patch", "balancingpolicies", "main", stop)),
+        )
+        for text, request in acts:
+            slots, answer = self._kube.serve(world, request)
+            if answer.error is None and slots != world.slots:
+                yield Event(f"a person {text}", world._replace(slots=slots, left=left), calm=False)
+
+    # -- what must hold --
+
+    def _check(self, world: World, slots: tuple[int, ...], request: Request, _epoch: int) -> str:
+        slot = next(s for s, name in enumerate(SLOTS) if name == (request.kind, request.name))
+        if slot not in {L, H} or request.sub:
+            return ""
+        old, new = self.objects[world.slots[slot]], self.objects[slots[slot]]
+        wanted, given = old["spec"].get("owner", ""), new["spec"].get("owner", "")
+        reason = (new["spec"].get("assignment") or {}).get("reason", "")
+        up = wanted in self._brokers.ready(world)
+        if wanted == given:
+            return ""
+        if old["spec"].get("pinned") and up and owner_of(old) == wanted:
+            return f"a pinned bundle leaves {wanted} ({reason})"
+        if _by_person(old) and owner_pending(old) and reason not in WITHDRAWN:
+            return f"the desired owner of a person was lost: {wanted} became {given} ({reason})"
+        if reason == "BrokerLost" and up and owner_of(old) in self._brokers.ready(world):
+            return f"a move to {wanted} was withdrawn as lost, and {wanted} runs"
+        return ""
+
+    def broken(self, state: State) -> str:
+        """No bundle is served twice, and no more moves are pending than allowed."""
+        world = World(*state)  # type: ignore[arg-type]
+        for slot in (L, H):
+            served = [name for name, b in zip(BROKERS, world.brokers, strict=True) if slot in b.serves]
+            if len(served) > 1:
+                return f"{' and '.join(served)} serve the same bundle"
+        moving = [SLOTS[slot][1] for slot in (L, H) if _balancing(self.objects[world.slots[slot]])]
+        if len(moving) > 1:
+            return "two moves of the proposal are pending, and one may be"
+        return ""
+
+    def settled(self, state: State) -> bool:
+        """All is served by its desired owner, and the proposal has ended."""
+        world = World(*state)  # type: ignore[arg-type]
+        if any(o.node for o in world.operators) or world.late is not None:
+            return False
+        served = all(self._served(world, slot) for slot in (L, H))
+        asked = (self.objects[world.slots[P]]["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION)
+        return served and not asked and self._state(world) in OVER
+
+    def _state(self, world: World) -> str:
+        return str(json.loads(self.objects[world.slots[C]]["data"]["state.json"])["state"])
+
+    def _served(self, world: World, slot: int) -> bool:
+        raw = self.objects[world.slots[slot]]
+        owner = raw["spec"].get("owner")
+        if owner not in BROKERS or owner_pending(raw) or owner_of(raw) != owner:
+            return False
+        return slot in world.brokers[BROKERS.index(owner)].serves
+
+
+def _by_person(raw: Raw) -> bool:
+    return bool((raw["spec"].get("assignment") or {}).get("owner", "") != raw["spec"].get("owner", ""))
+
+
+def _balancing(raw: Raw) -> bool:
+    """Whether the policy's move of a bundle is pending."""
+    assignment = raw["spec"].get("assignment") or {}
+    ours = assignment.get("owner") == raw["spec"].get("owner") and assignment.get("reason") == "Overloaded"
+    return ours and owner_pending(raw)

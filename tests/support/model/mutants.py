@@ -1,0 +1,231 @@
+"""Mutants: the product's code with one mistake each. The explorer must find what each of them violates.
+
+A mutant replaces one named function, property or value of the product while a model is explored.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from explorer import Exploration, Model, explore
+from kube_world import Left
+from move_world import MoveWorld
+from own_balancer_world import OwnBalancerWorld
+from split_world import SplitWorld
+from trimtab_operator.kube.client import BUNDLES
+from trimtab_operator.splits.steps import SplitStep
+
+TWICE = "serve the same hashes"
+STUCK = "no calm event leads to a settled state"
+PERSON = "the desired owner of a person was lost"
+DEPOSED = "a write of a deposed leader landed"
+DELAYED = "a delayed write of an older leader landed"
+PENDING = "two moves of the proposal are pending"
+PINNED = "a pinned bundle leaves"
+FORGOTTEN = "nothing stores what it was"
+UNCOVERED = "a hash belongs to no bundle"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mistake. target: ``module:name.of.attribute``. mistake: in words. world: what is explored.
+
+    violated: a part of the text of the invariant that must be found violated.
+    """
+
+    target: str
+    mistake: str
+    instead: Callable[[Any], Any]
+    world: Callable[[], Model]
+    violated: str
+
+    @property
+    def short(self) -> str:
+        """The target without the package's name."""
+        return self.target.removeprefix("trimtab_operator.").replace(":", ".")
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Replace the target while the block runs. instead: makes the replacement of the original."""
+        module, _, path = self.target.partition(":")
+        *parents, name = path.split(".")
+        holder: Any = importlib.import_module(module)
+        for parent in parents:
+            holder = getattr(holder, parent)
+        before = holder.__dict__[name]
+        type.__setattr__(holder, name, self.instead(before)) if isinstance(holder, type) else setattr(
+            holder, name, self.instead(before)
+        )
+        try:
+            yield
+        finally:
+            type.__setattr__(holder, name, before) if isinstance(holder, type) else setattr(holder, name, before)
+
+    def explored(self, most: int) -> Exploration:
+        """What the explorer finds in the mutant."""
+        with self.applied():
+            return explore(self.world(), most)
+
+
+def _always(value: Any) -> Callable[[Any], Any]:
+    return lambda _: lambda *_, **__: value
+
+
+def _a_property(value: Any) -> Callable[[Any], Any]:
+    return lambda _: property(lambda _: value)
+
+
+def _nothing(_: Any) -> Any:
+    async def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    return nothing
+
+
+def _without_version(original: Any) -> Any:
+    async def write(self: Any, bundle: Any, body: Mapping[str, Any], subresource: str = "") -> Any:
+        bare = replace(bundle, resource_version="")
+        return await original(self, bare, body, subresource)
+
+    return write
+
+
+def _patch_without_version(_: Any) -> Any:
+    async def patch(self: Any, bundle: Any, body: dict[str, Any], *, subresource: str = "") -> None:
+        await self.api.patch(BUNDLES, self.namespace, bundle["metadata"]["name"], body, subresource=subresource)
+
+    return patch
+
+
+def _delete_without_version(_: Any) -> Any:
+    async def delete(self: Any, bundle: Any, **_: Any) -> None:
+        await self.api.delete(BUNDLES, self.namespace, bundle["metadata"]["name"])
+
+    return delete
+
+
+def _step_instead(step: SplitStep, other: SplitStep) -> Callable[[Any], Any]:
+    def wrap(original: Any) -> Any:
+        def decide(*arguments: Any) -> Any:
+            found, why = original(*arguments)
+            return (other if found is step else found), why
+
+        return decide
+
+    return wrap
+
+
+def _without(question: str) -> Callable[[Any], Any]:
+    return lambda original: tuple(q for q in original if q.__name__ != question)
+
+
+def _without_frees(original: Any) -> Any:
+    def repairs(*arguments: Any, **more: Any) -> Any:
+        work = original(*arguments, **more)
+        work.frees.clear()
+        return work
+
+    return repairs
+
+
+def _unguarded(original: Any) -> Any:
+    return replace(original, guarded=False)
+
+
+def splits(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True) -> Callable[[], Model]:
+    """A model of splits with these budgets."""
+    return lambda: SplitWorld(Left(faults, takeovers, 0, acts, lag))
+
+
+def moves(
+    faults: int = 0, takeovers: int = 0, crashes: int = 0, acts: int = 0, *, lag: bool = True
+) -> Callable[[], Model]:
+    """A model of moves with these budgets."""
+    return lambda: MoveWorld(Left(faults, takeovers, crashes, acts, lag))
+
+
+def own_balancer(faults: int = 0, takeovers: int = 0, acts: int = 0) -> Callable[[], Model]:
+    """A model of Pulsar's own balancer with these budgets."""
+    return lambda: OwnBalancerWorld(Left(faults, takeovers, 0, acts))
+
+
+_P = "trimtab_operator."
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        f"{_P}kube.fence:Fence.check", "the fence lets everything pass",
+        _always(None), moves(takeovers=1), DEPOSED,
+    ),
+    Mutant(
+        f"{_P}actuators:DeclarativeActuator._write", "a desired owner is written without the version decided on",
+        _without_version, moves(acts=1), PERSON,
+    ),
+    Mutant(
+        f"{_P}proposals.executor:QUESTIONS", "an approved move does not ask whether the bundle is pinned",
+        _without("_bundle"), moves(acts=1, lag=False), PINNED,
+    ),
+    Mutant(
+        f"{_P}proposals.executor:QUESTIONS", "an approved move does not ask where the bundle is, or is going",
+        _without("_owner"), moves(acts=1), PERSON,
+    ),
+    Mutant(
+        f"{_P}proposals.progress:Execution.in_flight", "pending moves are not counted",
+        _a_property(0), moves(), PENDING,
+    ),
+    Mutant(
+        f"{_P}proposals.executor:TRIES", "a write without an answer counts as a failed move",
+        lambda _: 1, moves(faults=1), PENDING,
+    ),
+    Mutant(
+        f"{_P}proposals.progress:Execution.ended", "a proposal whose moves have ended goes on",
+        _a_property(value=False), moves(lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}proposals.approver:take_off", "a command is not taken off",
+        _nothing, moves(lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}reconcile.bundles:repairs_of", "bundles of lost brokers are not freed",
+        _without_frees, moves(crashes=1, lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}splits.steps:parent_overtaken", "a split does not notice that its bundle moves",
+        _always(""), splits(acts=1, lag=False), TWICE,
+    ),
+    Mutant(
+        f"{_P}kube.naming:BundleObjects.delete", "a parent is deleted although it has changed",
+        _delete_without_version, splits(acts=1, lag=False), TWICE,
+    ),
+    Mutant(
+        f"{_P}splits.steps:_before_parent_goes", "the parent is deleted before its children exist",
+        _step_instead(SplitStep.CREATE, SplitStep.DELETE), splits(), UNCOVERED,
+    ),
+    Mutant(
+        f"{_P}splits.controller:SplitController._finish", "the end of a split is not written",
+        _nothing, splits(lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}pulsar.client.dynamic_config:FoundSettings.noting", "former settings are not stored",
+        lambda _: lambda self, *_: self, own_balancer(), FORGOTTEN,
+    ),
+    Mutant(
+        f"{_P}pulsar.client.dynamic_config:FoundSettings.to_restore", "former settings are not put back",
+        _always({}), own_balancer(acts=1), FORGOTTEN,
+    ),
+    Mutant(
+        f"{_P}pulsar.own_balancer.controller:needed", "a policy that was stopped still needs the balancer off",
+        lambda _: _true, own_balancer(acts=1), STUCK,
+    ),
+    Mutant(
+        f"{_P}pulsar.own_balancer.restore:_FORMAT", "former settings are stored without the version that was read",
+        _unguarded, own_balancer(faults=1, takeovers=1), DELAYED,
+    ),
+)  # fmt: skip
+
+
+async def _true(*_: Any) -> bool:
+    return True

@@ -1,0 +1,74 @@
+"""Pulsar's admin REST API for one process: each call is a request to the model, whose cluster is one object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from objects import Request
+from process import Wire
+from trimtab_operator.pulsar.client.api import Admin, LoadManager
+
+CLUSTER = ("pulsar", "cluster")
+"""Kind and name of the object that is the Pulsar cluster."""
+
+
+class MemoryAdmin:
+    """`Admin` for one process. brokers: ids of the active brokers. manager: the load manager."""
+
+    def __init__(self, wire: Wire, brokers: tuple[str, ...], manager: LoadManager = LoadManager.MODULAR) -> None:
+        self._wire, self._brokers, self._manager = wire, brokers, manager
+
+    @property
+    def real(self) -> Admin:
+        """As the type that production code asks for."""
+        return cast("Admin", self)
+
+    async def _call(self, call: str, *arguments: Any) -> Any:
+        answer = await self._wire.ask(Request(call, *CLUSTER, json.dumps(arguments)))
+        return json.loads(answer.text)
+
+    def without_budget(self) -> MemoryAdmin:
+        """Itself: nothing is budgeted."""
+        return self
+
+    async def load_manager(self) -> LoadManager:
+        """The load manager."""
+        return self._manager
+
+    async def brokers(self) -> frozenset[str]:
+        """Ids of the active brokers."""
+        return frozenset(self._brokers)
+
+    async def runtime(self, broker: str) -> Mapping[str, str]:
+        """The configuration of a broker."""
+        return cast("Mapping[str, str]", await self._call("runtime", broker))
+
+    async def overrides(self) -> Mapping[str, str]:
+        """The dynamic configuration."""
+        return cast("Mapping[str, str]", await self._call("overrides"))
+
+    async def override(self, name: str, value: str) -> None:
+        """Set a dynamic value."""
+        await self._call("override", name, value)
+
+    async def drop_override(self, name: str) -> None:
+        """Remove a dynamic value."""
+        await self._call("drop_override", name)
+
+    async def owner(self, bundle: str, broker: str) -> str:
+        """The owner of a bundle."""
+        return str(await self._call("owner", bundle, broker))
+
+    async def owned(self, broker: str) -> frozenset[str]:
+        """The bundles of a broker."""
+        return frozenset(await self._call("owned", broker))
+
+    async def unload(self, bundle: str, destination: str = "") -> None:
+        """Unload a bundle."""
+        await self._call("unload", bundle, destination)
+
+    async def lookup(self, topic: str) -> str:
+        """Look a topic up."""
+        return str(await self._call("lookup", topic))
