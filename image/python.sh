@@ -29,6 +29,8 @@ sed 's/ *#.*//; /^$/d' "$here/unused.txt" | while read -r pattern; do
   rm -rf "$@"
 done
 
+[ ! -d pyspark/jars ] || python3 "$here/store.py" pyspark/jars/*.jar
+
 # Bytecode without times, and one whole second for all files: the archive of Spark's classes knows each jar by its time.
 /opt/trimtab/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/trimtab/lib
 find /opt/trimtab -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
