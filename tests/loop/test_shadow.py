@@ -119,6 +119,7 @@ def test_what_really_moved_counts_for_the_policy_that_acts_and_nothing_counts_tw
         await turn(env, shadow)
         found = env.status("other")["shadow"]
         assert (found["acting"]["moves"], found["shadow"]["moves"], found["displaced"]) == (1, 0, 1)
+        assert "configmaps/trimtab-shadow-other" not in await turn(env, shadow), "nothing has moved since"
         text = env.cluster.metrics.text().decode()
         assert 'trimtab_shadow_moves{policy="other",side="acting"} 1.0' in text
         assert 'trimtab_broker_usage_ratio{broker="a",policy="main",resource="cpu"}' in text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab_operator.actuators import DryRunActuator, apply_moves
@@ -75,10 +75,11 @@ class ShadowRunner:
             seen = await asyncio.to_thread(virtual_snapshot, self.cluster, run, self._virtual, real, self._stored)
             given, decision = await self._decide(seen, run)
         plan, settings = decision.plan, run.settings
-        self._virtual.take(seen, given, plan.moves, settings.interval)
+        with watch.phase("compare"):
+            compared = await asyncio.to_thread(self._compared, seen, given, plan.moves, run)
         state = run.state.after(decision.memory, len(plan.moves), now)
         await self.memory.keep(replace(state, of=settings.strategies))
-        report = await self._keep(seen, run)
+        report = await self._keep(compared)
         self.refusals.clear()
         await self.publisher.cycle(await self._result(seen.snapshot, plan, run, watch, report))
         return True
@@ -118,9 +119,15 @@ class ShadowRunner:
             log.warning("policy %s: the strategy state is dropped: %s", self.policy, decided.dropped)
         return decided.decision
 
-    async def _keep(self, seen: VirtualSnapshot, run: PolicyRun) -> ShadowReport:
+    def _compared(
+        self, seen: VirtualSnapshot, given: Sequence[Move], moves: Sequence[Move], run: PolicyRun
+    ) -> ShadowState:
+        """Let the moves land, count the cycle, and return what must survive a restart. Slow: call it in a thread."""
+        self._virtual.take(seen, given, moves, run.settings.interval)
+        return self._virtual.state(seen, run.state.epoch)
+
+    async def _keep(self, state: ShadowState) -> ShadowReport:
         """Store what must survive a restart. If that fails, the comparison goes on all the same."""
-        state = self._virtual.state(seen, run.state.epoch)
         try:
             await self._store.save(state)
         except ApiError as error:

@@ -3,8 +3,8 @@
 Of the virtual owners only those are stored that differ from the real ones, so the ConfigMap is small: 20,000 of them
 fit. If even more differ they are not stored, and the comparison begins anew after a restart.
 
-Virtual owners are stored in each cycle that changes them, and the figures of the comparison every `STORE_EVERY`. A
-restart between costs the figures of both sides since then.
+It is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart between costs
+the usage of both sides since then, and no move.
 """
 
 from __future__ import annotations
@@ -99,6 +99,12 @@ def fingerprint(*specs: Mapping[str, Any]) -> str:
     return hashlib.blake2s(json.dumps(plain, sort_keys=True, default=dict).encode(), digest_size=8).hexdigest()
 
 
+def _events(state: ShadowState) -> tuple[object, ...]:
+    """What is stored at once when it changes: virtual owners, and moves of either side."""
+    total = state.comparison.total
+    return state.of, state.comparison.since, state.displaced, total.acting.moves, total.shadow.moves
+
+
 def _without_owners(state: ShadowState) -> ShadowState | None:
     return None if state.displaced is None else replace(state, displaced=None)
 
@@ -131,16 +137,11 @@ class ShadowStateStore:
         return await self._store.load()
 
     async def save(self, state: ShadowState) -> None:
-        """Store `state`, unless only figures changed since a recent write. Raises `ApiError`."""
+        """Store `state`, unless nothing moved since a recent write. Raises `ApiError`."""
         kept = self._kept
-        if kept is not None:
-            same = (kept.of, kept.displaced, kept.comparison.since) == (
-                state.of,
-                state.displaced,
-                state.comparison.since,
-            )
-            if same and state.comparison.last - kept.comparison.last < STORE_EVERY:
-                return
+        same = kept is not None and _events(kept) == _events(state)
+        if same and kept is not None and state.comparison.last - kept.comparison.last < STORE_EVERY:
+            return
         await self._store.save(state)
         self._kept = state
 

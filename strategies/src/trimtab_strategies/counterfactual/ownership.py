@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite, nan
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -136,8 +137,12 @@ class VirtualOwners:
         """The bundles of `load`, the last cycle, that really have another owner. Unowned ones are left out."""
         then = np.append(numbers(load.brokers.names, self.brokers), -1)[load.bundles.owner]
         brokers = list(self.brokers)
-        rows = np.flatnonzero((self.ids != then) & (self.ids >= 0)).tolist()
-        return {self.names[row]: VirtualOwner(brokers[self.ids[row]], float(self.moved[row])) for row in rows}
+        rows = np.flatnonzero((self.ids != then) & (self.ids >= 0))
+        owned = zip(rows.tolist(), self.ids[rows].tolist(), self.moved[rows].tolist(), strict=True)
+        return {
+            self.names[row]: VirtualOwner(brokers[owner], moved if isfinite(moved) else nan)  # one NaN, equal to itself
+            for row, owner, moved in owned
+        }
 
 
 def _parents(names: Sequence[str], new: IntArray, before: Mapping[str, int]) -> dict[int, int]:
