@@ -105,38 +105,40 @@ class _Admission:
     elector: Elector
     writers: Writers
     counted: set[str] = field(default_factory=set)
-    tasks: dict[str, list[asyncio.Task[None]]] = field(default_factory=dict)
+    tasks: dict[str, tuple[ClusterState, list[asyncio.Task[None]]]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Follow the namespaces that come and go. Never returns."""
         while True:
             await asyncio.sleep(ADMIT_EVERY)
-            try:
-                await self.look()
-            except ApiError as error:
-                log.warning("which epochs were used is not known yet: %s", error)
+            await self.look()
 
     async def look(self) -> None:
-        """Admit those that came, and end the tasks of those that went. Raises `ApiError`, `LeaseLostError`."""
-        for namespace in self.tasks.keys() - self.clusters.by_namespace.keys():
+        """Admit those that came, and end the tasks of those that went. Raises `LeaseLostError`."""
+        known = self.clusters.by_namespace
+        for namespace in [space for space, (cluster, _) in self.tasks.items() if known.get(space) is not cluster]:
             self.counted.discard(namespace)
             self.clusters.admitted.pop(namespace, None)
-            await ended(*self.tasks.pop(namespace))
+            await ended(*self.tasks.pop(namespace)[1])
         for cluster in self.clusters.all():
             if cluster.namespace not in self.tasks and not cluster.stores.stale():
-                await self._admit(cluster)
+                try:
+                    await self._admit(cluster)
+                except ApiError as error:  # the next look tries again
+                    log.warning("which epochs were used in %s is not known yet: %s", cluster.namespace, error)
 
     async def _admit(self, cluster: ClusterState) -> None:
         process = self.clusters.process
         if cluster.namespace not in self.counted and (epoch := await unused_epoch(cluster)) > process.epoch:
             process.epoch = await self.elector.claim(epoch)
             self.clusters.metrics.epoch.set(process.epoch)
-        self.tasks[cluster.namespace] = [kept_running(name, run) for name, run in self.writers(cluster).items()]
+        running = [kept_running(name, run) for name, run in self.writers(cluster).items()]
+        self.tasks[cluster.namespace] = (cluster, running)
         self.clusters.admitted[cluster.namespace].set()
 
     async def end(self) -> None:
         """End all tasks."""
-        await ended(*(task for tasks in self.tasks.values() for task in tasks))
+        await ended(*(task for _, tasks in self.tasks.values() for task in tasks))
 
 
 async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
