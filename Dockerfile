@@ -51,6 +51,6 @@ COPY --from=java /opt/java /opt/java
 COPY --from=python /opt/trimtab /opt/trimtab
 ENV PATH=/opt/trimtab/bin:/opt/java/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV JAVA_HOME=/opt/java
-ENV SPARK_SUBMIT_OPTS="-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 -XX:SharedArchiveFile=/opt/cache/spark.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"
+ENV SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=/opt/cache/spark.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"
 RUN --mount=type=bind,source=image,target=/build sh /build/warm.sh
 USER 10001:10001
