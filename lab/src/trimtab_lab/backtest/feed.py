@@ -12,17 +12,19 @@ Clients of a full machine want more than it serves. Its bundles count with `HIDD
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray, SmallFloatArray
+from trimtab_strategies.shedding.trim.minutes import HIDDEN
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of
-from trimtab_strategies.shedding.trim.replay import HIDDEN, WINDOW
+from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import SampleRing, sampled
 
 
@@ -32,13 +34,24 @@ class RecordedCycle:
 
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
-    slope: (n,) cores per byte/s of work.
+    slope: (n,) cores per byte/s of work. recent: the last minutes of the bundles, as in `RecentSamples`.
     """
 
     load: ClusterLoad
     wanted: FloatArray
     work: FloatArray
     slope: FloatArray
+    recent: Sequence[SmallFloatArray]
+
+    @cached_property
+    def clients(self) -> float:
+        """Producers and consumers of all bundles; NaN unknown."""
+        sessions = self.load.bundles.sessions
+        return float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan")
+
+    @cached_property
+    def _all_work(self) -> float:
+        return float(self.work.sum())
 
     def brokers_with(self, owner: IntArray) -> Brokers:
         """The brokers as they would have been measured with these owners (m,), rows; -1: nobody serves the bundle."""
@@ -58,8 +71,10 @@ class RecordedCycle:
 
     def measured_there(self, owner: IntArray) -> float:
         """Ratio 0-1 of the work that was measured on the broker that has it with these owners (m,)."""
-        total = float(self.work.sum())
-        return float(self.work[owner == self.load.bundles.owner].sum()) / total if total > 0 else 1.0
+        there = owner == self.load.bundles.owner
+        if there.all() or not self._all_work > 0:
+            return 1.0
+        return float(self.work[there].sum()) / self._all_work
 
 
 def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
@@ -79,15 +94,19 @@ def recorded_cycles(loads: Iterable[ClusterLoad]) -> Iterator[RecordedCycle]:
         model, memory = learned(seen, seen.recent.last(WINDOW), memory)
         wanted = _wanted(load)
         slope = np.where(np.isfinite(model.slope), model.slope, 0.0)
-        yield RecordedCycle(load, wanted, work_of(sampled(wanted), model.message), slope)
+        work = work_of(sampled(wanted), model.message)
+        yield RecordedCycle(load, wanted, work, slope, seen.recent.bundles)
 
 
 def _wanted(load: ClusterLoad) -> FloatArray:
     """(m, 4) what clients wanted: the newest sample; else the short average; 0 for a bundle that was never measured."""
     bundles, brokers = load.bundles, load.brokers
-    wanted = np.where(np.isfinite(bundles.newest), bundles.newest, np.nan_to_num(bundles.short))
+    known = np.isfinite(bundles.newest)
+    wanted = bundles.newest if known.all() else np.where(known, bundles.newest, np.nan_to_num(bundles.short))
     limit = brokers.limit[:, CPU]
     full = (limit > 0) & (brokers.usage[:, CPU] >= FULL * limit)
-    there = np.append(full, False)[bundles.owner]
+    if not full.any():
+        return wanted
+    there, wanted = np.append(full, False)[bundles.owner], wanted.copy()
     wanted[there] = np.maximum(wanted[there], HIDDEN * np.nan_to_num(bundles.short[there]))
     return wanted

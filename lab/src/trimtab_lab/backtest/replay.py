@@ -184,7 +184,8 @@ class PolicyReplay:
         owner = self._owners.rows(then, real=not acts)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
-        cluster = self._ring.add(replace(then, brokers=cycle.brokers_with(owner), bundles=bundles))
+        cluster = replace(then, brokers=cycle.brokers_with(owner), bundles=bundles)
+        cluster = self._ring.add_brokers(cluster, cycle.recent)
         moves = self._decided(cluster)
         self._last = cluster.now
         if acts:
