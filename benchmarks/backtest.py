@@ -11,7 +11,8 @@ A size is brokers x bundles of each.
 
 Printed is processor time of this process, in milliseconds a cycle, and its highest memory. `--spark local[2]` also
 plays on one and on two cores, each in a JVM of its own, and prints seconds on the clock: of both, of the session's
-start, and the efficiency without it.
+start, and the efficiency without it. `--cluster` plays on one and on two executors of a standalone cluster; see
+`backtest_cluster.py`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+import backtest_cluster
+from backtest_cluster import Played
 from decide import peak_mb
 from large_cluster import Size
 from trim import Run
@@ -168,6 +172,7 @@ def main() -> None:
     parser.add_argument("--cycles", type=int, default=480, help="of the history (default 480, four hours)")
     parser.add_argument("--policies", type=int, default=5, help="variants of Trim (default 5)")
     parser.add_argument("--spark", help="also on one and two cores of Spark, such as local[2]")
+    parser.add_argument("--cluster", action="store_true", help="also on one and two executors of a standalone cluster")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", type=Path, help="only this history, in this process, as JSON")
     options = parser.parse_args()
@@ -199,6 +204,11 @@ def _of_size(size: Size, options: argparse.Namespace) -> dict[str, Any]:
                 f"start {both['start_s']:.1f} s",
                 flush=True,
             )
+        if options.cluster:
+            end = BEGIN + options.cycles * INTERVAL
+            made = partial(variants, options.policies)
+            one["cluster"] = cluster = backtest_cluster.compared(Played(Path(folder), POLICY, BEGIN, end, made))
+            print(backtest_cluster.told(cluster), flush=True)
         return {"size": str(size), **one}
 
 

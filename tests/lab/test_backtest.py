@@ -115,11 +115,13 @@ def owners_at_the_end(replay: PolicyReplay, world: World) -> list[str]:
 def test_the_recorded_policy_makes_the_moves_that_it_made(tmp_path: Path, spec: dict[str, Any]) -> None:
     """The history is that of a cluster under the policy. It saw the same cycles, and its moves landed in a minute."""
     world, history = uneven(), RecordedHistory(tmp_path)
-    real, random = policy("real", spec), np.random.default_rng(7)
+    real, random, measured = policy("real", spec), np.random.default_rng(7), []
+    cycles = recorded_cycles(iter(measured.pop, None))
     for _ in range(40):
         cluster = history.averaged(world.cluster(random.normal(1, 0.05, len(world.load))))
         history.cycle(cluster)
-        [cycle] = recorded_cycles([cluster])
+        measured.append(cluster)
+        cycle = next(cycles)
         before = len(real.trace.changes)
         real.step(cycle, ReplayPhase.COUNTED)
         for change in real.trace.changes[before:]:

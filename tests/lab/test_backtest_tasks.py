@@ -7,20 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from recorded_history import POLICY, RecordedHistory
-from trim_world import START, World, spread
-from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
+from backtest_parts import end_of, new_policy, replays, same, write_wandering
+from recorded_history import POLICY
+from trim_world import START
+from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.tasks import RUN_IN, WARM_UP, InProcess, Runner, TimeWindow, play_all, seams, tasks, windows
-from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.cli.main import main
-from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.factory import task_pool
-from trimtab_pipeline.history.recording import Recording
 from trimtab_testbed.servers.processes import children, descendants
 
 HOUR = 3600.0
@@ -30,52 +26,14 @@ HOUR = 3600.0
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten hours of three brokers, a cycle every two minutes; load wanders from one to the next."""
     root = tmp_path_factory.mktemp("history")
-    history, random = RecordedHistory(root), np.random.default_rng(5)
-    world = World.of(spread(70, 20, 1), spread(25, 20, 2), spread(25, 20, 3))
-    first = world.load.copy()
-    for cycle in range(300):
-        turn = 2 * np.pi * (cycle / 150 + world.owner / 3)
-        world.load = first * (1 + 0.4 * np.sin(turn))
-        history.cycle(world.cluster(random.normal(1, 0.05, len(world.load))))
-        world.now += 120
+    write_wandering(root)
     return root
-
-
-def policy(name: str, **trim: Any) -> PolicyReplay:
-    source = {"prometheus": {"url": "http://prometheus.monitoring.svc:9090"}}
-    spec = {"source": source, "shedder": {"type": "Trim", "trim": trim}}
-    settings = Settings.of({"metadata": {"name": name, "namespace": "messaging"}, "spec": spec})
-    return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval)
-
-
-def replays() -> list[HistoryReplay]:
-    return [*(policy(f"worth={worth}", worth=worth) for worth in (100, 300, 900)), LiveReplay()]
 
 
 def played(folder: Path, runner: Runner, parts: list[TimeWindow], parallelism: int) -> list[HistoryReplay]:
     found = replays()
     assert play_all(tasks(str(folder), POLICY, parts, found, parallelism), found, runner, lambda _: None) == ""
     return found
-
-
-def new_policy(folder: Path) -> str:
-    """A file with a policy."""
-    file = folder / "policy.yaml"
-    file.write_text(
-        "apiVersion: trimtab.dev/v1alpha1\nkind: BalancingPolicy\nmetadata: {name: new}\n"
-        "spec: {source: {prometheus: {url: 'http://prometheus:9090'}}}\n"
-    )
-    return str(file)
-
-
-def end_of(folder: Path) -> float:
-    return Recording(str(folder), POLICY).summary.end
-
-
-def same(one: HistoryReplay, other: HistoryReplay) -> bool:
-    ours, theirs = one.trace, other.trace
-    equal = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ours.usage, theirs.usage, strict=True))
-    return equal and (ours.times, ours.changes, ours.measured) == (theirs.times, theirs.changes, theirs.measured)
 
 
 def test_windows_cover_the_time_and_begin_earlier() -> None:

@@ -112,7 +112,9 @@ class PolicyReplay:
         owner = self._owners.rows(then, real=not acts)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
-        cluster = self._ring.add(replace(then, brokers=cycle.brokers_with(owner), bundles=bundles))
+        virtual = replace(then, brokers=cycle.brokers_with(owner), bundles=bundles)
+        shared = self.divisions is None  # who divides bundles has minutes of its own
+        cluster = self._ring.add_brokers(virtual, cycle.recent) if shared else self._ring.add(virtual)
         orders = self._decided(cluster)
         self._last = cluster.now
         if acts:

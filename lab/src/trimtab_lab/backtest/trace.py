@@ -120,9 +120,8 @@ class Trace:
         self.brokers.append(cluster.brokers.names)
         self.usage.append(busiest(cluster.brokers))
         self.measured.append(measured)
-        sessions = cluster.bundles.sessions
-        self.clients.append(float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan"))
-        gaps = cycle.load.publish_gaps
+        self.clients.append(cycle.clients)
+        sessions, gaps = cluster.bundles.sessions, cycle.load.publish_gaps
         for bundle, source, destination in moves:
             gap = gaps.get(bundle.rpartition("/")[0], USUAL_GAP)
             self.changes.append(

@@ -30,13 +30,12 @@ from trimtab_pipeline.history.files import (
     cycles_in,
     listed,
     merged_from,
-    opened,
     parsed,
     read_all,
     read_cycle,
-    row_group,
 )
 from trimtab_pipeline.history.location import Place
+from trimtab_pipeline.history.row_groups import RowGroupReader
 from trimtab_pipeline.history.snapshot_tables import load_of
 from trimtab_pipeline.history.state import BUNDLES
 from trimtab_strategies.model import ClusterLoad
@@ -209,20 +208,25 @@ class HistoryReader:
             yield time, self.cycle(table, time)
 
     def demand(self, begin: float, end: float) -> Iterator[tuple[float, pa.Table]]:
-        """`cycles` of the demand. Each file is opened once. Raises `ForeignFileError` when one can't be read."""
-        held = self._found[0]
-        for file, times in groupby(self.times(begin, end), key=held.__getitem__):
-            yield from self._demand(file, list(times))
+        """`cycles` of the demand, without the column `AT`. Each file is opened once.
 
-    def _demand(self, file: HistoryFile, times: Sequence[float]) -> Iterator[tuple[float, pa.Table]]:
+        Raises `ForeignFileError` when one can't be read.
+        """
+        held, groups = self._found[0], RowGroupReader(DEMAND, ("bundle", "pod", "topics", "sessions"))
+        for file, times in groupby(self.times(begin, end), key=held.__getitem__):
+            yield from self._demand(groups, file, list(times))
+
+    def _demand(
+        self, groups: RowGroupReader, file: HistoryFile, times: Sequence[float]
+    ) -> Iterator[tuple[float, pa.Table]]:
         try:
-            with opened(file.place, DEMAND.schema) as source:
+            with groups.opened(file.place) as source:
                 there = cycles_in(source, file)
                 for time in times:
-                    yield time, row_group(source, there.index(time), DEMAND.schema)
+                    yield time, groups.read(there.index(time))
         except FileNotFoundError:  # merged since it was listed; the reader of single cycles looks again
             for time in times:
-                yield time, self.cycle(DEMAND.name, time)
+                yield time, self.cycle(DEMAND.name, time).select(DEMAND.columns.names)
 
     def rows(self, table: str, begin: float, end: float) -> Iterator[pa.Table]:
         """Rows of `table` from `begin` to `end` (epoch s) in the order of time: a cycle or a file at a time.

@@ -188,10 +188,25 @@ class _Lookup:
         return self._rows
 
 
+class _Counts:
+    """Numbers of a column in the rows of the known bundles, computed again only when the column or the rows change."""
+
+    def __init__(self) -> None:
+        self._given: tuple[Any, ...] = ()
+        self._counts: FloatArray = np.empty(0)
+
+    def __call__(self, column: pa.ChunkedArray, row: IntArray, m: int) -> FloatArray:
+        """(m,) the numbers, NaN where a bundle has none; not to be changed. row: (k,) of each number."""
+        if not self._given or row is not self._given[1] or m != self._given[2] or not column.equals(self._given[0]):
+            self._given, self._counts = (column, row, m), np.full(m, np.nan)
+            self._counts[row] = column.to_numpy()
+        return self._counts
+
+
 class _Facts:
     """What resources said, as of the last rows that were learned.
 
-    values: of each fact but those of bundles, by kind and name.
+    values: of each fact but those of bundles, by kind and name. brokers: names of the last cycle's.
     """
 
     def __init__(self) -> None:
@@ -200,6 +215,8 @@ class _Facts:
         self._texts: dict[str, str] = {}  # of the bundles, as written
         self._parsed: dict[str, Any] = {"{}": {}}  # most bundles share their text with others
         self._row, self.pod = _Lookup(), _Lookup()
+        self.topics, self.sessions = _Counts(), _Counts()
+        self.brokers: tuple[str, ...] = ()
 
     def learn(self, rows: pa.Table) -> None:
         """Take over the facts of a cycle, in the order in which they were written."""
@@ -260,12 +277,12 @@ class RunningAverages:
         if names is not self.names:
             self._bring(names)
         there = np.isfinite(time)
-        good = np.isfinite(sample.sum(axis=1)) & there
+        good = np.isfinite(sample[:, 0] + sample[:, 1] + sample[:, 2] + sample[:, 3]) & there
         old = self.before
-        steps = by_samples(old, sample) if cycle.by_samples else by_time(old, sample, time, cycle)
-        short, long = (
-            np.where(good[:, np.newaxis], new, last) for new, last in zip(steps, (old.short, old.long), strict=True)
-        )
+        short, long = by_samples(old, sample) if cycle.by_samples else by_time(old, sample, time, cycle)
+        if not good.all():
+            some = good[:, np.newaxis]
+            short, long = np.where(some, short, old.short), np.where(some, long, old.long)
         count = np.where(good, counted(old.count, LONG_WINDOW), old.count)
         self.before = Before(short, long, np.where(good, np.fmax(time, old.time), old.time), count)
         self.seen = np.where(there, cycle.at, self.seen)
@@ -300,22 +317,24 @@ def _only(before: Before, rows: IntArray) -> Before:
 
 def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages: RunningAverages) -> ClusterLoad:
     """The cluster at `at` (epoch s). table: rows of `BROKERS` of the cycle."""
-    brokers, cycle, row = brokers_of(table), _cycle(table, at), known.see(demand["bundle"])
-    facts = known.bundles
+    brokers, cycle, row = brokers_of(table, known.brokers), _cycle(table, at), known.see(demand["bundle"])
+    facts, known.brokers = known.bundles, brokers.names
     m = len(facts.names)
-    sample, time, owner = np.full((m, len(TRAFFIC)), np.nan), np.full(m, np.nan), np.full(m, -1, dtype=np.int64)
-    sample[row], owner[row] = block(demand, TRAFFIC), known.pod(demand["pod"], table["pod"])
-    time[row] = np.fmin(np.append(floats(table, "traffic_time"), np.nan)[owner[row]], at)
+    sample = _placed(block(demand, TRAFFIC), row, m, np.nan)
+    pod = known.pod(demand["pod"], table["pod"])
+    owner = _placed(pod, row, m, -1)
+    time = _placed(np.fmin(np.append(floats(table, "traffic_time"), np.nan)[pod], at), row, m, np.nan)
     after = averages.add(facts.names, sample, time, cycle)
-    sample[at - time > cycle.max_age] = np.nan
+    if (old := at - time > cycle.max_age).any():
+        sample[old] = np.nan
     bundles = Bundles(
         names=facts.names,
         namespace=facts.namespace,
         owner=facts.owners(brokers.names, owner),
         short=after.short,
         long=after.long,
-        topics=_counts(demand, "topics", row, m),
-        sessions=_counts(demand, "sessions", row, m),
+        topics=known.topics(demand["topics"], row, m),
+        sessions=known.sessions(demand["sessions"], row, m),
         last_unload=facts.last_unload,
         pinned=facts.pinned,
         in_flight=np.zeros(m, dtype=bool),
@@ -341,9 +360,12 @@ def _cycle(brokers: pa.Table, at: float) -> Cycle:
     return Cycle.of("", PrometheusSettings("", "", max_age=math.inf if age is None else age, **rule), at)
 
 
-def _counts(demand: pa.Table, column: str, row: IntArray, m: int) -> FloatArray:
-    found = np.full(m, np.nan)
-    found[row] = floats(demand, column)
+def _placed(values: Any, row: IntArray, m: int, unknown: float) -> Any:
+    """(m, ...) the `values` (k, ...) in their rows (k,), `unknown` in the others."""
+    if len(row) == m and (row[1:] > row[:-1]).all():  # each bundle was measured, in the order of the rows
+        return values
+    found = np.full((m, *values.shape[1:]), unknown, dtype=values.dtype)
+    found[row] = values
     return found
 
 

@@ -151,12 +151,16 @@ def _floats(table: pa.Table, names: Sequence[str]) -> FloatArray:
     return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
 
 
-def brokers_of(table: pa.Table) -> Brokers:
-    """The brokers in rows of `BROKER_SNAPSHOT`."""
+def brokers_of(table: pa.Table, before: tuple[str, ...] = ()) -> Brokers:
+    """The brokers in rows of `BROKER_SNAPSHOT`. before: names, which are used if they are the same.
+
+    What is known of that tuple, such as that no name is in it twice, then stays known.
+    """
+    names = tuple(table["broker"].to_pylist())
     age = _floats(table, ("age",))[:, 0]
     ready, schedulable, trusted = (_flags(table, name) for name in _FLAGS)
     return Brokers(
-        names=tuple(table["broker"].to_pylist()),
+        names=before if names == before else names,
         usage=_floats(table, _USAGE),
         limit=_floats(table, _LIMITS),
         traffic=_floats(table, TRAFFIC),

@@ -111,12 +111,20 @@ def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) 
     passed = np.fmax(time - before.time, 0.0)
     measured = counted(before.count, LONG_WINDOW) - 1.0  # Pulsar's initial default statistics do not count
     least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
-    alphas = (np.fmax(-np.expm1(-passed / tau), least)[:, None] for tau in (cycle.short_tau, cycle.long_tau))
     short, long = (
-        np.where(np.isnan(old), sample, old + alpha * (sample - old))
-        for old, alpha in zip((before.short, before.long), alphas, strict=True)
+        _moved(old, sample, np.fmax(-np.expm1(-passed / tau), least))
+        for old, tau in ((before.short, cycle.short_tau), (before.long, cycle.long_tau))
     )
     return short, long
+
+
+def _moved(old: FloatArray, sample: FloatArray, alpha: FloatArray) -> FloatArray:
+    """The averages `old` (n, 4), by `alpha` (n,) of the way nearer to `sample` (n, 4), which is the first average."""
+    moved = sample - old
+    moved *= alpha[:, None]
+    moved += old
+    unknown = np.isnan(old)
+    return np.where(unknown, sample, moved) if unknown.any() else moved
 
 
 def by_samples(before: Before, sample: FloatArray) -> tuple[FloatArray, FloatArray]:

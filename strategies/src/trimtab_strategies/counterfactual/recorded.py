@@ -12,17 +12,19 @@ Clients of a full machine want more than it serves. Its bundles count with `HIDD
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray, SmallFloatArray
+from trimtab_strategies.shedding.trim.minutes import HIDDEN
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of
-from trimtab_strategies.shedding.trim.replay import HIDDEN, WINDOW
+from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import sampled
 
 
@@ -32,7 +34,7 @@ class RecordedCycle:
 
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
-    slope: (n,) cores per byte/s of work.
+    slope: (n,) cores per byte/s of work. recent: the last minutes of the bundles, as in `RecentSamples`.
     sketches: by bundle, of its inside where that is known: (t, 4) first hash, number of hashes, topics, bytes/s.
     """
 
@@ -40,7 +42,18 @@ class RecordedCycle:
     wanted: FloatArray
     work: FloatArray
     slope: FloatArray
+    recent: Sequence[SmallFloatArray]
     sketches: Mapping[str, FloatArray] = field(default_factory=dict)
+
+    @cached_property
+    def clients(self) -> float:
+        """Producers and consumers of all bundles; NaN unknown."""
+        sessions = self.load.bundles.sessions
+        return float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan")
+
+    @cached_property
+    def _all_work(self) -> float:
+        return float(self.work.sum())
 
     def brokers_with(self, owner: IntArray) -> Brokers:
         """The brokers as they would have been measured with these owners (m,), rows; -1: nobody serves the bundle."""
@@ -60,8 +73,10 @@ class RecordedCycle:
 
     def measured_there(self, owner: IntArray) -> float:
         """Ratio 0-1 of the work that was measured on the broker that has it with these owners (m,)."""
-        total = float(self.work.sum())
-        return float(self.work[owner == self.load.bundles.owner].sum()) / total if total > 0 else 1.0
+        there = owner == self.load.bundles.owner
+        if there.all() or not self._all_work > 0:
+            return 1.0
+        return float(self.work[there].sum()) / self._all_work
 
 
 def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
@@ -83,15 +98,19 @@ class CycleReader:
         model, self.memory = learned(seen, seen.recent.last(WINDOW), self.memory)
         wanted = _wanted(seen)
         slope = np.where(np.isfinite(model.slope), model.slope, 0.0)
-        return RecordedCycle(seen, wanted, work_of(sampled(wanted), model.message), slope)
+        work = work_of(sampled(wanted), model.message)
+        return RecordedCycle(seen, wanted, work, slope, seen.recent.bundles)
 
 
 def _wanted(load: ClusterLoad) -> FloatArray:
     """(m, 4) what clients wanted: the newest sample; else the short average; 0 for a bundle that was never measured."""
     bundles, brokers = load.bundles, load.brokers
-    wanted = np.where(np.isfinite(bundles.newest), bundles.newest, np.nan_to_num(bundles.short))
+    known = np.isfinite(bundles.newest)
+    wanted = bundles.newest if known.all() else np.where(known, bundles.newest, np.nan_to_num(bundles.short))
     limit = brokers.limit[:, CPU]
     full = (limit > 0) & (brokers.usage[:, CPU] >= FULL * limit)
-    there = np.append(full, False)[bundles.owner]
+    if not full.any():
+        return wanted
+    there, wanted = np.append(full, False)[bundles.owner], wanted.copy()
     wanted[there] = np.maximum(wanted[there], HIDDEN * np.nan_to_num(bundles.short[there]))
     return wanted

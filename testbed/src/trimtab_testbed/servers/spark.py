@@ -28,24 +28,23 @@ MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
-_WORKERS = 2
 _EXECUTOR_HEAP = "1g"  # what an executor asks for by default
 _READY_WITHIN = 180.0  # seconds; a busy machine takes a minute for a JVM
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class SparkCluster(Startable):
-    """A standalone cluster: a master, and two workers with one core, which each start one executor per application.
+    """A standalone cluster: a master, and `workers` with one core, which each start one executor per application.
 
     hidden: folders that workers and their executors see empty, if this machine `can_hide` any. `folder` must not be in
             one of them.
     Raises `ServerFailedError` when a process does not become ready.
     """
 
-    def __init__(self, folder: Path, *, hidden: Sequence[Path] = ()) -> None:
+    def __init__(self, folder: Path, *, workers: int = 2, hidden: Sequence[Path] = ()) -> None:
         self.root = folder.resolve()
         self._hidden = tuple(hidden) if can_hide() else ()
-        self._port, self._page, *pages = free_ports(2 + _WORKERS)
+        self._port, self._page, *pages = free_ports(2 + workers)
         self._master = self._server(
             "master", [_MASTER, "--host", HOST, "--port", self._port, "--webui-port", self._page]
         )

@@ -201,6 +201,8 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
     bundles, n = cluster.bundles, len(cluster.brokers)
     arrived = np.where(np.isnan(bundles.last_unload), -np.inf, bundles.last_unload)
     new = (bundles.owner >= 0) & (arrived >= recent.time[0] - 60 * SETTLES)
+    if not new.any():
+        return np.zeros((len(recent), n), dtype=bool)
     latest = np.full(n, -np.inf)
     np.maximum.at(latest, bundles.owner[new], arrived[new])
     carried = np.nan_to_num(recent.bundles[-1]).sum(axis=1)

@@ -25,12 +25,10 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.protocols import Destinations
+from trimtab_strategies.shedding.trim.minutes import KnownMinutes, ReplayedMinutes, carried_by, complete, sums_of
 from trimtab_strategies.shedding.trim.model import BrokerModel
-from trimtab_strategies.shedding.trim.readings import FULL, carried_on, zeroed
+from trimtab_strategies.shedding.trim.readings import FULL, zeroed
 from trimtab_strategies.shedding.trim.samples import sampled
-
-HIDDEN = 1.08
-"""Ratio by which a bundle on a full machine wants more than it gets, at least: the demand itself is not measured."""
 
 BEGUN = 0.25
 """Ratio of the cluster's traffic up to which it has just begun."""
@@ -58,16 +56,14 @@ _FREE = 1e9  # share of the work per unit of level where work costs no CPU
 class Replay:
     """See the module. k minutes, n brokers, m bundles.
 
-    load: (k, m, 3) columns `SAMPLED`, without gaps. owner: (m,) row of the owner to be, -1 none. assumed: number of
-    leading minutes that were not measured. pools: (n,) number of each broker's pool. earlier: j arrays (m, 3), the
-    minutes before, which may have gaps. long: (m, 3) the bundles' long averages. begun: whether the ring shows how the
-    load of the whole cluster began.
+    owner: (m,) row of the owner to be, -1 none. assumed: number of leading minutes that were not measured. pools: (n,)
+    number of each broker's pool. earlier: j arrays (m, 3), the minutes before, which may have gaps. begun: whether the
+    ring shows how the load of the whole cluster began.
     """
 
     model: BrokerModel
-    load: FloatArray
+    minutes: ReplayedMinutes
     earlier: Sequence[SmallFloatArray]
-    long: FloatArray
     owner: IntArray
     assumed: int
     pools: IntArray
@@ -75,21 +71,30 @@ class Replay:
     begun: bool = False
 
     def __len__(self) -> int:
-        return len(self.load)
+        return len(self.minutes)
+
+    @property
+    def load(self) -> FloatArray:
+        """(k, m, 3) columns `SAMPLED`, without gaps."""
+        return self.minutes.load
+
+    @cached_property
+    def long(self) -> FloatArray:
+        """(m, 3) columns `SAMPLED`: the bundles' long averages."""
+        long = sampled(self.minutes.cluster.bundles.long)
+        return np.where(np.isfinite(long), long, self.minutes.newest)
 
     @cached_property
     def carried(self) -> FloatArray:
         """What each broker would have carried (k, n, 3): bytes/s of work, bytes/s in, bytes/s out."""
-        carried: FloatArray = np.stack([self._carried(minute) for minute in self.load])
-        return carried
+        return self.minutes.carried(self.owner, self.model.message)
 
     def _carried(self, load: FloatArray) -> FloatArray:
-        return self.sums(np.stack([self.model.work(load), load[:, 0], load[:, 1]], axis=1))
+        return carried_by(load, self.owner, len(self.model.slope), self.model.message)
 
     def sums(self, load: FloatArray) -> FloatArray:
         """Sums (n, 3) of the columns of `load` (m, 3) by owner."""
-        n = len(self.model.slope)
-        return np.stack([np.bincount(self.owner + 1, weights=c, minlength=n + 1)[1:] for c in load.T], axis=1)
+        return sums_of(list(load.T), self.owner, len(self.model.slope))
 
     @cached_property
     def usage(self) -> FloatArray:
@@ -114,7 +119,7 @@ class Replay:
         work = np.empty((len(minutes), len(self.owner)))
         for row, minute in enumerate(minutes):
             work[row] = self.model.work(minute)
-        work = _complete(work, work[-1])
+        work = complete(work, work[-1])
         spaces = int(self.namespace.max(initial=-1)) + 1
         sums = (np.bincount(self.namespace, weights=minute, minlength=spaces) for minute in work)
         together: FloatArray = np.stack(list(sums))
@@ -164,10 +169,11 @@ class Replay:
 
         Compared with an average broker of the pool; a broker that can't get any bundles is not vacant.
         """
-        n, pools = len(self.model.slope), self.pools
-        used = (self.load[-1] > 0).any(axis=1) | (self.long > 0).any(axis=1)
-        count = np.bincount(self.owner[used] + 1, minlength=n + 1)[1:]
-        few: BoolArray = count < _FEW * (np.bincount(pools, weights=count) / np.maximum(np.bincount(pools), 1))[pools]
+        pools, now = self.pools, _any_column(self.minutes.newest > 0)
+        few = self._few(self._count(now), self._count(self.owner >= 0))  # as if each bundle had been used
+        if few.any():
+            count = self._count(now | _any_column(self.long > 0))
+            few = self._few(count, count)
         if not few.any():
             return few
         most = reduce(np.fmax, [*self.earlier, *self.load], self.long)
@@ -176,6 +182,16 @@ class Replay:
         per_core = np.bincount(pools, weights=carried)[pools] / np.bincount(pools, weights=cores)[pools]
         vacant: BoolArray = few & (carried / cores < _LITTLE * per_core)
         return vacant
+
+    def _count(self, bundles: BoolArray) -> IntArray:
+        """Number (n,) of those `bundles` (m,) that each broker owns."""
+        return np.bincount(self.owner[bundles] + 1, minlength=len(self.model.slope) + 1)[1:]
+
+    def _few(self, count: IntArray, of_all: IntArray) -> BoolArray:
+        """Brokers (n,) whose `count` of bundles is small beside the mean of their pool's `of_all`, (n,) both."""
+        pools = self.pools
+        few: BoolArray = count < _FEW * (np.bincount(pools, weights=of_all) / np.maximum(np.bincount(pools), 1))[pools]
+        return few
 
     def magnified(self, factor: float) -> Replay:
         """The same load on machines that are `factor` times as small."""
@@ -190,19 +206,27 @@ class Replay:
 
 
 def replayed(
-    cluster: ClusterLoad, recent: RecentSamples, model: BrokerModel, destinations: Destinations | None = None
+    cluster: ClusterLoad,
+    recent: RecentSamples,
+    model: BrokerModel,
+    destinations: Destinations | None = None,
+    known: KnownMinutes | None = None,
 ) -> Replay:
-    """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed."""
+    """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed.
+
+    known: what an earlier replay found out, which gets what this one finds out.
+    """
     newest = recent.last(WINDOW)
-    load = _wanted(
-        _complete(np.stack(newest.bundles, dtype=np.float64), sampled(cluster.bundles.short)), cluster, newest
-    )
-    long = sampled(cluster.bundles.long)
-    long = np.where(np.isfinite(long), long, load[-1])
+    minutes = ReplayedMinutes(cluster, newest, KnownMinutes() if known is None else known)
     owner, earlier = cluster.bundles.owner, recent.bundles[: -len(newest)]
     kept_apart = pools(owner, len(model.slope), destinations)
-    namespace = cluster.bundles.namespace
-    return Replay(model, load, earlier, long, owner, newest.assumed, kept_apart, namespace, _begun(recent))
+    return Replay(model, minutes, earlier, owner, newest.assumed, kept_apart, cluster.bundles.namespace, _begun(recent))
+
+
+def _any_column(found: BoolArray) -> BoolArray:
+    """Rows (m,) of `found` (m, 3) where any column is true: faster than numpy's, which goes through rows."""
+    any_: BoolArray = found[:, 0] | found[:, 1] | found[:, 2]
+    return any_
 
 
 def _begun(recent: RecentSamples) -> bool:
@@ -287,40 +311,18 @@ def targets(model: BrokerModel, carried: FloatArray, background: FloatArray, poo
     return np.maximum(levels, zeroed(background / model.cores))
 
 
-def _complete(load: FloatArray, average: FloatArray) -> FloatArray:
-    """`load` (k, m, ...) with the gaps of each bundle filled: by the minute before, else the minute after, else the
-    average (m, ...); 0 for a bundle that was never measured.
-    """
-    if not np.isnan(load).any():
-        return load
-    filled = carried_on(carried_on(load)[::-1])[::-1]
-    return np.where(np.isnan(filled), np.nan_to_num(average), filled)
-
-
 def _middle_of(minutes: Sequence[SmallFloatArray], average: FloatArray) -> FloatArray:
     """Median (m, ...) of `minutes`, completed with `average` (m, ...)."""
     found = np.empty(average.shape)
     for some in _blocks(len(average)):
         part = np.stack([minute[some] for minute in minutes], dtype=np.float64)
-        found[some] = middle(_complete(part, average[some]))
+        found[some] = middle(complete(part, average[some]))
     return found
 
 
 def _blocks(bundles: int) -> Iterator[slice]:
     """Parts of the bundles, one after the other: what needs all minutes of each is not made for all bundles at once."""
     return (slice(first, first + _BLOCK) for first in range(0, bundles, _BLOCK))
-
-
-def _wanted(load: FloatArray, cluster: ClusterLoad, recent: RecentSamples) -> FloatArray:
-    """`load` with the hidden demand of bundles whose broker was full in the last two minutes."""
-    cores = cluster.brokers.limit[:, 0]
-    if len(recent) < 2 or not (full := (recent.cpu[-2:] >= FULL * cores).all(axis=0)).any():  # noqa: PLR2004
-        return load
-    there = np.flatnonzero(np.append(full, False)[cluster.bundles.owner])
-    wanted = load.copy()
-    least = HIDDEN * np.median(load[:, there], axis=0)
-    wanted[-2:, there] = np.maximum(wanted[-2:, there], least)
-    return wanted
 
 
 def _since_middle(minutes: int) -> FloatArray:

@@ -56,6 +56,11 @@ class CycleSamples:
 
         A broker is believed while it is ready and trusted, and its limit of CPU is known.
         """
+        return cls.measured(time, brokers, bundles, sampled(newest).astype(np.float32))
+
+    @classmethod
+    def measured(cls, time: float, brokers: Brokers, bundles: Names, load: SmallFloatArray) -> Self:
+        """`of` with the `load` of the bundles."""
         traffic = sampled(brokers.traffic)
         believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
         believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)  # one alone misleads
@@ -63,7 +68,7 @@ class CycleSamples:
             time=time,
             bundles=bundles,
             brokers=brokers.names,
-            load=sampled(newest).astype(np.float32),
+            load=load,
             cpu=np.where(believed, brokers.usage[:, CPU], np.nan),
             traffic=np.where(believed[:, np.newaxis], traffic, np.nan),
         )
@@ -117,6 +122,16 @@ class SampleRing:
         self._keep(cycle, bundles.names, brokers.names)
         return replace(cluster, recent=self._recent)
 
+    def add_brokers(self, cluster: ClusterLoad, bundles: Sequence[SmallFloatArray]) -> ClusterLoad:
+        """`add` with the minutes of the `bundles` from another ring, to which all of these cycles were added, too.
+
+        So clusters that differ by their brokers' load only share the minutes of the bundles.
+        """
+        none = np.empty((0, len(SAMPLED)), dtype=np.float32)
+        cycle = CycleSamples.measured(cluster.now, cluster.brokers, cluster.bundles.names, none)
+        self._keep(cycle, cluster.bundles.names, cluster.brokers.names, bundles)
+        return replace(cluster, recent=self._recent)
+
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
         """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way.
 
@@ -166,15 +181,20 @@ class SampleRing:
         for cycle in cycles:
             self._keep(cycle, _joined(self._bundles, cycle.bundles), _joined(self._brokers, cycle.brokers))
 
-    def _keep(self, cycle: CycleSamples, bundles: Names, brokers: Names) -> None:
-        """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past."""
+    def _keep(
+        self, cycle: CycleSamples, bundles: Names, brokers: Names, shared: Sequence[SmallFloatArray] | None = None
+    ) -> None:
+        """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past.
+
+        shared: the rows of the bundles after that, if another ring has them.
+        """
         before, (kept, count), n = self._recent, self._room(cycle.time), len(brokers)
         last = [cycle.time] if count else []
-        of_bundles = _Places.of(self._bundles, cycle.bundles, bundles)
+        of_bundles = _Places.of(self._bundles, cycle.bundles, bundles) if shared is None else _SAME
         of_brokers = _Places.of(self._brokers, cycle.brokers, brokers)
         self._recent = RecentSamples(
             time=np.array([*before.time[kept[: len(kept) - (count > 1)]], *last]),
-            bundles=of_bundles.rows(before.bundles, kept, cycle.load, count),
+            bundles=of_bundles.rows(before.bundles, kept, cycle.load, count) if shared is None else shared,
             cpu=_stacked(of_brokers.rows(before.cpu, kept, cycle.cpu, count), n),
             traffic=_stacked(of_brokers.rows(before.traffic, kept, cycle.traffic, count), n, len(SAMPLED)),
             assumed=sum(row < before.assumed for row in kept),
@@ -218,6 +238,9 @@ class _Places:
             newest = _taken(sample, self.cycle)
             rows = [*rows[:-1], _mean(rows[-1], newest, count)] if count > 1 else [*rows, newest]
         return tuple(rows)
+
+
+_SAME = _Places(None, None)
 
 
 def sampled(traffic: FloatArray) -> FloatArray:

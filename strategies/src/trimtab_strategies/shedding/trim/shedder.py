@@ -30,7 +30,7 @@ Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -43,6 +43,7 @@ from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import scores, words
 from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched, widest
+from trimtab_strategies.shedding.trim.minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
@@ -78,6 +79,7 @@ class Trim:
 
     params: TrimParams
     destinations: Destinations | None = None
+    known: KnownMinutes = field(default_factory=KnownMinutes, compare=False, repr=False)
     rests_after_splits: ClassVar[bool] = True
 
     def among(self, destinations: Destinations) -> Trim:
@@ -100,7 +102,7 @@ class Trim:
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
         model, memory = learned(cluster, recent.last(WINDOW), memory)
-        replay = replayed(cluster, recent, model, self.destinations)
+        replay = replayed(cluster, recent, model, self.destinations, self.known)
         names, params = cluster.brokers.names, self.params
         watch, memory = watched(replay, names, cluster.now, memory, hot=params.hot, apart=params.apart)
         memory = scores.checked(cluster, recent, memory)

@@ -1,0 +1,76 @@
+"""Row groups read one after the other: what a reader of single cycles finds, with less to decode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from recorded_history import POLICY, RecordedHistory
+from trim_world import START, World, spread
+from trimtab_pipeline.api import ForeignFileError, Retention
+from trimtab_pipeline.history.dataset import DEMAND, HistoryDataset
+from trimtab_pipeline.history.housekeeping import Housekeeping
+from trimtab_pipeline.history.reader import HistoryReader
+
+
+def write(root: Path) -> None:
+    """Ten cycles: the load always changes, an owner at the fourth, and one bundle is not there from the seventh on."""
+    history, world = RecordedHistory(root), World.of(spread(60, 3, 1), spread(20, 3, 2))
+    for number in range(10):
+        if number == 3:
+            world.owner[0] = 1
+        if number == 6:
+            world = World.of(spread(60, 3, 1), spread(20, 2, 2), now=world.now)
+        history.cycle(world.cluster(1 + number / 10))
+        world.now += 60
+
+
+def read(root: Path) -> dict[float, pa.Table]:
+    return dict(HistoryReader(str(root), POLICY).demand(0, 1e12))
+
+
+def address(column: pa.ChunkedArray) -> int:
+    """Where a column's values are in memory."""
+    return int(column.chunk(0).buffers()[-1].address)
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["a file for each cycle", "an hour's file"])
+def test_a_replay_reads_what_a_reader_of_single_cycles_reads(tmp_path: Path, merged: bool) -> None:  # noqa: FBT001
+    write(tmp_path)
+    if merged:
+        Housekeeping(HistoryDataset(str(tmp_path)).of(POLICY), Retention()).tidy(START + 36_000, lambda: False)
+        assert any(file.merged for file in HistoryDataset(str(tmp_path)).of(POLICY).files(DEMAND))
+    reader = HistoryReader(str(tmp_path), POLICY)
+
+    found = read(tmp_path)
+
+    assert len(found) == 10
+    for time, rows in found.items():
+        assert rows.equals(reader.cycle(DEMAND.name, time).select(DEMAND.columns.names))
+
+
+def test_a_column_that_did_not_change_is_not_decoded_again(tmp_path: Path) -> None:
+    write(tmp_path)
+
+    rows = list(read(tmp_path).values())
+
+    assert {address(each["bundle"]) for each in rows[:6]} == {address(rows[0]["bundle"])}
+    assert address(rows[6]["bundle"]) != address(rows[0]["bundle"])
+    assert address(rows[2]["pod"]) == address(rows[0]["pod"])
+    assert address(rows[3]["pod"]) != address(rows[0]["pod"]), "an owner changed"
+
+
+def test_a_damaged_row_group_is_refused(tmp_path: Path) -> None:
+    """Its columns may not be taken from the cycle before."""
+    write(tmp_path)
+    files = sorted(HistoryDataset(str(tmp_path)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
+    reader = HistoryReader(str(tmp_path), POLICY).demand(0, 1e12)
+    next(reader)
+    place = Path(files[1].place.path)
+    whole = place.read_bytes()
+    place.write_bytes(whole[:4] + bytes(len(whole) // 2 - 4) + whole[len(whole) // 2 :])
+
+    with pytest.raises(ForeignFileError, match="can't be read"):
+        list(reader)
