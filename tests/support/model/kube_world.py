@@ -60,6 +60,8 @@ class Left(NamedTuple):
     acts: int
     lag: bool = True
     timeouts: int = 1
+    slips: int = 0
+    """Requests that were under way after their sender had given them up. It only grows."""
 
 
 def operators_of(left: Left, views: tuple[int, ...]) -> tuple[Operator, ...]:
@@ -192,7 +194,7 @@ class KubeEvents:
         if world.late is None and (self._late_pulsar or request.kind != "pulsar"):
             sent = Late(request, operator.epoch, self.processes[operator.node].held)
             text = f"{who}: {what} hangs on its way, and is given up"
-            yield Event(text, after(world.slots, lost, faulty._replace(late=sent)), calm=False)
+            yield Event(text, after(world.slots, lost, _slipped(faulty, sent)), calm=False)
         if not changed:
             return
         lossy = self._written(faulty, slots, operator.epoch)
@@ -266,6 +268,10 @@ class KubeEvents:
 Check = Callable[[World, tuple[int, ...], Request, int], str]
 """What a write violates that changed the objects of a world: called with the world before, the objects after it, the
 request and the epoch of its sender."""
+
+
+def _slipped(world: World, sent: Late) -> World:
+    return world._replace(late=sent, left=world.left._replace(slips=world.left.slips + 1))
 
 
 def may_write(role: int) -> bool:

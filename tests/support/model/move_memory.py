@@ -37,6 +37,7 @@ class Kept(NamedTuple):
     finished: bool = False
     failed: tuple[tuple[int, int], ...] = ()
     unsure: tuple[tuple[int, str], ...] = ()
+    unanswered: tuple[int, ...] = ()
     unreported: bool = False
 
 
@@ -80,7 +81,9 @@ def approver_with(cluster: ClusterState, publisher: StatusPublisher, kept: Kept 
     approver._generation = approver._reported_generation = 1
     approver._unreported = kept.unreported
     if execution is not None and execution.finished is None:
-        approver._executor = Executor(cluster, execution, Counter(dict(kept.failed)), dict(kept.unsure))
+        approver._executor = Executor(
+            cluster, execution, Counter(dict(kept.failed)), dict(kept.unsure), set(kept.unanswered)
+        )
     return approver
 
 
@@ -102,5 +105,6 @@ def kept_of(approver: Approver) -> Kept | None:
         finished=execution.finished is not None,
         failed=tuple(sorted(executor.failed.items())),
         unsure=tuple(sorted(executor.unsure.items())),
+        unanswered=tuple(sorted(executor.unanswered)),
         unreported=approver._unreported,
     )

@@ -209,7 +209,7 @@ class MoveWorld:
             if len(served) > 1:
                 return f"{' and '.join(served)} serve the same bundle"
         moving = [SLOTS[slot][1] for slot in (L, H) if _balancing(self.objects[world.slots[slot]])]
-        if len(moving) > 1:
+        if len(moving) > 1 + world.left.slips:
             return "two moves of the proposal are pending, and one may be"
         return ""
 

@@ -143,13 +143,14 @@ class Executor:
 
     failed: writes that failed, by row. unsure: by row, the resourceVersion on which a write conflicted. Our own write
     may be the reason, as its answer may have been lost. So the move keeps its place until the store shows the bundle
-    as it is now.
+    as it is now. unanswered: rows whose write got no answer. Their bundles are read again before anything else.
     """
 
     cluster: ClusterState
     execution: Execution
     failed: Counter[int] = field(default_factory=Counter)
     unsure: dict[int, str] = field(default_factory=dict)
+    unanswered: set[int] = field(default_factory=set)
 
     async def resume(self) -> None:
         """Count as pending what a former process wrote and did not store. Raises `ApiError`.
@@ -164,6 +165,15 @@ class Executor:
                 row = waiting.get(raw["metadata"]["name"])
                 if row is not None and raw["spec"].get("owner") == self._moves[row].destination:
                     self.execution.wrote(row)
+
+    async def _resolve(self) -> None:
+        """Count as pending the writes without an answer that were carried out. Raises `ApiError`."""
+        for row in sorted(self.unanswered):
+            objects = BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
+            raw = await objects.get(self.execution.name(row))
+            if raw is not None and raw["spec"].get("owner") == self._moves[row].destination:
+                self.execution.wrote(row)
+            self.unanswered.discard(row)
 
     async def follow(self) -> bool:
         """Mark the pending moves that have ended. Returns whether any has. Raises `ApiError`.
@@ -187,6 +197,7 @@ class Executor:
 
         trusted: whether the metrics of each broker were trusted in the last cycle. Raises `ApiError`.
         """
+        await self._resolve()
         moved = run.state.moved_last_hour(self.cluster.now())
         brokers = self.cluster.brokers_of(run.settings.name)
         closed = self.cluster.departures(run.settings.name).closed
@@ -275,6 +286,8 @@ class Executor:
 
     def _not_written(self, row: int, record: BundleRecord, written: WriteResult) -> None:
         self.failed[row] += 1
+        if written.reason is Reason.INTERNAL_ERROR:
+            self.unanswered.add(row)
         if written.reason is Reason.CONFLICT:
             self.unsure[row] = record.resource_version
         if self.failed[row] >= TRIES or written.reason not in {Reason.CONFLICT, Reason.INTERNAL_ERROR}:
