@@ -39,8 +39,8 @@ since. --reverse makes the moves back, last one first; --save-rollback writes a 
 are about to be made. Going back has no age limit.
 
 The moves are written like those of `trimtab move`, in every mode of the policy. At most limits.maxMovesInFlight are
-pending at a time. When one does not land within --timeout seconds, no further move starts. Ctrl-C stops after the
-pending ones.
+pending at a time. When one does not land within --timeout seconds, no further move starts; so it is with Ctrl-C, while
+the pending ones land.
 
 Exit code 1: a move was refused, or did not land.
 

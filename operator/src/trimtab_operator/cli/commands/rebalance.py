@@ -27,7 +27,7 @@ cool-downs apply, and a move must improve the balance. The moves are written lik
 mode of the policy.
 
 At most limits.maxMovesInFlight moves are pending at a time. When one does not land within --timeout seconds, no further
-move starts. Ctrl-C stops after the pending ones. To empty a broker, use `trimtab drain`.
+move starts; so it is with Ctrl-C, while the pending ones land. To empty a broker, use `trimtab drain`.
 
 Exit code 1: nothing can be moved, you said no, or a move did not land.
 
