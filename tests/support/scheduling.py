@@ -14,7 +14,9 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 SHARED: Mapping[str, frozenset[str]] = {
-    "tests/endtoend": frozenset({"approval", "faults", "hot_bundle", "killed_split", "plan", "why", "desired_owners"}),
+    "tests/endtoend": frozenset(
+        {"approval", "faults", "hot_bundle", "killed_split", "plan", "saved_plan", "shadow", "why", "desired_owners"}
+    ),
     "tests/pipeline": frozenset(
         {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_averages"}
         | {"spark_broker_refresh", "spark_data_quality", "spark_source", "spark_state_files"}
