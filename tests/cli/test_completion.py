@@ -73,7 +73,7 @@ def test_flags_before_the_verb_are_completed_and_do_not_hide_it(candidates: Cand
     assert list(candidates("-n", "messaging", "undr")) == ["undrain"]
     assert sorted(candidates("-n", "messaging", "explain", "")) == ["broker", "bundle"]
     assert list(candidates("--context", "c", "-A", "status", "--wat")) == ["--watch"]
-    assert list(candidates("help", "appl")) == ["apply-plan"]
+    assert list(candidates("help", "apply-")) == ["apply-plan"]
 
 
 def test_files_are_completed_where_a_file_is_meant(candidates: Candidates, tmp_path: Path) -> None:

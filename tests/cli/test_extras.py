@@ -12,7 +12,7 @@ from trimtab_operator.cli.extras import EXTRAS
 from trimtab_operator.cli.parser import PLUGINS, VERBS
 from trimtab_testbed.servers.processes import free_ports
 
-MORE = {"plan": "pyarrow", "observe": "pyarrow", "run": "pyarrow", "history": "pyarrow"}
+MORE = dict.fromkeys(("plan", "apply-plan", "rebalance", "move", "unload", "observe", "run", "history"), "pyarrow")
 """Verbs that the plain installation lacks, and the first package that each looks for."""
 
 VERB_NAMES = sorted({*VERBS, *(point.name for point in entry_points(group=PLUGINS))})

@@ -14,7 +14,10 @@ BEGUN = (
     f"{ME}: gets configmaps/trimtab-proposal-main",
     f"{ME}: gets balancingpolicies/main",
     f"{ME}: writes the spec of trimtab-proposal-main ()",
-    f"{ME}: writes the spec of main (annotations={{'trimtab.dev/proposal': None, 'trimtab.dev/rebalance': None}})",
+    (
+        f"{ME}: writes the spec of main (annotations={{'trimtab.dev/approved-by': None, 'trimtab.dev/proposal': None, "
+        "'trimtab.dev/rebalance': None})"
+    ),
 )
 FIRST = f"{ME}: writes the spec of {LOW} (owner=y, reason=Overloaded)"
 SECOND = f"{ME}: writes the spec of {HIGH} (owner=z, reason=Overloaded)"

@@ -26,9 +26,9 @@ LIMITS = MoveLimits(cool_down=300)
 TRIM = registry.pair("Trim", {}, "Trim", {})
 THRESHOLD = registry.pair(
     "ThresholdShedder",
-    {"threshold": 5, "history": 0, "min_throughput": 0},
+    {"threshold": 5, "history_percent": 0, "min_throughput": 0},
     "LeastResourceUsageWithWeight",
-    {"average_difference": 5, "history": 0},
+    {"average_difference": 5, "history_percent": 0},
 )
 
 

@@ -10,7 +10,6 @@ from faulty_api import until
 from manifests import policy
 from policy_environment import PolicyEnvironment, RunPolicy
 from records import bundle
-from trimtab_operator.app import following
 from trimtab_operator.kube.broker_records import node_record
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
@@ -18,6 +17,7 @@ from trimtab_operator.reconcile.brokers import drain_condition
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
+from trimtab_operator.watched_namespaces import following
 from trimtab_strategies.testing import cluster
 
 LEVEL = cluster(a=0.3, b=0.3, c=0.3)

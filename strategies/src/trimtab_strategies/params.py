@@ -93,6 +93,8 @@ def _quantity_text(value: Any) -> Any:
 def _checked(text: str) -> str:
     if len(text) > _LONGEST:
         raise ValueError(f"{text!r} has more than {_LONGEST} characters")
+    if text.startswith("-"):
+        raise ValueError("must be at least 0")
     quantity(text)
     return text
 

@@ -118,11 +118,11 @@ class ScopedRelease:
             "source": source,
             "shedder": {
                 "type": "ThresholdShedder",
-                "thresholdShedder": {"threshold": 5, "history": 0, "minThroughput": 0},
+                "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
             },
             "placement": {
                 "type": "LeastResourceUsageWithWeight",
-                "leastResourceUsageWithWeight": {"averageDifference": 5, "history": 0},
+                "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
             },
             "limits": {"coolDown": "1s", "moveTimeout": "20s", "lostAfter": "1m"},
         }

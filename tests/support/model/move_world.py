@@ -38,7 +38,7 @@ L, H, P, C = range(4)
 MODELLED = frozenset({"bundles", "balancingpolicies", "configmaps"})
 RULES = {
     "mode": "Approve",
-    "limits": {"maxMovesInFlight": 1, "maxLostBrokers": 50, "moveTimeout": "60s", "lostAfter": "30s"},
+    "limits": {"maxMovesInFlight": 1, "maxLostBrokersPercent": 50, "moveTimeout": "60s", "lostAfter": "30s"},
 }
 OVER = frozenset({"Ready", "NotReady", "Stopped", "PendingProposal"})
 MOVES = ((LOW, f"t/n/{EDGES[0]}_{EDGES[1]}", "x", "y"), (HIGH, f"t/n/{EDGES[1]}_{EDGES[2]}", "x", "z"))

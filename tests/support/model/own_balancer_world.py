@@ -28,7 +28,7 @@ MODELLED = frozenset({"configmaps", "balancingpolicies"})
 FILE = {SHEDDING: "true", SPLITTING: "true", "loadBalancerEnabled": "true"}
 BEFORE = {SPLITTING: "true"}
 """The dynamic configuration at the start: one switch has a value there, the other is in each broker's file alone."""
-PULSAR = {"actuator": "Pulsar", "pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}}
+PULSAR = {"pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}}
 IDS = ("x:8080",)
 
 

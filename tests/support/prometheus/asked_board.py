@@ -26,10 +26,16 @@ NEEDS_PULSAR = {
 """Panels that stay empty in the demo, with what they need. Their metrics must be registered anyway."""
 
 NEEDS_TIME = {
+    "Is the shadow better?": "a policy in mode Shadow",
+    "Moves of shadow and acting policy": "a policy in mode Shadow",
+    "Clients cut by shadow and acting policy": "a policy in mode Shadow",
+    "How far apart with shadow and acting policy": "a policy in mode Shadow",
+    "Hot brokers with shadow and acting policy": "a policy in mode Shadow",
+    "Bundles that a shadow would have elsewhere": "a policy in mode Shadow",
     "Right predictions": "three minutes after a move of Trim",
     "Median error of the last predictions": "three minutes after a move of Trim",
 }
-"""Panels that stay empty while a policy has not judged a prediction."""
+"""Panels that stay empty while a policy has not judged a prediction, or is in no mode Shadow."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -253,7 +253,7 @@ class Approver:
         """Carry out a command of `by` that the table allows; returns a text with the result."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
-            execution = Execution(standing.proposal, self.cluster.now(), by)
+            execution = Execution(standing.proposal, self.cluster.now(), by=by)
             self._standing, self._executor = replace(standing, execution=execution), self._worker(execution)
             approved = f", approved by {by}," if by else ""
             message = f"proposal {standing.proposal.id}{approved} is carried out: {in_short(standing.proposal)}"

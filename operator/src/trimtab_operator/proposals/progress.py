@@ -40,18 +40,17 @@ class Mark(StrEnum):
 class Execution:
     """The moves and splits of `proposal`, started at `started` (epoch seconds).
 
-    by: the user or the criteria that approved it; empty if that is not known.
     marks: one per row. failures: why, by row. finished: epoch seconds at which the last move ended, None before.
-    stopped: no further move is written.
+    stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
     """
 
     proposal: Proposal
     started: float
-    by: str = ""
     marks: list[Mark] = field(default_factory=list)
     failures: dict[int, HeldBack] = field(default_factory=dict)
     stopped: bool = False
     finished: float | None = None
+    by: str = ""
     counts: Counter[Mark] = field(init=False)
     _open: dict[int, str] = field(init=False)
     _next: int = 0
@@ -173,11 +172,11 @@ class Execution:
             return cls(
                 proposal,
                 float(value["started"]),
-                str(value.get("by", "")),
                 marks,
                 failures,
                 bool(value["stopped"]),
                 value["finished"],
+                str(value.get("by", "")),
             )
 
     def shown(self, now: float) -> dict[str, Any]:
