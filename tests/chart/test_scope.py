@@ -6,6 +6,7 @@ import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def granted(release: ScopedRelease) -> set[str]:
     """Namespaces with a Role of the release (empty: a ClusterRole), without those for people."""
     roles = release.rest.get(f"{ROLES}/roles")["items"] + release.rest.get(f"{ROLES}/clusterroles")["items"]
     ours = [r["metadata"] for r in roles if r["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "trimtab"]
-    return {meta.get("namespace", "") for meta in ours if not meta["name"].endswith(("-view", "-edit"))}
+    return {meta.get("namespace", "") for meta in ours if not meta["name"].endswith(("-view", "-edit", "-approve"))}
 
 
 @pytest.mark.apiserver
@@ -109,7 +110,7 @@ def test_a_namespace_is_managed_from_its_first_policy_on(release: ScopedRelease)
 
 def test_all_namespaces_take_cluster_roles_for_the_operator_and_the_restore(offline: Runner) -> None:
     manifests = offline.rendered({"watchAllNamespaces": True})
-    wide = {name for name in names(manifests, "ClusterRole") if not name.endswith(("-view", "-edit"))}
+    wide = {name for name in names(manifests, "ClusterRole") if not name.endswith(("-view", "-edit", "-approve"))}
     assert wide == {"trimtab-messaging", "trimtab-messaging-restore"}
     assert set(names(manifests, "ClusterRoleBinding")) == wide
     assert set(names(manifests, "Role")) == {"trimtab", "trimtab-restore"}
@@ -129,3 +130,16 @@ def test_a_role_is_rendered_for_each_namespace_and_a_small_one_for_the_lease(off
         if manifest["kind"] == "RoleBinding":
             (subject,) = manifest["subjects"]
             assert subject["namespace"] == "messaging"
+
+
+def test_approvals_are_restricted_where_the_operator_works(offline: Runner) -> None:
+    def namespaces(**values: Any) -> Any:
+        binding = one(offline.rendered(values), "ValidatingAdmissionPolicyBinding")["spec"]
+        if "matchResources" not in binding:
+            return "all"
+        (wanted,) = binding["matchResources"]["namespaceSelector"]["matchExpressions"]
+        return wanted["values"]
+
+    assert namespaces() == ["messaging"]
+    assert namespaces(watchNamespaces=["a", "b"]) == ["a", "b"]
+    assert namespaces(watchAllNamespaces=True) == "all"
