@@ -42,6 +42,7 @@ LEFT_OUT = {
     "trimtab restore -n pulsar": "needs a Pulsar; tests/e2e restores",
     "trimtab demo --json": "tests/testbed/test_demo.py runs it",
     "trimtab backtest": "tests/lab/test_backtest_command.py runs it",
+    "trimtab tune": "tests/lab/test_tune.py runs it",
     "trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/pip install": "installs packages; tests/cli/test_extras.py plays with them",
