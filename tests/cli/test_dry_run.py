@@ -16,10 +16,17 @@ pytestmark = pytest.mark.apiserver
 
 Verb = Callable[..., tuple[int, str, str]]
 
+GONE = dict.fromkeys(("trimtab.dev/proposal", "trimtab.dev/approved-by"))
+"""What a command without a proposal removes."""
+
 WRITES = {
-    "approve main --proposal 3f9c01d2": {"trimtab.dev/rebalance": "approve", "trimtab.dev/proposal": "3f9c01d2"},
-    "refresh main": {"trimtab.dev/rebalance": "refresh", "trimtab.dev/proposal": None},
-    "stop main": {"trimtab.dev/rebalance": "stop", "trimtab.dev/proposal": None},
+    "approve main --proposal 3f9c01d2": {
+        "trimtab.dev/rebalance": "approve",
+        "trimtab.dev/proposal": "3f9c01d2",
+        "trimtab.dev/approved-by": "admin",
+    },
+    "refresh main": {**GONE, "trimtab.dev/rebalance": "refresh"},
+    "stop main": {**GONE, "trimtab.dev/rebalance": "stop"},
     "pause main": {"trimtab.dev/paused": "true"},
     "resume main": {"trimtab.dev/paused": None},
     "drain a": {"schedulable": False},

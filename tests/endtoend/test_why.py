@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from small_cluster import SmallCluster, until
+from small_cluster import NAMESPACE, POLICY, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
@@ -44,7 +44,7 @@ def test_the_cluster_and_the_history_say_why_the_hot_broker_gives_bundles_away(s
     moved = min(name for name, owner in stage.desired_owners().items() if owner != stage.first_owners[name])
     until("a record", lambda: recorded(stage))
     live = ("-n", "messaging", "--kubeconfig", str(stage.control_plane.kubeconfig))
-    past = ("--history", str(stage.dir / "history"))
+    past = ("--history", str(stage.dir / "history"), "--policy", f"{NAMESPACE}/{POLICY}")
 
     bundle, broker = answered("explain", "bundle", moved, *live), answered("explain", "broker", HOT, *live)
     then = answered("explain", "bundle", moved, *past)

@@ -205,12 +205,12 @@ def test_a_replica_is_ready_while_its_engine_starts(run_policy: RunPolicy) -> No
         env.cluster.process.cold = ""
         elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
 
-        ready, why = app.readiness(env.cluster, elector)
+        ready, why = app.readiness(Clusters.of(env.cluster), elector)
         assert (ready, why.endswith("; Spark is starting, and cycles wait for it")) == (True, True)
 
         env.cluster.engine.set()
         env.cluster.process.cold = None
-        assert "Spark" not in app.readiness(env.cluster, elector)[1]
+        assert "Spark" not in app.readiness(Clusters.of(env.cluster), elector)[1]
 
     run_policy(LEVEL, scenario)
 

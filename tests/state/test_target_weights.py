@@ -206,4 +206,4 @@ def test_a_fixed_weight_is_kept_and_reached_while_usage_is_even(run_policy: RunP
         owners = list(env.owners().values())
         assert [owners.count(name) for name in "abc"] == [14, 8, 8], "half a bundle is not worth a move"
 
-    run_policy(load, scenario, shedder=weighted(spread_percent=50), limits={"maxMovesPerBroker": 100, "coolDown": "1s"})
+    run_policy(load, scenario, shedder=weighted(spreadPercent=50), limits={"maxMovesPerBroker": 100, "coolDown": "1s"})
