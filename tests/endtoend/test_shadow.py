@@ -12,6 +12,9 @@ from small_cluster import API, NAMESPACE, POLICY, SmallCluster, until
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 SHADOW = "beside"
+
+PATIENCE = 150.0
+"""Seconds for each step; on a machine left alone it takes a few."""
 OWN = {
     "patch balancingpolicies/status beside",
     "patch balancingpolicies beside",  # Kopf's finalizer, on the object itself
@@ -74,15 +77,15 @@ def written(stage: SmallCluster, since: int) -> list[str]:
 def test_it_moves_nothing_counts_what_moves_and_survives_a_restart(shadowed: SmallCluster) -> None:
     stage, since = shadowed, len(shadowed.control_plane.audit_events())
     first = stage.desired_owners()
-    until("the shadow has moved virtual bundles", lambda: comparison(stage)["shadow"]["moves"] > 0)
-    until("it has seen them land", lambda: comparison(stage)["displaced"] > 0)
+    until("the shadow has moved virtual bundles", lambda: comparison(stage)["shadow"]["moves"] > 0, within=PATIENCE)
+    until("it has seen them land", lambda: comparison(stage)["displaced"] > 0, within=PATIENCE)
     assert stage.desired_owners() == first, "the policy that acts is paused, and the shadow moves nothing"
     assert comparison(stage)["acting"]["moves"] == 0
 
     stage.edit_policy(paused=False)
-    until("the acting policy has moved bundles", lambda: stage.desired_owners() != first)
-    until("the shadow has counted them", lambda: comparison(stage)["acting"]["moves"] > 0)
-    until("all have landed", stage.settled)
+    until("the acting policy has moved bundles", lambda: stage.desired_owners() != first, within=PATIENCE)
+    until("the shadow has counted them", lambda: comparison(stage)["acting"]["moves"] > 0, within=PATIENCE)
+    until("all have landed", stage.settled, within=PATIENCE)
     before = comparison(stage)
     assert before["begun"] == "the shadow is new", "neither a pause nor its end is an edit"
     moved = [bundle for name, bundle in stage.world.bundles().items() if bundle["spec"]["owner"] != first[name]]
