@@ -178,15 +178,7 @@ class CycleRunner:
     ) -> tuple[CycleResult, Proposal]:
         load, plan, settings = snapshot.load, decision.plan, run.settings
         names = {bundle: snapshot.records[bundle].name for bundle in plan.named}
-        proposal = Proposal.of(
-            plan,
-            load,
-            names=names,
-            generation=settings.generation,
-            made_at=load.now,
-            expires_after=settings.approval_expires_after,
-            measured=self.cluster.move_costs(),
-        )
+        proposal = proposal_of(self.cluster, plan, snapshot, settings)
         result = CycleResult(
             started=load.now,
             seconds=watch.seconds,
@@ -223,3 +215,16 @@ def _predictions(settings: Settings, memory: Memory) -> Predictions | None:
     """How good the shedder's last predictions were; None if it makes none."""
     shedder = settings.pair.shedder
     return shedder.predictions(memory.shedder) if isinstance(shedder, ScoresPredictions) else None
+
+
+def proposal_of(cluster: ClusterState, plan: Plan, snapshot: Snapshot, settings: Settings) -> Proposal:
+    """The proposal of a plan that was made from `snapshot`."""
+    return Proposal.of(
+        plan,
+        snapshot.load,
+        names={bundle: snapshot.records[bundle].name for bundle in plan.named},
+        generation=settings.generation,
+        made_at=snapshot.load.now,
+        expires_after=settings.approval_expires_after,
+        measured=cluster.move_costs(),
+    )

@@ -16,12 +16,11 @@ from trimtab_operator.actuators import DryRunActuator, apply_moves
 from trimtab_operator.decide import Decided, assign_owners, decide_plan
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
-from trimtab_operator.loop.cycle import MEASURE_WITHIN
+from trimtab_operator.loop.cycle import MEASURE_WITHIN, proposal_of
 from trimtab_operator.loop.gates import RefusalReporter, gate, refused_by_guard, unmeasurable
 from trimtab_operator.loop.policy_memory import PolicyMemory
 from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
 from trimtab_operator.observe.virtual_cluster import VirtualCluster, VirtualSnapshot
-from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -141,15 +140,7 @@ class ShadowRunner:
     ) -> CycleResult:
         load, settings = snapshot.load, run.settings
         names = {bundle: snapshot.records[bundle].name for bundle in plan.named}
-        proposal = Proposal.of(
-            plan,
-            load,
-            names=names,
-            generation=settings.generation,
-            made_at=load.now,
-            expires_after=settings.approval_expires_after,
-            measured=self.cluster.move_costs(),
-        )
+        proposal = proposal_of(self.cluster, plan, snapshot, settings)
         return CycleResult(
             started=load.now,
             seconds=watch.seconds,
