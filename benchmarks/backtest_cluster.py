@@ -3,7 +3,7 @@
 Master, workers and executors are processes of their own. The executors start, import and play a few cycles before
 anything is measured. Then the same policies are played by one executor in one task, and by two in a task each.
 
-    critical    processor time that nobody can wait for in parallel: of the driver, and of the busiest executor
+    critical    processor time that can't be spread: of the driver, and of the busiest executor
     serial      ratio of it that did not get shorter with the second executor (Karp and Flatt's figure)
     efficiency  of n executors 1 / (1 + (n - 1) serial), as Amdahl's law says
 
