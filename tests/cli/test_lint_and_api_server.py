@@ -48,6 +48,9 @@ BROKEN: Mapping[str, Manifest] = {
     "brokerInterval is at least 5s": policy(brokerInterval="4s"),
     "bearerToken and basic exclude each other": asking(bearerToken=ENTRY, basic={"username": ENTRY, "password": ENTRY}),
     "certificate and key belong together": asking(tls={"certificate": ENTRY}),
+    "an authority is in a Secret or in a ConfigMap": asking(
+        tls={"ca": {**ENTRY, "configMapKeyRef": {"name": "authorities", "key": "ca.crt"}}}
+    ),
     "a header has value or secretKeyRef": asking(headers=[{**HEADER, **ENTRY}]),
     "a header that controls the connection": asking(headers=[{"name": "Host", "value": "a"}]),
     "a clock's skew is 1s to 5m": policy(

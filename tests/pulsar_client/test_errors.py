@@ -22,6 +22,7 @@ PAIR = {
     "key": {"secretKeyRef": {"name": "who", "key": "tls.key"}},
 }
 CA = {"tls": {"ca": {"secretKeyRef": {"name": "ca", "key": "ca.crt"}}}}
+MAPPED_CA = {"tls": {"ca": {"configMapKeyRef": {"name": "ca", "key": "ca.crt"}}}}
 PAGE = (
     "<html><head><title>Error 401 Authentication required</title></head><body><h2>HTTP ERROR 401</h2><table>"
     "<tr><th>URI:</th><td>/admin/v2/brokers</td></tr><tr><th>STATUS:</th><td>401</td></tr>"
@@ -86,7 +87,8 @@ def test_a_server_that_is_not_trusted() -> None:
     other = STRANGER.format("Hostname mismatch, certificate is not valid for 'b'.")
 
     assert "tls.ca (Secret ca, key ca.crt) is not the authority" in remedy(unknown, auth(**CA))
-    assert "name a Secret with the right one in spec.pulsar.auth.tls.ca" in remedy(unknown, None)
+    assert "tls.ca (ConfigMap ca, key ca.crt) is not the authority" in remedy(unknown, auth(**MAPPED_CA))
+    assert "name a Secret or ConfigMap with the right one in spec.pulsar.auth.tls.ca" in remedy(unknown, None)
     assert "for another name" in remedy(other, auth(**CA))
 
 

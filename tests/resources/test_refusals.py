@@ -114,6 +114,14 @@ REFUSED = {
         policy(source=_asking(tls={"certificate": _ENTRY})),
         ["spec.source.prometheus.auth.tls", "certificate and key belong together"],
     ),
+    "authority without a place": (
+        policy(source=_asking(tls={"ca": {}})),
+        ["spec.source.prometheus.auth.tls.ca", "an authority is in a Secret or in a ConfigMap"],
+    ),
+    "authority in two places": (
+        policy(source=_asking(tls={"ca": {**_ENTRY, "configMapKeyRef": {"name": "authorities", "key": "ca.crt"}}})),
+        ["spec.source.prometheus.auth.tls.ca", "an authority is in a Secret or in a ConfigMap"],
+    ),
     "header without a value": (
         policy(source=_asking(headers=[{"name": "X-Scope-OrgID"}])),
         ["spec.source.prometheus.auth.headers[0]", "a header has value or secretKeyRef"],

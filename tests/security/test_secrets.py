@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
+from trimtab_testbed.servers.certificates import Authority
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver
@@ -114,3 +116,47 @@ def test_a_secret_that_names_a_file_of_the_operator_means_nothing(part: str, run
 
     tls = {name: {"secretKeyRef": {"name": "prometheus", "key": name}} for name in ("ca", "certificate", "key")}
     run_policy(LEVEL_OF_THREE, scenario, source=source(tls=tls))
+
+
+AUTHORITY = {"ca": {"configMapKeyRef": {"name": "authorities", "key": "ca.crt"}}}
+
+
+def put_map(env: PolicyEnvironment, **entries: str) -> None:
+    data = {key.replace("_", "."): value for key, value in entries.items()}
+    path = f"/api/v1/namespaces/{env.namespace}/configmaps"
+    env.rest.create(path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "authorities"}, "data": data})
+
+
+def test_authorities_in_a_config_map_are_trusted_without_a_label(run_policy: RunPolicy, tmp_path: Path) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        trusted = Authority(tmp_path / "authority").certificate.read_text()
+        put_map(env, ca_crt=trusted)
+        await env.reconcile()
+        assert env.condition("Valid") == ("True", "Valid")
+        (settings,) = env.cluster.sources.settings.values()  # type: ignore[attr-defined]
+        assert settings.credentials.ca == trusted.strip()
+
+    run_policy(LEVEL_OF_THREE, scenario, source=source(tls=AUTHORITY))
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        (None, " does not exist in namespace"),
+        ({"bundle_pem": "-----BEGIN X-----"}, " has no key ca.crt; there are bundle.pem"),
+        ({"ca_crt": "/etc/ssl/certs/ca.pem"}, ", key ca.crt: its value is no PEM text"),
+        ({"ca_crt": " "}, ", key ca.crt: its value is empty"),
+    ],
+    ids=["missing", "other key", "file name", "empty"],
+)
+def test_authorities_that_are_not_there_are_named(
+    entries: dict[str, str] | None, said: str, run_policy: RunPolicy
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        if entries is not None:
+            put_map(env, **entries)
+        await env.reconcile()
+        assert env.condition("Valid") == ("False", "InvalidPolicy")
+        assert f"auth.tls.ca: ConfigMap authorities{said}" in env.message("Valid")
+
+    run_policy(LEVEL_OF_THREE, scenario, source=source(tls=AUTHORITY))

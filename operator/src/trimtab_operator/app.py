@@ -209,12 +209,23 @@ async def discover_once(cluster: ClusterState) -> None:
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
     for name, status in changes.status:
+        body = _unless_changed(cluster, name, status)
         try:
-            await cluster.api.patch(BROKERS, cluster.namespace, name, {"status": status}, subresource="status")
+            await cluster.api.patch(BROKERS, cluster.namespace, name, body, subresource="status")
+        except ConflictError:
+            log.debug("discovery: broker %s has changed meanwhile; it is compared again", name)
         except (RefusedError, NotFoundError) as error:
             log.warning("discovery: %s", error)
     for broker in changes.delete:
         await _forget(cluster, broker)
+
+
+def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge-patch of a status. Conditions are replaced as a list, so only those of the newest object may be."""
+    known = cluster.stores.brokers.items.get(name)
+    if known is None or "conditions" not in status:
+        return {"status": status}
+    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
 
 
 def _listed(cluster: ClusterState) -> Mapping[str, str]:

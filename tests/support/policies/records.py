@@ -39,6 +39,19 @@ def moving_bundle(name: str = "b", source: str = "x", destination: str = "y", **
     return bundle(name, destination, source, **{"generation": 4, "observed_generation": 3, **changes})
 
 
+def _serving(pod: str) -> dict[str, Any]:
+    """The condition of a Broker whose pod is ready, since the beginning of time."""
+    since = "1970-01-01T00:00:00Z"
+    return {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Serving",
+        "message": f"pod {pod} is ready",
+        "lastTransitionTime": since,
+        "observedGeneration": 1,
+    }
+
+
 def broker(name: str = "x", **changes: Any) -> BrokerRecord:
     """A ready, schedulable broker with a pod of its own name."""
     fields: dict[str, Any] = {
@@ -56,6 +69,7 @@ def broker(name: str = "x", **changes: Any) -> BrokerRecord:
         "ready": True,
         "bundles": 0,
         "load": {},
+        "conditions": (_serving(name),),
     }
     return BrokerRecord(**{**fields, **changes})
 

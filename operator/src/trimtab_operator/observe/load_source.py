@@ -2,7 +2,8 @@
 
 A policy may name only Secrets of its own namespace that carry the label ``trimtab.dev/credentials``. Otherwise the
 right to write a policy would be enough to send any Secret to a server. Credentials are values: never logged, never on
-disk. A Secret can't name a file, because that would be a file of the operator.
+disk. A Secret can't name a file, because that would be a file of the operator. Only authorities may be in a ConfigMap:
+they are not sent to a server, so it needs no label.
 """
 
 from __future__ import annotations
@@ -13,9 +14,18 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 
-from trimtab_operator.kube.client import SECRETS, Api, NotFoundError, RefusedError
+from trimtab_operator.kube.client import CONFIG_MAPS, SECRETS, Api, NotFoundError, RefusedError
+from trimtab_operator.kube.wire import ResourceRef
 from trimtab_operator.resources.common import GROUP
-from trimtab_operator.resources.prometheus import Auth, Header, SecretKey, SecretKeyRef, Tls
+from trimtab_operator.resources.prometheus import (
+    Auth,
+    ConfigMapKeyRef,
+    Header,
+    SecretKey,
+    SecretKeyRef,
+    Tls,
+    TrustedAuthorities,
+)
 from trimtab_operator.resources.urls import RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
@@ -38,13 +48,19 @@ _WHERE = "spec.source.prometheus.auth"
 
 _PEM = "-----BEGIN "
 
+_Reference = SecretKeyRef | ConfigMapKeyRef
+
+_KINDS: Mapping[type[_Reference], ResourceRef] = {SecretKeyRef: SECRETS, ConfigMapKeyRef: CONFIG_MAPS}
+
 
 class Keyring:
-    """Reads the Secrets that one policy names, each once. where: the field that names them, for error texts."""
+    """Reads the Secrets and ConfigMaps that one policy names, each once. where: the field that names them, for error
+    texts.
+    """
 
     def __init__(self, api: Api, namespace: str, where: str = _WHERE) -> None:
         self._api, self._namespace, self._where = api, namespace, where
-        self._found: dict[str, Mapping[str, str]] = {}
+        self._found: dict[tuple[str, str], Mapping[str, str]] = {}
 
     async def credentials(self, auth: Auth) -> Credentials:
         """The credentials of `auth`. Raises `SourceMisconfiguredError` (field, Secret and remedy), and `ApiError`."""
@@ -64,9 +80,9 @@ class Keyring:
     async def tls(self, tls: Tls | None) -> dict[str, str]:
         """The entries of `tls`, by the field names of `Credentials`. Raises `SourceMisconfiguredError`, `ApiError`."""
         return {
-            "ca": await self._pem("tls.ca", tls.ca if tls else None),
-            "certificate": await self._pem("tls.certificate", tls.certificate if tls else None),
-            "key": await self._pem("tls.key", tls.key if tls else None),
+            "ca": await self._pem("tls.ca", _reference(tls.ca if tls else None)),
+            "certificate": await self._pem("tls.certificate", _reference(tls.certificate if tls else None)),
+            "key": await self._pem("tls.key", _reference(tls.key if tls else None)),
         }
 
     async def _header(self, number: int, header: Header) -> str:
@@ -74,11 +90,13 @@ class Keyring:
             return header.value or ""
         return await self._entry(f"headers[{number}]", header.secret_key_ref)
 
-    async def _pem(self, field: str, where: SecretKey | None) -> str:
+    async def _pem(self, field: str, where: _Reference | None) -> str:
         """The entry at `where`, which must be PEM text: any other text would be taken for the name of a file."""
-        text = await self.text(field, where)
-        if where is not None and _PEM not in text:
-            at = f"{self._where}.{field}: Secret {where.secret_key_ref.name}, key {where.secret_key_ref.key}"
+        if where is None:
+            return ""
+        text = await self._entry(field, where)
+        if _PEM not in text:
+            at = f"{self._where}.{field}: {_kind(where)} {where.name}, key {where.key}"
             raise SourceMisconfiguredError(f"{at}: its value is no PEM text (there is no {_PEM})")
         return text
 
@@ -89,35 +107,52 @@ class Keyring:
         """
         return "" if where is None else await self._entry(field, where.secret_key_ref)
 
-    async def _entry(self, field: str, where: SecretKeyRef) -> str:
-        secret = f"{self._where}.{field}: Secret {where.name}"
-        entries = await self._entries(where.name, secret)
+    async def _entry(self, field: str, where: _Reference) -> str:
+        at = f"{self._where}.{field}: {_kind(where)} {where.name}"
+        entries = await self._entries(where, at)
         if where.key not in entries:
             there = f"there are {', '.join(sorted(entries))}" if entries else "it is empty"
-            raise SourceMisconfiguredError(f"{secret} has no key {where.key}; {there}")
+            raise SourceMisconfiguredError(f"{at} has no key {where.key}; {there}")
         try:
-            text = base64.b64decode(entries[where.key], validate=True).decode().strip()
+            text = _decoded(where, entries[where.key]).strip()
         except (binascii.Error, UnicodeDecodeError):
-            raise SourceMisconfiguredError(f"{secret}, key {where.key}: its value is not text") from None
+            raise SourceMisconfiguredError(f"{at}, key {where.key}: its value is not text") from None
         if not text:
-            raise SourceMisconfiguredError(f"{secret}, key {where.key}: its value is empty")
+            raise SourceMisconfiguredError(f"{at}, key {where.key}: its value is empty")
         return text
 
-    async def _entries(self, name: str, at: str) -> Mapping[str, str]:
-        if name in self._found:
-            return self._found[name]
+    async def _entries(self, where: _Reference, at: str) -> Mapping[str, str]:
+        found = _kind(where), where.name
+        if found in self._found:
+            return self._found[found]
         try:
-            secret = await self._api.get(SECRETS, self._namespace, name)
+            object_ = await self._api.get(_KINDS[type(where)], self._namespace, where.name)
         except NotFoundError:
             raise SourceMisconfiguredError(f"{at} does not exist in namespace {self._namespace}; create it") from None
         except RefusedError as error:
             raise SourceMisconfiguredError(f"{at} can't be read: {error}") from error
-        if (secret["metadata"].get("labels") or {}).get(RELEASED) != "true":
+        if isinstance(where, SecretKeyRef) and (object_["metadata"].get("labels") or {}).get(RELEASED) != "true":
             raise SourceMisconfiguredError(
                 f"{at} is not released for this: label it {RELEASED}=true if the server may have it"
             )
-        self._found[name] = secret.get("data") or {}
-        return self._found[name]
+        self._found[found] = object_.get("data") or {}
+        return self._found[found]
+
+
+def _reference(where: SecretKey | TrustedAuthorities | None) -> _Reference | None:
+    """The Secret or the ConfigMap that `where` names."""
+    if isinstance(where, TrustedAuthorities) and where.config_map_key_ref is not None:
+        return where.config_map_key_ref
+    return None if where is None else where.secret_key_ref
+
+
+def _kind(where: _Reference) -> str:
+    return _KINDS[type(where)].kind
+
+
+def _decoded(where: _Reference, value: str) -> str:
+    """The text of an entry, which a Secret has in base64. Raises `binascii.Error`, `UnicodeDecodeError`."""
+    return base64.b64decode(value, validate=True).decode() if isinstance(where, SecretKeyRef) else value
 
 
 class RefusingSource:

@@ -1,4 +1,4 @@
-"""Reconciles Broker objects with the pods that policies select, and reports drains.
+"""Reconciles Broker objects with the pods that policies select, and reports readiness and drains.
 
 The moves of a drain are part of the policy's plan. The condition `Drained` says which bundles are left, and why.
 """
@@ -23,6 +23,9 @@ from trimtab_operator.state.policies import selects
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
+
+ConditionValues = tuple[str, str, str]
+"""Status, reason and message of a condition."""
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ def discover(
     known = {broker.pod for broker in brokers.values() if broker.pod}
     missing = [name for name in sorted(wanted - known) if name not in brokers]
     changes = Changes(create=[_manifest(name) for name in missing])
-    changes.status += [(name, {"ready": True}) for name in missing if by_name[name].ready]
+    changes.status += [(name, _first_status(by_name[name], now)) for name in missing if by_name[name].ready]
     changes.delete = [b for b in brokers.values() if b.name in forgotten and b.discovered and b.pod not in by_name]
     for broker in brokers.values():
         if broker in changes.delete:
@@ -78,8 +81,11 @@ def _status(
     status: dict[str, Any] = {}
     if ids is not None and (found := ids.get(broker.name, broker.id)) != broker.id:
         status["id"] = found
-    if (ready := _ready(broker, pod, ids)) != broker.ready:
-        status |= _readiness(ready, now)
+    wanted = _readiness(broker, pod, ids)
+    if (ready := wanted[0] == "True") != broker.ready:
+        status |= {"ready": True} if ready else {"ready": False, "lastSeen": timestamp(now)}
+    if wanted != _shown(broker, BrokerCondition.READY) or _outdated(broker, BrokerCondition.READY):
+        status["conditions"] = set_condition(broker.conditions, BrokerCondition.READY, *wanted, broker.generation, now)
     if policy != broker.policy:
         status["policy"] = policy
     if broker.generation != broker.observed_generation:  # kstatus waits for that: Helm's --wait, Flux
@@ -87,23 +93,36 @@ def _status(
     return status
 
 
-def _ready(broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, str] | None) -> bool:
-    if ids is not None:
-        return broker.name in ids and (pod is None or pod.ready)
-    return pod.ready if pod is not None else not broker.pod
+def _readiness(broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, str] | None) -> ConditionValues:
+    """The condition `Ready` of a Broker; without a list of Pulsar's (`ids`) its pod alone decides."""
+    listed = ids is not None and broker.name in ids
+    if pod is None and broker.pod and not listed:
+        return _not_ready(f"pod {broker.pod} does not exist")
+    if pod is not None and not pod.ready:
+        return _not_ready(f"pod {pod.name} is not ready")
+    if ids is not None and not listed:
+        return _not_ready("Pulsar does not list it as an active broker")
+    found = [f"pod {pod.name} is ready"] if pod is not None else []
+    return _serving([*found, *(["Pulsar lists it"] if listed else [])])
+
+
+def _serving(found: Sequence[str]) -> ConditionValues:
+    return "True", str(ConditionReason.SERVING), "; ".join(found) or "it was declared without a pod"
+
+
+def _not_ready(text: str) -> ConditionValues:
+    return "False", str(Reason.NOT_READY), text
+
+
+def _first_status(pod: PodRecord, now: float) -> dict[str, Any]:
+    """The status of a new Broker whose pod is ready: it counts at once, not as lost first."""
+    values = _serving([f"pod {pod.name} is ready"])
+    return {"ready": True, "conditions": set_condition([], BrokerCondition.READY, *values, 1, now)}
 
 
 def _manifest(pod: str) -> dict[str, Any]:
     meta = {"name": pod, "labels": {DISCOVERED: "true"}}
     return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": meta, "spec": {"pod": pod}}
-
-
-def _readiness(ready: bool, now: float) -> dict[str, Any]:  # noqa: FBT001  the status has the same boolean
-    return {"ready": ready} if ready else {"ready": False, "lastSeen": timestamp(now)}
-
-
-ConditionValues = tuple[str, str, str]
-"""Status, reason and message of a condition."""
 
 
 @dataclass(slots=True)
@@ -121,7 +140,8 @@ class DrainReporter:
             if name in departures.ending:
                 continue  # a pod that is replaced does not end the drain that a person asked for
             wanted = self._condition(name, settings) if name in drained else None
-            if wanted != _shown(broker) or (wanted is not None and _outdated(broker)):
+            shown, outdated = _shown(broker, BrokerCondition.DRAINED), _outdated(broker, BrokerCondition.DRAINED)
+            if wanted != shown or (wanted is not None and outdated):
                 await self._write(broker, wanted)
 
     def _condition(self, broker: str, settings: Settings) -> ConditionValues:
@@ -143,7 +163,7 @@ class DrainReporter:
             await cluster.api.patch(BROKERS, cluster.namespace, broker.name, body, subresource="status")
         except NotFoundError:
             return
-        before = _shown(broker)
+        before = _shown(broker, BrokerCondition.DRAINED)
         if wanted is not None and wanted[0] == "True" and (before is None or before[0] != "True"):
             await self.publisher.event(
                 "Normal", str(Reason.DRAINED), f"broker {broker.name} is drained: it owns nothing"
@@ -183,15 +203,12 @@ def _hindrance(settings: Settings) -> tuple[str, str]:
     return str(ConditionReason.DRAINING), ""
 
 
-def _shown(broker: BrokerRecord) -> ConditionValues | None:
+def _shown(broker: BrokerRecord, which: BrokerCondition) -> ConditionValues | None:
     """The condition in the broker's status, None without one."""
-    found = next((c for c in broker.conditions if c["type"] == BrokerCondition.DRAINED), None)
+    found = next((c for c in broker.conditions if c["type"] == which), None)
     return None if found is None else (found["status"], found["reason"], found["message"])
 
 
-def _outdated(broker: BrokerRecord) -> bool:
+def _outdated(broker: BrokerRecord, which: BrokerCondition) -> bool:
     """Whether the condition is of an older generation of the Broker, which `kubectl wait` ignores."""
-    return any(
-        c["type"] == BrokerCondition.DRAINED and c.get("observedGeneration", 0) < broker.generation
-        for c in broker.conditions
-    )
+    return any(c["type"] == which and c.get("observedGeneration", 0) < broker.generation for c in broker.conditions)

@@ -36,6 +36,7 @@ class PolicyCondition(StrEnum):
 class BrokerCondition(StrEnum):
     """Types of a Broker's conditions."""
 
+    READY = "Ready"
     DRAINED = "Drained"
 
 
@@ -79,6 +80,7 @@ class ConditionReason(StrEnum):
     BETTER = "Better"
     NOT_BETTER = "NotBetter"
     TOO_EARLY = "TooEarly"
+    SERVING = "Serving"
     DRAINING = "Draining"
     ACCEPTED = "Accepted"
     COMPLETED = "Completed"
@@ -107,6 +109,7 @@ REASONS: Mapping[ConditionReason, str] = {
     _R.BETTER: "over seven whole days or more, a day of the shadow cost less, beyond noise",
     _R.NOT_BETTER: "over seven whole days or more, the shadow cost as much, more, or not clearly less",
     _R.TOO_EARLY: "fewer than seven whole days were compared",
+    _R.SERVING: "the broker can own bundles",
     _R.DRAINING: "the policy is moving the remaining bundles away",
     _R.ACCEPTED: "the split is possible, and has started",
     _R.COMPLETED: "the children have replaced the bundle",
@@ -207,6 +210,13 @@ CONDITIONS: tuple[ConditionMeaning, ...] = (
         _R.BETTER,
         _R.NOT_BETTER,
         _R.TOO_EARLY,
+    ),
+    ConditionMeaning(
+        "Broker",
+        BrokerCondition.READY,
+        "its pod is ready and, with `spec.pulsar`, Pulsar lists it; a declared broker without a pod is always ready",
+        "it serves no bundles; the message says what is missing",
+        (_R.SERVING,),
     ),
     ConditionMeaning(
         "Broker",

@@ -21,6 +21,7 @@ SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, m
 _ONE_WAY = "bearerToken and basic exclude each other: leave one out"
 _PAIR = "certificate and key belong together: give both, or none"
 _ONE_VALUE = "a header has value or secretKeyRef: give one of them"
+_ONE_PLACE = "an authority is in a Secret or in a ConfigMap: give secretKeyRef or configMapKeyRef"
 _FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect")
 _FRAMES = f"a header that controls the connection or the framing of a request can't be set: {', '.join(_FRAMING)}"
 _NO_FRAMING = f"!(self.name.lowerAscii() in {list(_FRAMING)})"
@@ -89,6 +90,34 @@ class SecretKey(Resource):
     """Name of the Secret, with the label `trimtab.dev/credentials: "true"`, and the key in it."""
 
 
+class ConfigMapKeyRef(Resource):
+    """One entry of a ConfigMap in the policy's namespace, such as the one that trust-manager or OpenShift fills."""
+
+    name: Name
+    """Name of the ConfigMap."""
+    key: SecretEntry
+    """Key of the entry."""
+
+
+class TrustedAuthorities(Resource):
+    """Trusted certificate authorities, in a Secret or in a ConfigMap."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(("has(self.secretKeyRef) != has(self.configMapKeyRef)", _ONE_PLACE))
+    )
+
+    secret_key_ref: SecretKeyRef | None = None
+    """Name of the Secret, with the label `trimtab.dev/credentials: "true"`, and the key in it."""
+    config_map_key_ref: ConfigMapKeyRef | None = None
+    """Name of the ConfigMap, and the key in it. It needs no label: authorities are not sent to any server."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.secret_key_ref is None) == (self.config_map_key_ref is None):
+            raise ValueError(_ONE_PLACE)
+        return self
+
+
 class BasicAuth(Resource):
     """HTTP Basic authentication."""
 
@@ -103,8 +132,8 @@ class Tls(Resource):
 
     model_config = ConfigDict(json_schema_extra=cel(("has(self.certificate) == has(self.key)", _PAIR)))
 
-    ca: SecretKey | None = None
-    """Secret entry with the trusted certificate authorities. If absent, well-known authorities are trusted."""
+    ca: TrustedAuthorities | None = None
+    """Trusted certificate authorities. If absent, well-known authorities are trusted."""
     certificate: SecretKey | None = None
     """Secret entry with the client certificate."""
     key: SecretKey | None = None
@@ -115,6 +144,11 @@ class Tls(Resource):
         if (self.certificate is None) != (self.key is None):
             raise ValueError(_PAIR)
         return self
+
+    @property
+    def secret(self) -> bool:
+        """Whether any part is in a Secret."""
+        return self.certificate is not None or (self.ca is not None and self.ca.secret_key_ref is not None)
 
 
 class Header(Resource):
@@ -146,7 +180,8 @@ class Header(Resource):
 
 
 class Auth(Resource):
-    """Authentication, from Secrets. They are read again for each cycle, so a new password applies without an edit."""
+    """Authentication, from Secrets; authorities may be in a ConfigMap. They are read again for each cycle, so a new
+    password applies without an edit."""
 
     model_config = ConfigDict(json_schema_extra=cel(("!has(self.bearerToken) || !has(self.basic)", _ONE_WAY)))
 
@@ -168,9 +203,8 @@ class Auth(Resource):
     @property
     def secret(self) -> bool:
         """Whether any part is in a Secret."""
-        return bool(
-            self.bearer_token or self.basic or self.tls or any(header.secret_key_ref for header in self.headers)
-        )
+        tls = self.tls is not None and self.tls.secret
+        return bool(self.bearer_token or self.basic or tls or any(header.secret_key_ref for header in self.headers))
 
 
 class Queries(Resource):

@@ -38,7 +38,8 @@ class OAuth2(Resource):
 
 
 class PulsarAuth(Resource):
-    """Authentication to Pulsar, from Secrets with the label `trimtab.dev/credentials: "true"`."""
+    """Authentication to Pulsar, from Secrets with the label `trimtab.dev/credentials: "true"`. Authorities may be in a
+    ConfigMap."""
 
     model_config = ConfigDict(json_schema_extra=cel(("!has(self.token) || !has(self.oauth2)", _ONE_WAY)))
 
@@ -58,7 +59,7 @@ class PulsarAuth(Resource):
     @property
     def secret(self) -> bool:
         """Whether any part is in a Secret."""
-        return bool(self.token or self.oauth2 or self.tls)
+        return bool(self.token or self.oauth2 or (self.tls is not None and self.tls.secret))
 
 
 class PulsarSpec(Resource):

@@ -123,7 +123,7 @@ PERMISSIONS = (
         "",
         "configmaps",
         {
-            "get": "a policy's state, proposal and latest decisions; former settings of Pulsar's own balancer",
+            "get": "a policy's state, proposal and decisions; former settings of Pulsar's own balancer; authorities",
             "create": "the same, at first",
             "patch": "the same, after a change",
         },

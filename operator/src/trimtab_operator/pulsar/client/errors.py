@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from trimtab_operator.resources.prometheus import SecretKey
+from trimtab_operator.resources.prometheus import SecretKeyRef, TrustedAuthorities
 from trimtab_operator.resources.pulsar import PulsarAuth
 from trimtab_pipeline.prometheus.bodies import json_of
 
@@ -90,18 +90,28 @@ def _of_certificate(problem: str, auth: PulsarAuth | None) -> str:
     if _ANOTHER_NAME.search(problem):
         return "the server's certificate is for another name: use a name from the certificate in the URL"
     if auth is not None and auth.tls is not None and auth.tls.ca is not None:
-        text = f"{_place('tls.ca', auth.tls.ca)} is not the authority that signed the server's certificate"
+        text = f"{_authority(auth.tls.ca)} is not the authority that signed the server's certificate"
         return f"{text}: put the right one there"
     return (
-        f"no well-known authority signed the server's certificate: name a Secret with the right one in {_WHERE}.tls.ca"
+        "no well-known authority signed the server's certificate: name a Secret or ConfigMap with the right one in "
+        f"{_WHERE}.tls.ca"
     )
+
+
+def _authority(where: TrustedAuthorities) -> str:
+    named = where.config_map_key_ref
+    if named is not None:
+        return f"{_WHERE}.tls.ca (ConfigMap {named.name}, key {named.key})"
+    assert where.secret_key_ref is not None, "one of the two is given"
+    return _place("tls.ca", where.secret_key_ref)
 
 
 def _of_client(auth: PulsarAuth | None) -> str:
     if auth is None or auth.oauth2 is None:
         return ""
     oauth2 = auth.oauth2
-    fields = f"{_place('oauth2.clientId', oauth2.client_id)} and {_place('oauth2.clientSecret', oauth2.client_secret)}"
+    client, secret = oauth2.client_id.secret_key_ref, oauth2.client_secret.secret_key_ref
+    fields = f"{_place('oauth2.clientId', client)} and {_place('oauth2.clientSecret', secret)}"
     return f"check {fields}, and which audience and scope the issuer requires"
 
 
@@ -119,16 +129,16 @@ def _of_caller(auth: PulsarAuth | None) -> str:
 def _field(auth: PulsarAuth | None) -> str:
     """The credentials and their field."""
     if auth is not None and auth.token is not None:
-        return f"the token at {_place('token', auth.token)}"
+        return f"the token at {_place('token', auth.token.secret_key_ref)}"
     if auth is not None and auth.oauth2 is not None:
-        return f"the client at {_place('oauth2.clientId', auth.oauth2.client_id)}"
+        return f"the client at {_place('oauth2.clientId', auth.oauth2.client_id.secret_key_ref)}"
     if auth is not None and auth.tls is not None and auth.tls.certificate is not None:
-        return f"the certificate at {_place('tls.certificate', auth.tls.certificate)}"
+        return f"the certificate at {_place('tls.certificate', auth.tls.certificate.secret_key_ref)}"
     return _WHERE
 
 
-def _place(field: str, where: SecretKey) -> str:
-    return f"{_WHERE}.{field} (Secret {where.secret_key_ref.name}, key {where.secret_key_ref.key})"
+def _place(field: str, where: SecretKeyRef) -> str:
+    return f"{_WHERE}.{field} (Secret {where.name}, key {where.key})"
 
 
 _NOT_FOUND, _CONFLICT, _PRECONDITION, _TOO_MANY, _FAILED = 404, 409, 412, 429, 500
