@@ -10,6 +10,8 @@ ARCHIVE := $(VENV)/spark.jsa
 SEED ?= 1000
 COUNT ?= 100
 STATES ?= 1000000
+PULSAR ?=
+export PULSAR
 SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab:tests/support/model
 SITE := $(BIN)/properdocs build --strict --quiet
 
@@ -63,7 +65,7 @@ test-full: setup controllers helm oracle $(ARCHIVE) ## all tests but those on re
 chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)
 	@$(BIN)/pytest -n 2 --no-loadscope-reorder tests/chart $(PYTEST)
 
-e2e: setup pulsar $(ARCHIVE) ## real Pulsar brokers under real clients, with each load manager (PYTEST="-k word" for some; fetches 245 MB once)
+e2e: setup pulsar $(ARCHIVE) ## real Pulsar brokers under real clients, with each load manager (PULSAR=4.2.4 for others; PYTEST="-k word" for some)
 	@$(BIN)/pytest -m e2e -n 2 tests/e2e $(PYTEST)
 
 chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)

@@ -1,24 +1,22 @@
 """Pulsar's own balancers against Trimtab, on real brokers under the same load; see docs/side-by-side.md.
 
 Each entrant gets a cluster of its own and plays the same scenario, one after the other: some 13 minutes each, on a
-machine that has nothing else to do. A run is saved in docs/data/side-by-side.json as soon as it has finished, and
-docs/data/side-by-side.md is rewritten with the medians. Recorded runs are not played again, so the same command goes on
-after a break. To replace old runs, give the time that divides them from new ones:
+machine that has nothing else to do. A run is saved in docs/data/side-by-side.json as soon as it has finished; `make
+docs` makes the page and its drawing from that. Recorded runs are not played again, so the same command goes on after a
+break. To replace old runs, give the time that divides them from new ones:
 
     python benchmarks/side_by_side.py --runs 3 --since "2026-11-23 08:00"
 
-docs/side-by-side.md is a dated page, written by hand: this program does not touch it.
+"What to make of it" on docs/side-by-side.md is written by hand, in docs/templates: read it again after new runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from side_by_side_entrants import ENTRANTS, RATE, TOPICS
@@ -89,50 +87,6 @@ def _lines(runs: Sequence[Run]) -> str:
     return ",\n".join(f"  {json.dumps(run)}" for run in runs)
 
 
-HEAD = """\
-# Figures of the last runs
-
-Written by `benchmarks/side_by_side.py` from `side-by-side.json`. A cell is the median of an entrant's runs, with the
-least and the most in brackets; `a / b` is the first half and the half after the change; `-` means never.
-[Side by side](../side-by-side.md) explains the columns.
-
-| entrant | runs | last run | level, s | uneven | CPU at the end | moves | gap, median ms | silent, s | load average |
-|---|---|---|---|---|---|---|---|---|---|
-"""
-
-
-def summary(recorded: Recorded) -> str:
-    """The page of medians, a row for each entrant."""
-    return HEAD + "".join(f"| {' | '.join(_cells(runs))} |\n" for runs in recorded.values())
-
-
-def title(run: Run) -> str:
-    """The entrant of a run."""
-    return f"{run['run_by']}: {run['strategy']}, {run['manager']}, every {run['interval']}"
-
-
-def cell(values: Iterable[float | None], digits: int = 0) -> str:
-    """Median and range of one value for each run. None means never, and is worse than any number."""
-    known = [math.inf if value is None else value for value in values]
-    least, middle, most = (_number(value, digits) for value in (min(known), median(known), max(known)))
-    return middle if least == most else f"{middle} ({least} to {most})"
-
-
-def _number(value: float, digits: int) -> str:
-    return "-" if math.isinf(value) else f"{value:,.{digits}f}"
-
-
-def _cells(runs: Sequence[Run]) -> list[str]:
-    halves = [
-        " / ".join(cell([run[half][what] for run in runs], digits) for half in ("first", "shift"))
-        for what, digits in (("settled", 0), ("uneven", 2), ("cpu_range_end", 0), ("moves", 0))
-    ]
-    gaps = [run["gaps"]["median"] for run in runs if run["gaps"]["median"] is not None] or [None]
-    silent, load = [run["gaps"]["interrupted"] for run in runs], [run["load"] for run in runs]
-    head = [title(runs[0]), str(len(runs)), max(run["finished"] for run in runs)]
-    return [*head, *halves, cell(gaps), cell(silent, 1), cell(load, 1)]
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Play the missing runs, and save the figures of each beside those of earlier runs."""
     parser = _parser()
@@ -146,7 +100,6 @@ def main(arguments: list[str] | None = None) -> None:
     for name in missing:
         figures = {"minutes": given.minutes, **play(ENTRANTS[name], 60 * given.minutes)}
         record(given.json, name, figures, given.since)
-        given.json.with_suffix(".md").write_text(summary(read(given.json)))
         _tell(name, figures)
 
 

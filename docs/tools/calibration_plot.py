@@ -43,45 +43,45 @@ def traces(data: Mapping[str, Any], changed: float) -> str:
     for place, (side, title, step) in enumerate(names):
         inside = "\n".join(_trace(data[side], title, step, minutes, changed))
         body.append(f'<g transform="translate(0,{place * PANEL:.0f})">\n{inside}\n</g>')
-    return _svg(2 * PANEL, "CPU of three brokers over time, on real brokers and in the lab", body)
+    return svg(2 * PANEL, "CPU of three brokers over time, on real brokers and in the lab", body)
 
 
 def curve(points: Points, fitted: Callable[[FloatArray], FloatArray], lab: Callable[[FloatArray], FloatArray]) -> str:
     """CPU against messages/s: a dot for each broker and minute, the curve through them, and the lab's."""
     most = float(np.ceil(points.rates.max() / 50) * 50)
     x = lambda rate: LEFT + PLOT * rate / most  # noqa: E731 - an axis
-    body = [_text(LEFT, 26, "CPU by messages/s of a broker", "title"), *_levels()]
+    body = [text(LEFT, 26, "CPU by messages/s of a broker", "title"), *_levels()]
     ticks = range(0, int(most) + 1, 100)
-    body += [_text(x(rate), _TOP + _HEIGHT + 22, str(rate), "pale", "middle") for rate in ticks]
-    body.append(_text(LEFT + PLOT, _TOP + _HEIGHT + 42, "messages/s", "pale", "end"))
+    body += [text(x(rate), _TOP + _HEIGHT + 22, str(rate), "pale", "middle") for rate in ticks]
+    body.append(text(LEFT + PLOT, _TOP + _HEIGHT + 42, "messages/s", "pale", "end"))
     for rate, cpu, broker, grown in zip(points.rates, points.cpu, points.brokers, points.grown, strict=True):
         look = f'class="line s{broker}"' if grown else f'class="b{broker}" fill-opacity="0.6"'
         body.append(f'<circle cx="{x(rate):.1f}" cy="{_y(cpu):.1f}" r="4" {look}/>')
     grid = np.linspace(0, most, 80)
     for function, dashes in ((fitted, ""), (lab, ' stroke-dasharray="7 5"')):
-        path = _path(zip(x(grid).tolist(), map(_y, function(grid).tolist()), strict=True))
-        body.append(f'<path d="{path}" class="line fit"{dashes}/>')
-    body.append(_text(LEFT, 46, "dots: minutes; rings: bundle grown; line: fit; dashes: lab", "pale"))
-    return _svg(PANEL, "CPU of a broker against the messages that it serves", body)
+        line = path(zip(x(grid).tolist(), map(_y, function(grid).tolist()), strict=True))
+        body.append(f'<path d="{line}" class="line fit"{dashes}/>')
+    body.append(text(LEFT, 46, "dots: minutes; rings: bundle grown; line: fit; dashes: lab", "pale"))
+    return svg(PANEL, "CPU of a broker against the messages that it serves", body)
 
 
 def _trace(side: Mapping[str, Any], title: str, step: float, minutes: int, changed: float) -> Iterator[str]:
-    yield _text(LEFT, 26, title, "title")
+    yield text(LEFT, 26, title, "title")
     for broker in range(len(COLORS)):
         at = LEFT + 110 * broker
         yield f'<line x1="{at}" x2="{at + 22}" y1="42" y2="42" class="line s{broker}"/>'
-        yield _text(at + 28, 47, f"broker {broker}", "pale")
+        yield text(at + 28, 47, f"broker {broker}", "pale")
     yield from _levels()
     x = lambda minute: LEFT + PLOT * minute / minutes  # noqa: E731 - an axis
     yield f'<line x1="{x(changed):.1f}" x2="{x(changed):.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" class="event"'
     yield ' stroke-dasharray="4 4"/>'
-    yield _text(x(changed) + 5, _TOP + 14, "one bundle x 6", "pale")
+    yield text(x(changed) + 5, _TOP + 14, "one bundle x 6", "pale")
     cpu = values(side["cpu"])
     for broker in range(cpu.shape[1]):
         yield f'<path d="{_steps(cpu[:, broker], step / 60, x)}" class="line s{broker}"/>'
     yield from _moves(side["moves"], x)
     for minute in range(0, minutes + 1, 2):
-        yield _text(x(minute), _TOP + _HEIGHT + _TICKS + 22, f"{minute} min", "pale", "middle")
+        yield text(x(minute), _TOP + _HEIGHT + _TICKS + 22, f"{minute} min", "pale", "middle")
 
 
 def _moves(moves: Sequence[Mapping[str, Any]], x: Callable[[float], float]) -> Iterator[str]:
@@ -89,21 +89,21 @@ def _moves(moves: Sequence[Mapping[str, Any]], x: Callable[[float], float]) -> I
     for move in moves:
         at = x(move["at"] / 60)
         yield f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top + 8}" y2="{top + 24}" class="mark"/>'
-    yield _text(LEFT - 6, top + 21, "moves", "pale", "end")
+    yield text(LEFT - 6, top + 21, "moves", "pale", "end")
     plans: dict[int, int] = {}
     for move in moves:
         minute = int(move["at"] // 60)
         plans[minute] = plans.get(minute, 0) + 1
     for minute, count in plans.items():
         last = max(move["at"] for move in moves if move["at"] // 60 == minute)
-        yield _text(x(last / 60) + 5, top + 21, str(count), "pale")
+        yield text(x(last / 60) + 5, top + 21, str(count), "pale")
 
 
 def _levels() -> Iterator[str]:
     for percent in (0, 25, 50, 75, 100):
         y = _y(percent)
         yield f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
-        yield _text(LEFT - 6, y + 5, f"{percent} %", "pale", "end")
+        yield text(LEFT - 6, y + 5, f"{percent} %", "pale", "end")
 
 
 def _y(percent: float) -> float:
@@ -116,21 +116,23 @@ def _steps(cpu: FloatArray, step: float, x: Callable[[float], float]) -> str:
     for place, value in enumerate(cpu.tolist()):
         if not np.isnan(value):
             points += [(x(place * step), _y(value)), (x((place + 1) * step), _y(value))]
-    return _path(points)
+    return path(points)
 
 
-def _path(points: Iterable[tuple[float, float]]) -> str:
+def path(points: Iterable[tuple[float, float]]) -> str:
+    """The ``d`` of a line through points."""
     return "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
-def _text(x: float, y: float, words: str, look: str = "", anchor: str = "start") -> str:
+def text(x: float, y: float, words: str, look: str = "", anchor: str = "start") -> str:
+    """Words at a place. look: ``title``, ``pale`` or plain."""
     size = TITLE if look == "title" else SMALL
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"'
     return f'<text {place} class="{look}">{escape(words)}</text>'
 
 
-def _svg(height: float, title: str, body: Sequence[str]) -> str:
-    """A whole file, with colours for light and dark."""
+def svg(height: float, title: str, body: Sequence[str]) -> str:
+    """A whole file, `WIDTH` wide, with the `COLORS` of brokers as classes ``s0`` (stroke) and ``b0`` (fill)."""
     light = "".join(f".s{n} {{ stroke: {c} }} .b{n} {{ fill: {c} }}\n" for n, (c, _) in enumerate(COLORS))
     dark = "".join(f".s{n} {{ stroke: {c} }} .b{n} {{ fill: {c} }}\n" for n, (_, c) in enumerate(COLORS))
     style, _, media = _STYLE.partition("@media")

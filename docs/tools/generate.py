@@ -23,6 +23,7 @@ import reference_page
 import resources_page
 import scenarios_page
 import screens_page
+import side_by_side_page
 import trim_page
 import trim_pictures
 import vocabulary_page
@@ -35,6 +36,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "calibration": calibration_page.page,
     **{f"{name}.svg": drawing for name, drawing in calibration_page.DRAWINGS.items()},
     **{f"{name}.svg": draw for name, draw in comparison_page.DRAWINGS.items()},
+    "side-by-side": side_by_side_page.page,
+    "side-by-side.svg": side_by_side_page.drawing,
     "proposals": vocabulary_page.proposals,
     "chart": chart_page.page,
     "chart-readme": chart_page.readme,

@@ -154,11 +154,13 @@ REAL = json.loads((Path(__file__).parents[2] / "docs" / "data" / "side-by-side.j
 """Runs of real brokers."""
 
 
-def test_the_gap_is_that_of_real_brokers() -> None:
+def test_the_gap_is_that_of_real_brokers_on_a_busy_machine_which_is_longer_than_on_an_idle_one() -> None:
     gaps = [run["gaps"] for runs in REAL["runs"].values() for run in runs]
     spreads = [math.log(gap["p90"] / gap["median"]) / 1.28 for gap in gaps]  # 1.28 deviations: the 90th percentile
 
-    assert Reconnect().gap == pytest.approx(statistics.median(gap["median"] for gap in gaps) / 1000, rel=0.3)
+    measured = statistics.median(gap["median"] for gap in gaps) / 1000
+    assert measured <= 1.1 * Reconnect().gap
+    assert Reconnect().gap <= 2 * measured
     assert Reconnect().spread == pytest.approx(statistics.median(spreads), rel=0.3)
 
 

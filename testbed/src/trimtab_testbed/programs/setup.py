@@ -89,7 +89,7 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
     if "monitoring" in what:
         steps.append(("monitoring", lambda: str(helm.ensure_monitoring_crds()[0].parent)))
     if "pulsar" in what:  # the demo does not need it
-        steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.VERSION})"))
+        steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.version()})"))
     return steps
 
 

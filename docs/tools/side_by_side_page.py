@@ -1,0 +1,149 @@
+"""The page of `benchmarks/side_by_side.py`: medians of the recorded runs, and a drawing of one run of each entrant."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import side_by_side_plot
+from page_text import ROOT, filled, table
+
+Run = Mapping[str, Any]
+Runs = Sequence[Run]
+
+_SETTLED = "settled"
+
+
+def page() -> str:
+    """docs/side-by-side.md."""
+    recorded, story = _data()["runs"], _data()["story"]
+    shares = [1 / (rank + 1) for rank in range(story["topics"])]
+    return filled(
+        "side-by-side.md",
+        SHORT=_short(recorded),
+        LEVEL=_level(recorded),
+        COST=_cost(recorded),
+        TOPICS=str(story["topics"]),
+        RATE=f"{story['rate']:g}",
+        HOTTEST=f"{story['rate'] / sum(shares):.0f}",
+        COLDEST=f"{story['rate'] * shares[-1] / sum(shares):.0f}",
+        CORES=f"{story['cores']:g}",
+        WARM=f"{story['warm_up']:g}",
+        MACHINE=str(max(run["cores"] for runs in recorded.values() for run in runs)),
+        COUNTS=_counts(recorded),
+    )
+
+
+def drawing() -> str:
+    """docs/side-by-side.svg: of each entrant the middle run, by how uneven the brokers were."""
+    shown = {title(runs[0]): _typical(runs) for runs in _data()["runs"].values()}
+    return side_by_side_plot.draw(shown, _data()["story"]["rate"])
+
+
+def title(run: Run) -> str:
+    """The entrant of a run, as the benchmark calls it."""
+    return f"{run['run_by']}: {run['strategy']}, {run['manager']}, every {run['interval']}"
+
+
+def _data() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "data" / "side-by-side.json").read_text())
+    return found
+
+
+def _typical(runs: Runs) -> Run:
+    order = sorted(runs, key=lambda run: run["first"]["uneven"] + run["shift"]["uneven"])
+    return order[(len(order) - 1) // 2]
+
+
+def _short(recorded: Mapping[str, Runs]) -> str:
+    """A row for each question, with the best entrant of each side."""
+    rows = [
+        ("level soonest at first", lambda run: run["first"][_SETTLED], "{:.0f} s"),
+        ("level soonest after the change", lambda run: run["shift"][_SETTLED], "{:.0f} s"),
+        ("least uneven at the end", lambda run: run["shift"]["uneven_end"], "{:.2f}"),
+        ("smallest range of CPU at the end", lambda run: run["shift"]["cpu_range_end"], "{:.0f} points"),
+        ("fewest moves of those level at the end of both halves", _moves_if_level, "{:.0f}"),
+        ("shortest publish gap of a move, median", lambda run: run["gaps"]["median"], "{:.0f} ms"),
+    ]
+    sides = ("pulsar", "trimtab")
+    return table(
+        "question | Pulsar's best | Trimtab's best",
+        [(text, *(_best(recorded, side, value, form) for side in sides)) for text, value, form in rows],
+    )
+
+
+def _moves_if_level(run: Run) -> float | None:
+    halves = (run["first"], run["shift"])
+    level = all(half[_SETTLED] is not None for half in halves)
+    return sum(half["moves"] for half in halves) if level else None
+
+
+def _best(recorded: Mapping[str, Runs], side: str, value: Any, form: str) -> str:
+    """The entrant of a side with the least median of `value`; None means never."""
+    found = [(_middle(map(value, runs)), runs[0]) for name, runs in recorded.items() if name.startswith(side)]
+    least, run = min(found, key=lambda one: one[0])
+    return "never" if math.isinf(least) else f"{form.format(least)} ({run['strategy']}, {run['manager']})"
+
+
+def _middle(values: Iterable[float | None]) -> float:
+    return median(math.inf if value is None else value for value in values)
+
+
+def _cell(values: Iterable[float | None], digits: int = 0) -> str:
+    """Median, and the range in brackets unless all runs are alike; - means never."""
+    known = [math.inf if value is None else value for value in values]
+    least, middle, most = (_number(value, digits) for value in (min(known), median(known), max(known)))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def _number(value: float, digits: int) -> str:
+    return "-" if math.isinf(value) else f"{value:,.{digits}f}"
+
+
+def _level(recorded: Mapping[str, Runs]) -> str:
+    columns = ((_SETTLED, 0), ("uneven", 2), ("uneven_end", 2), ("cpu_range_end", 0))
+    rows = (
+        (
+            title(runs[0]),
+            *(
+                _cell([run[half][what] for run in runs], digits)
+                for half in ("first", "shift")
+                for what, digits in columns
+            ),
+        )
+        for runs in recorded.values()
+    )
+    half = "level, s | uneven | at its end | CPU"
+    return table(f"entrant | {half} | after the change: {half}", rows)
+
+
+def _cost(recorded: Mapping[str, Runs]) -> str:
+    rows = (
+        (
+            title(runs[0]),
+            *(
+                " + ".join(_cell([run[half][what] for run in runs]) for half in ("first", "shift"))
+                for what in ("moves", "again")
+            ),
+            _cell([run["gaps"]["median"] for run in runs if run["gaps"]["median"] is not None] or [None]),
+            _cell([run["gaps"]["interrupted"] for run in runs], 1),
+            _cell([run["gaps"]["others"] for run in runs if run["gaps"]["others"] is not None] or [None]),
+            _cell([run["errors"] for run in runs]),
+            str(len(runs)),
+            max(run["finished"] for run in runs)[:10],
+            _cell([run["load"] for run in runs], 1),
+        )
+        for runs in recorded.values()
+    )
+    return table(
+        "entrant | moves | again | gap, ms | silent, s | others, ms | errors | runs | day | load average", rows
+    )
+
+
+def _counts(recorded: Mapping[str, Runs]) -> str:
+    """How many runs the entrants have, in words."""
+    numbers = sorted({len(runs) for runs in recorded.values()})
+    return f"{numbers[0]} to {numbers[-1]} runs each" if len(numbers) > 1 else f"{numbers[0]} runs each"
