@@ -203,7 +203,7 @@ def test_load_of_one_broker_tells_nothing(tmp_path: Path) -> None:
         (["--search", "price"], "--search: 'price' is no sweep"),
         (["--search", "shedder.trim.price=5..1"], "a range goes up from 0 or more"),
         (["--samples", "0"], "argument --samples: 0 is below 1"),
-        (["--train", "1"], "--train 1 leaves nothing to judge the winner on: give a ratio below 1"),
+        (["--train", "1"], "--train 1 leaves no time to judge the winner on: give a ratio below 1"),
         (["--train", "0"], "0 is not above 0"),
         (["--train", "0.9"], "one of the parts has 0.3 hours of recorded load, and 1 are needed"),
         (["--recorded", "other"], "policy 'other' has no history"),
@@ -222,7 +222,7 @@ def test_wrong_input_is_named(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "main.yaml: there is no such file, and tune prints the change of one"),
+        (None, "main.yaml: there is no such file; name the manifest that tune should change"),
         (f"{DEAR}---\n{DEAR.replace('name: main', 'name: other')}", "has 2 policies: tune works on one"),
         ("kind: Secret\nmetadata: {name: main}\n", "must hold a BalancingPolicy"),
         (f"base: &base 100000\n{DEAR.replace('price: 100000', 'price: *base')}", "base"),

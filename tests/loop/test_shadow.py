@@ -215,7 +215,7 @@ def test_a_shadow_of_other_brokers_is_refused_naming_them(run_policy: RunPolicy)
         await turn(env, shadow)
 
         assert env.condition("Valid", "other") == ("False", "InvalidPolicy")
-        assert "only one of it and main selects b;" in env.message("Valid", "other")
+        assert "the policy that acts, main: only one of the two selects b;" in env.message("Valid", "other")
 
     run_policy(LEVEL, scenario, **STILL)
 

@@ -81,7 +81,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 {{- end }}
 
-{{- /* What the pods of the operator and of the hooks share: where they run, and as whom. */}}
+{{- /* What the pods of the operator and of the hooks share: where they run, and as which user. */}}
 {{- define "trimtab.pod" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:

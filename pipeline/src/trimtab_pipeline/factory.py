@@ -37,7 +37,7 @@ def direct_sources(history_dir: Place) -> LoadSources:
 
     For occasional measurements. history_dir: as in `spark_sources`.
     """
-    from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, though no Spark)
+    from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, starts no Spark)
 
     return DirectLoadSources(history_dir, deadline=60.0)
 
@@ -45,7 +45,7 @@ def direct_sources(history_dir: Place) -> LoadSources:
 def task_pool(master: str, memory: str = "700m") -> TaskPool:
     """A Spark session that spreads calls of a function; see `TaskPool`.
 
-    Raises `ValueError` for a wrong `master`, and `SourceUnavailableError` without the Java, or the client, it needs.
+    Raises `ValueError` for a wrong `master`, and `SourceUnavailableError` if Java, or PySpark's client, is missing.
     """
     from trimtab_pipeline.spark.task_pool import TaskPool  # noqa: PLC0415  (keeps PySpark out until it is asked for)
 

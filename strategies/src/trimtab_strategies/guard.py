@@ -187,7 +187,7 @@ def measured(cluster: ClusterLoad) -> BoolArray:
     short = cluster.bundles.short
     known = np.isfinite(short) & (short >= 0)
     every: BoolArray = known[:, 0].copy()
-    for column in known.T[1:]:  # faster than numpy's way through rows
+    for column in known.T[1:]:  # column by column: faster than `all` over the rows
         every &= column
     return every
 

@@ -117,13 +117,13 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
     "LeastResourceUsageWithWeight": Row(
         params=LeastResourceUsageWithWeightParams,
         build=LeastResourceUsageWithWeight,
-        summary="Any broker clearly below the average; the average advances with every placement.",
+        summary="A random broker of those clearly below the average; usage is smoothed with every placement.",
         original=f"{_PULSAR}.impl.LeastResourceUsageWithWeight",
     ),
     "ExtensibleLeastResourceUsageWithWeight": Row(
         params=ExtensibleLeastResourceUsageWithWeightParams,
         build=ExtensibleLeastResourceUsageWithWeight,
-        summary="Any broker clearly below the average, heap memory included; the average advances with every cycle.",
+        summary="A random broker of those clearly below the average, heap memory included; smoothed once a cycle.",
         original=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
     ),
     "LeastLongTermMessageRate": Row(

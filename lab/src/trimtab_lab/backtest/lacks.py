@@ -1,4 +1,4 @@
-"""What a history does not say, in words: a replay must not pass over it in silence."""
+"""Sentences about what a history does not have, for the report of a replay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
         longest = max(found, key=lambda gap: gap.end - gap.begin)
         span = f"{length(longest.end - longest.begin)} from {written(longest.begin)} on"
         gaps = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
-        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for nobody."
+        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for no policy."
 
 
 def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterator[str]:

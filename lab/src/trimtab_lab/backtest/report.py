@@ -44,7 +44,7 @@ _COLD = (
 )
 _SPARE = ("hot min", "worst hour", "silent s", "again")
 _NAMESPACES = 10
-_WHOLE = 0.98  # ratio of the time that must have been recorded to call it all
+_WHOLE = 0.98  # ratio of the time above which a recording counts as complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class BacktestReport:
-    """A backtest that is over. results: of the table, what is judged first. failed: requirements that are not met.
+    """A backtest that is over. results: rows of the table, first the policy that the verdict is about. failed:
+    requirements that are not met.
 
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
     front: names of the variants that no other one beats; empty for a single policy. seams: of the first result; None

@@ -15,7 +15,7 @@ from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
-_LONGEST = 2.0  # usual intervals that a cycle stands for at most: a gap in the history counts for nobody
+_LONGEST = 2.0  # usual intervals that a cycle stands for at most: a gap in the history counts for no policy
 _HOUR = 3600.0
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Search better parameters of a policy on the load that `trimtab run --history` recorded. Nothing is applied.
 
-Variants of the policy are replayed over the first part of the time: all over a short end of it, the best third over
-more, and the best of those over all of it. The winner then plays the rest, which the search has not seen. If it is
-better there, too, the command prints the change of the file, for `git apply`.
+The first part of the time is for the search. All variants of the policy are replayed over its last ninth, the best
+third of them over its last third, and the best of those over all of it. The winner is then replayed over the rest of
+the time, which the search has not seen. If it is better there, too, the command prints the change of the file, for
+`git apply`.
 
 cost = mean points between the busiest and the idlest broker
      + WEIGHT x percent of the clients cut each day (less than a day counts as one)
@@ -32,7 +33,7 @@ examples:
 """
 
 _FEWEST_HOURS = 1.0
-"""Of each part: less load shows nothing."""
+"""Hours of recorded load that each of the two parts needs. From less, nothing can be told."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -88,7 +89,7 @@ def _policy(file: str) -> PolicyPlayer:
     from trimtab_lab.simulation.policy import policies  # noqa: PLC0415
 
     if not Path(file).is_file():
-        raise CommandError(f"--policy {file}: there is no such file, and tune prints the change of one")
+        raise CommandError(f"--policy {file}: there is no such file; name the manifest that tune should change")
     found = policies([file])
     if len(found) > 1:
         raise CommandError(f"{file} has {len(found)} policies: tune works on one")
@@ -117,7 +118,7 @@ def _parts(window: ReplayWindow, train: float) -> tuple[list[float], list[float]
     """The cycles (epoch s) of the search's part, and of the rest. Raises `CommandError`."""
     if not train < 1:
         raise CommandError(
-            f"--train {train:g} leaves nothing to judge the winner on: give a ratio below 1, such as 0.7"
+            f"--train {train:g} leaves no time to judge the winner on: give a ratio below 1, such as 0.7"
         )
     times = window.recording.times(window.begin, window.end)
     middle = window.begin + train * (window.end - window.begin)

@@ -17,7 +17,7 @@ _Seconds = Annotated[float, Field(ge=0, le=600)]
 
 
 class Reconnect(ScenarioPart):
-    """A bundle that moves is served by no broker for some seconds; what piled up is caught up afterwards."""
+    """A bundle that moves is served by no broker for some seconds. Afterwards clients send the backlog."""
 
     gap: _Seconds = 0.8
     """Median seconds without an owner."""

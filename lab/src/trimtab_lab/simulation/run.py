@@ -95,7 +95,7 @@ class _Loop:
         self._score(0, np.zeros(len(world.cores)))
 
     def record(self) -> Record:
-        """What came of it."""
+        """The history of the rounds so far."""
         late = float(self.state.backlog.sum()) / MINUTE
         return Record(
             imbalance=np.array(self.imbalance),
@@ -201,7 +201,7 @@ class _Loop:
         return replace(move, broker=other) if luck < failures.lost + failures.elsewhere and there[other] else move
 
     def _land(self, step: int) -> None:
-        """Complete the moves that are due by the next round, and score what came of them."""
+        """Complete the moves that are due by the next round, and score the cluster after them."""
         state, net = self.state, np.zeros(len(self.world.cores))
         for move in self.landing:
             row = state.index[move.bundle]

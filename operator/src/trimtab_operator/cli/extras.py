@@ -1,4 +1,7 @@
-"""Packages that a plain installation leaves out, and the extra that installs each."""
+"""Packages that a plain installation leaves out, and the extra that installs each.
+
+Every start loads this module, before it is known which packages are there. Verbs of other packages use it, too.
+"""
 
 from __future__ import annotations
 

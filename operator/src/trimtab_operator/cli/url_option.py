@@ -1,4 +1,7 @@
-"""The option that says which URLs a verb may use."""
+"""The option that says which URLs a verb may use.
+
+It is apart from `flags`, which loads the client of Pulsar, and from `cluster_flags`, which every start loads.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Candidacy:
 class Elector:
     """Campaigns for the Lease, renews it and releases it, for one term. A process that lost it does not campaign again.
 
-    api: has no fence, because the elector opens it, and little patience.
+    api: without a fence, because the elector opens it, and with a short time limit for requests.
     leader: identity of the last known holder; empty if none. epoch: of our own term, 0 before it.
     """
 
@@ -118,7 +118,7 @@ class Elector:
         while True:
             if await self._try(self._reach):
                 return
-            pause = self._pause() / 2  # an earlier read of the last renewal means an earlier takeover
+            pause = self._pause() / 2  # the sooner the last renewal is seen, the sooner the takeover
             held_for = self._free_at - self.fence.clock()
             await asyncio.sleep(min(pause, held_for) if held_for > 0 else pause)
 

@@ -37,7 +37,7 @@ class ClusterRecords:
     pending_moves: moves whose load may still be measured at their source.
     clock: the moment, in seconds of the clock of the pending moves.
     policies: constraints of namespaces, by ``tenant/name``. traits: of brokers, by name.
-    expected: what the children of recent splits are expected to carry, by Pulsar's spelling.
+    expected: what the children of recent splits are expected to carry, by their names in Pulsar.
     departures: brokers that leave. admin: by name of a broker, the URL of its statistics.
     cross_check: Pulsar's own figures; None where no Pulsar cluster is connected.
     publish_gaps: as in `ClusterLoad`.

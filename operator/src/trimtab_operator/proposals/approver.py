@@ -181,7 +181,7 @@ class Approver:
     async def _save(self, standing: Standing) -> None:
         """Store; after a conflict the next round goes on from what is stored. Raises `ApiError`.
 
-        An answer was lost, and what we stored is there; or a person or another leader wrote it.
+        A conflict has one of two causes: the answer to our own write was lost, or a person or another leader wrote.
         """
         try:
             await self._store.save(standing)

@@ -193,7 +193,7 @@ class Progress(Status):
     """When the proposal was approved."""
     approved_by: Annotated[str, Field(max_length=256)] | None = None
     """Name of the user who approved it, from the annotation trimtab.dev/approved-by; `spec.approval.auto` if its
-    criteria did. Absent if the approval named nobody."""
+    criteria did. Absent if the approval named no user."""
     finished_at: Timestamp | None = None
     """When the last move ended; after a stop, when the last pending move ended."""
     total: Annotated[int, Field(ge=0)]

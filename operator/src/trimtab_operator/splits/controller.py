@@ -353,7 +353,7 @@ class SplitController:
                 await self._remove(child, parent)
 
     async def _remove(self, child: str, parent: str) -> None:
-        """Delete a child of a bundle that is not being split: a delayed request created it, or a split that ended."""
+        """Delete a child of a bundle that is not being split. An ended split left it, or a delayed request made it."""
         raw = await self._bundle(child)
         if raw is not None and parent_of(raw) == parent:
             await BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now).delete(raw)

@@ -52,9 +52,9 @@ class PulsarSplitStep(StrEnum):
 class PulsarSplitObservation:
     """The bundles of Pulsar and the Bundle objects now. whole: range of the parent. parent: its object, None if gone.
 
-    edges: Pulsar's boundaries from one end of the parent to the other, both included; empty: Pulsar has no bundle
-    there, or one that reaches beyond. children: existing objects by the range between two edges; by the ordered ranges
-    where Pulsar has no edge inside and the parent is gone.
+    edges: Pulsar's boundaries from one end of the parent to the other, both included. They are empty where Pulsar has
+    no bundle, or one that is larger than the parent. children: existing objects, by the range between two edges. If
+    Pulsar has no edge inside and the parent is gone, they are by the ordered ranges.
     """
 
     whole: tuple[int, int]
@@ -65,7 +65,7 @@ class PulsarSplitObservation:
     @property
     def cut(self) -> bool:
         """Whether Pulsar has divided the bundle."""
-        return len(self.edges) > 2  # noqa: PLR2004  the two ends of a whole one
+        return len(self.edges) > 2  # noqa: PLR2004  (an undivided bundle has its two ends)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -162,7 +162,7 @@ def cuts(order: SplitOrder, seen: PulsarSplitObservation) -> dict[tuple[int, int
 def one_of(positions: Sequence[int], lower: int, upper: int, topics: Iterable[int]) -> int:
     """The position to cut first, where Pulsar accepts only one at a time.
 
-    Both parts that come of it can be cut further, if that is needed and possible: that takes two topics.
+    If possible, it leaves two topics in each part that must be cut again: Pulsar splits no bundle with fewer.
     """
     places = list(topics)
 

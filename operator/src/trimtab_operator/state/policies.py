@@ -164,8 +164,8 @@ def _shadows(
 def _unequal(policy: str, brokers: Sequence[str]) -> str:
     named = f"{', '.join(brokers[:3])}{' and others' if len(brokers) > 3 else ''}"  # noqa: PLR2004  (enough to find them)
     return (
-        f"a policy in mode Shadow must select the brokers of the policy that acts: only one of it and {policy} selects "
-        f"{named}; copy spec.brokers of {policy}"
+        f"a policy in mode Shadow must select the same brokers as the policy that acts, {policy}: only one of the two "
+        f"selects {named}; copy spec.brokers of {policy}"
     )
 
 

@@ -3,8 +3,8 @@
 Of the virtual owners only those are stored that differ from the real ones, so the ConfigMap is small: 20,000 of them
 fit. If even more differ they are not stored, and the comparison begins anew after a restart.
 
-It is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart between costs
-the usage of both sides since then, and no move.
+It is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart loses the usage
+of both sides since the last time that it was stored, and no move.
 """
 
 from __future__ import annotations

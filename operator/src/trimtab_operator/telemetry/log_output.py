@@ -1,4 +1,4 @@
-"""The operator's messages on stderr, as text or as JSON."""
+"""The operator's messages on stderr, as text or as JSON. It is apart from the metrics: it needs only Python."""
 
 from __future__ import annotations
 

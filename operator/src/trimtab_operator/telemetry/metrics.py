@@ -374,7 +374,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        return generate_latest(cast("CollectorRegistry", self))  # it collects, and no more
+        return generate_latest(cast("CollectorRegistry", self))  # the function calls nothing but `collect`
 
     def of_namespace(self, namespace: str) -> Metrics:
         """The metrics of one of several clusters."""

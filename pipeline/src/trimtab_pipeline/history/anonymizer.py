@@ -115,7 +115,7 @@ class Renaming:
         return {**kept, "failure_domain": self._hash("domain", domain) if domain else ""}
 
     def _policy(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """What holds for a namespace. Isolation is made of patterns of names: that it was there is all that is left."""
+        """What holds for a namespace. Isolation consists of names: only the fact that there is one stays."""
         group = value.get("anti_affinity_group")
         found = {
             "anti_affinity_group": self._hash("group", group) if group else "",

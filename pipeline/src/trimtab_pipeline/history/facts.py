@@ -105,7 +105,7 @@ def _differs(now: Topology, before: Topology | None) -> BoolArray:
     if before is None or not before.bundles:
         return np.ones(len(now.bundles), bool)
     row = _rows(now.bundles, before.bundles)
-    broker = np.append(_rows(before.brokers, now.brokers), -1)  # of a broker then, its row now
+    broker = np.append(_rows(before.brokers, now.brokers), -1)  # present row of each former row
     pairs = (
         (now.owner, broker[before.owner]),
         (now.moving_from, broker[before.moving_from]),
@@ -117,7 +117,7 @@ def _differs(now: Topology, before: Topology | None) -> BoolArray:
     different: BoolArray = row < 0
     for value, last in pairs:
         then = last[row]
-        different = different | ((value != then) & ((value == value) | (then == then)))  # noqa: PLR0124  (NaN is NaN)
+        different = different | ((value != then) & ((value == value) | (then == then)))  # noqa: PLR0124  (two NaN are equal)
     return different
 
 

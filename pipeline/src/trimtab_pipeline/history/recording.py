@@ -132,7 +132,7 @@ class Recording:
 
 @dataclass(frozen=True, eq=False)
 class _KnownBundles:
-    """The bundles that facts told of, and those that were measured without one; sorted by name, m rows.
+    """The bundles that have facts, and those that were measured without one; sorted by name, m rows.
 
     values: what the facts say of each, as JSON values.
     """
@@ -204,7 +204,7 @@ class _Counts:
 
 
 class _Facts:
-    """What resources said, as of the last rows that were learned.
+    """The facts of resources, as of the last rows of `FACTS` that were read.
 
     values: of each fact but those of bundles, by kind and name. brokers: names of the last cycle's.
     """
@@ -231,7 +231,7 @@ class _Facts:
         self._take(new)
 
     def see(self, bundles: pa.ChunkedArray) -> IntArray:
-        """Rows (k,) of measured bundles among the known ones, which get those that no fact told of."""
+        """Rows (k,) of the measured `bundles` (k,) among the known ones. Bundles without a fact become known, too."""
         rows = self._row(bundles, self.bundles.column)
         if not (rows < 0).any():
             return rows
@@ -240,7 +240,7 @@ class _Facts:
         return self._row(bundles, self.bundles.column)
 
     def _replaced(self, new: Mapping[str, str | None], measured: Collection[str]) -> dict[str, str | None]:
-        """Bundles that no fact told of and that are no longer measured, but in whose range `new` ones are: gone."""
+        """Bundles that are gone, as `new` ones have their range: they have no fact, and are no longer measured."""
         ranges: dict[str, list[tuple[int, int]]] = {}
         for space, lower, upper in map(parse_bundle, new):
             ranges.setdefault(space, []).append((lower, upper))

@@ -22,7 +22,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 _USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 _LIMITS = tuple(f"{name}_limit" for name in _USAGE)
 _FLAGS = ("ready", "schedulable", "trusted")
-_HALF, _SIGNIFICANT = np.uint32(2**12), np.uint32(2**32 - 2**13)  # of 23 bits of a fraction, 10 stay
+_HALF, _SIGNIFICANT = np.uint32(2**12), np.uint32(2**32 - 2**13)  # keeps 10 of the 23 bits of a fraction
 
 BROKER_SNAPSHOT = pa.schema(
     [

@@ -87,7 +87,7 @@ class StateStore:
     def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
         """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any broker of it is.
 
-        One that is not removes no other: a clock that is days off would make the good ones too old.
+        A state that is not trusted removes no trusted one: its clock may be days off, so that the others look old.
         Raises `OSError` when it can't be written; it is then held in memory until a later one is written.
         """
         with self._lock:
@@ -136,7 +136,7 @@ class StateStore:
         self._cleaned = True
 
     def _remove_old(self, at: float, *, trusted: bool) -> None:
-        """Keep the newest two cycles up to `at`, or, of cycles that are not trusted, the newest two of those."""
+        """Keep the newest two cycles up to `at`. Cycles that are not `trusted` only remove each other."""
         self._untrusted = [] if trusted else [*self._untrusted, at]
         for table in STATE_TABLES:
             found = [
@@ -167,7 +167,7 @@ def usable(file: HistoryFile, read: Callable[[], T]) -> T | None:
     try:
         return read()
     except ForeignFileError as error:
-        if file.place.exists():  # an hour comes once for each of its cycles
+        if file.place.exists():  # an hour's file is read for each of its cycles, and may be set aside already
             set_aside(file.place, str(error))
         return None
 

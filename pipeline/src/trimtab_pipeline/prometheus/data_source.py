@@ -111,9 +111,9 @@ class PrometheusReader(DataSourceReader):
 
 @cache
 def _keep_imports() -> None:
-    """Exempt what a Python worker has imported from collections of garbage, of which PySpark runs one after each task.
+    """Exempt what a Python worker has imported from garbage collections.
 
-    Each would take 30 ms of processor time.
+    PySpark runs one after each task, which would take 30 ms of processor time.
     """
     gc.freeze()
 

@@ -69,7 +69,7 @@ class TaskPool:
 
 
 class _Call:
-    """Makes the calls of the items that a task gets. folder: for files that say how far each is; None: nobody asks."""
+    """Makes the calls of the items that a task gets. folder: for files with the progress of each, or None."""
 
     def __init__(self, function: Callable[[Any, Report], Any], items: list[Any], folder: Path | None) -> None:
         self.function, self.items, self.folder = function, items, folder

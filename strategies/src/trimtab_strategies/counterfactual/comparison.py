@@ -32,7 +32,7 @@ JUDGED = 28
 
 _DAY = 86400.0
 _WHOLE = _DAY / 2  # seconds that were measured of a whole day, at least
-_LONGEST = 2.0  # intervals that a cycle stands for at most: a gap counts for nobody
+_LONGEST = 2.0  # intervals that a cycle stands for at most: a gap counts for neither policy
 
 
 class Better(StrEnum):

@@ -1,4 +1,7 @@
-"""How unevenly brokers are used, in points: percent of the limit of a broker's busiest resource."""
+"""How unevenly brokers are used, in points: percent of the limit of a broker's busiest resource.
+
+Backtests and shadow policies measure with it, so their figures can be compared.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class RecordedCycle:
         return float(self.work.sum())
 
     def brokers_with(self, owner: IntArray) -> Brokers:
-        """The brokers as they would have been measured with these owners (m,), rows; -1: nobody serves the bundle."""
+        """The brokers as they would have been measured with these owners (m,), rows; -1: no broker serves it."""
         then, brokers = self.load.bundles.owner, self.load.brokers
         moved = np.flatnonzero(owner != then)
         if not len(moved):
@@ -80,7 +80,7 @@ class RecordedCycle:
 
 
 def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
-    """Sums (n, k) of `amounts` (m, k) by owner; what nobody owns is left out."""
+    """Sums (n, k) of `amounts` (m, k) by owner; bundles without an owner are left out."""
     columns = [np.bincount(owner + 1, weights=column, minlength=brokers + 1)[1:] for column in amounts.T]
     return np.stack(columns, axis=1)
 

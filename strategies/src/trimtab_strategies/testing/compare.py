@@ -1,4 +1,4 @@
-"""Helpers of the checks: a cluster in another order, decisions in a row, answers in words, changes made by a call."""
+"""Helpers of the checks: reorder a cluster, decide several times, describe unloads by name, detect changes in place."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _STRATEGY, _PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPla
 _INTERVAL, _GRACE = "loadBalancerSheddingIntervalMinutes", "loadBalancerSheddingGracePeriodMinutes"
 _NIC = "loadBalancerOverrideBrokerNicSpeedGbps"
 _FASTEST = 1e6
-"""Gbit/s: what is above is no network."""
+"""Gbit/s above which a figure can't be a network's speed."""
 _MISSPELT = {
     "loadBalancerBandwidthInResourceWeight": "loadBalancerBandwithInResourceWeight",
     "loadBalancerBandwidthOutResourceWeight": "loadBalancerBandwithOutResourceWeight",

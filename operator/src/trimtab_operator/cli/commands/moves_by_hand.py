@@ -44,7 +44,7 @@ class HandMove:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """What became of a move. text: why, if it did not land."""
+    """The outcome of a move. text: why, if it did not land."""
 
     move: HandMove
     state: MoveState
@@ -95,7 +95,7 @@ class HandMoves:
                 self._end(move, MoveState.FAILED, str(error))
 
     async def finish(self, api: Api) -> list[MoveReport]:
-        """Follow the pending moves and write the others; what became of each. Raises `ApiError`."""
+        """Follow the pending moves and write the others; the outcome of each. Raises `ApiError`."""
         while self._pending:
             await asyncio.sleep(POLL)
             for move in list(self._pending):

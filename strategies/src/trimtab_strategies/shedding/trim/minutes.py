@@ -64,7 +64,7 @@ def carried_by(load: FloatArray, owner: IntArray, brokers: int, message: float) 
 
 
 def sums_of(columns: Sequence[FloatArray], owner: IntArray, brokers: int) -> FloatArray:
-    """Sums (n, k) of `columns`, k of (m,), by owner (m,); what nobody owns (-1) is left out."""
+    """Sums (n, k) of `columns`, k of (m,), by owner (m,); bundles without an owner (-1) are left out."""
     places = owner + 1
     return np.stack([np.bincount(places, weights=c, minlength=brokers + 1)[1:] for c in columns], axis=1)
 

@@ -37,7 +37,7 @@ AnyFloats = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class CycleSamples:
-    """The samples of one cycle, without averages. NaN: not measured, or not believed.
+    """The samples of one cycle, without averages. NaN: not measured, or not trusted.
 
     time: epoch seconds. bundles, brokers: names (m), (n).
     load: (m, 3) columns `SAMPLED` of the bundles. cpu: (n,) cores. traffic: (n, 3) columns `SAMPLED` of the brokers.
@@ -54,7 +54,7 @@ class CycleSamples:
     def of(cls, time: float, brokers: Brokers, bundles: Names, newest: FloatArray) -> Self:
         """The samples of a cycle. newest: (m, 4) as in `Bundles`.
 
-        A broker is believed while it is ready and trusted, and its limit of CPU is known.
+        A broker counts while it is ready and trusted, and its limit of CPU is known.
         """
         return cls.measured(time, brokers, bundles, sampled(newest).astype(np.float32))
 
@@ -125,7 +125,7 @@ class SampleRing:
     def add_brokers(self, cluster: ClusterLoad, bundles: Sequence[SmallFloatArray]) -> ClusterLoad:
         """`add` with the minutes of the `bundles` from another ring, to which all of these cycles were added, too.
 
-        So clusters that differ by their brokers' load only share the minutes of the bundles.
+        So clusters share the minutes of the bundles where only the load of their brokers differs.
         """
         none = np.empty((0, len(SAMPLED)), dtype=np.float32)
         cycle = CycleSamples.measured(cluster.now, cluster.brokers, cluster.bundles.names, none)
