@@ -1,8 +1,9 @@
 """What real clusters do beyond moving load: each an option of a scenario, off unless it is given.
 
 `Reconnect` and `Batching` have constants of real brokers of Pulsar 4, limited to 0.3 cores each. The gap and its spread
-are the medians of ten runs on a busy machine; on an idle one the gap is 0.5 s (docs/side-by-side.md). CPU is from these and from a run that was played in the lab, too
-(docs/calibration.md). Tests compare the constants with the recorded figures. The other defaults are assumptions.
+are the medians of ten runs on a busy machine; on an idle one the gap is 0.5 s (docs/side-by-side.md). CPU is from these
+and from a run that was played in the lab, too (docs/calibration.md). Tests compare the constants with the recorded
+figures. The other defaults are assumptions.
 """
 
 from __future__ import annotations
