@@ -32,6 +32,17 @@ _POM = """\
   <groupId>dev.trimtab</groupId>
   <artifactId>brokers</artifactId>
   <version>1</version>
+  <dependencyManagement><!-- the versions that Pulsar's own build takes -->
+    <dependencies>
+      <dependency>
+        <groupId>org.apache.pulsar</groupId>
+        <artifactId>pulsar</artifactId>
+        <version>{version}</version>
+        <type>pom</type>
+        <scope>import</scope>
+      </dependency>
+    </dependencies>
+  </dependencyManagement>
   <dependencies>
     <dependency>
       <groupId>org.apache.pulsar</groupId>
