@@ -33,7 +33,9 @@ def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     async def run(env: PolicyEnvironment, *words: str, landing: bool = True) -> Said:
         sources = StaticSources(env)
-        monkeypatch.setattr("trimtab_operator.cli.commands.measuring.load_sources", lambda _history, _master: sources)
+        monkeypatch.setattr(
+            "trimtab_operator.cli.commands.measured_policy.load_sources", lambda _history, _master: sources
+        )
         capsys.readouterr()
         running = asyncio.create_task(asyncio.to_thread(main, [*words, "--kubeconfig", env.kubeconfig]))
         while not running.done():

@@ -30,7 +30,7 @@ Planned = Callable[..., tuple[int, str, str]]
 def planned(env: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Planned:
     """Runs `trimtab plan` on the cluster, measured by its source; gives exit code, output and errors."""
     sources: LoadSources = StaticSources(env)
-    monkeypatch.setattr("trimtab_operator.cli.commands.measuring.load_sources", lambda _history, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", lambda _history, _master: sources)
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(*words: str) -> tuple[int, str, str]:
@@ -48,7 +48,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_history: Path, _master: str) -> Any:
         raise AssertionError("Spark was started before the mistake was told")
 
-    monkeypatch.setattr("trimtab_operator.cli.commands.measuring.load_sources", refuse)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", refuse)
 
 
 def test_a_table_tells_what_moves_where_and_why(env: PolicyEnvironment, planned: Planned) -> None:
@@ -295,7 +295,9 @@ def test_an_invalid_policy_is_told_naming_field_and_value(
 def test_a_cluster_without_our_kinds_is_told_how_to_get_them(
     env: PolicyEnvironment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimtab_operator.cli.commands.measuring.POLICIES", replace(POLICIES, plural="elsewheres"))
+    monkeypatch.setattr(
+        "trimtab_operator.cli.commands.measured_policy.POLICIES", replace(POLICIES, plural="elsewheres")
+    )
 
     assert main(["plan", "main", "-n", env.namespace, "--kubeconfig", env.kubeconfig]) == 2
 

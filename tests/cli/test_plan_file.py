@@ -39,7 +39,7 @@ class Asked(StaticSources):
 def asked(env: PolicyEnvironment, monkeypatch: pytest.MonkeyPatch) -> Asked:
     sources = Asked(env)
     sources.urls = []
-    monkeypatch.setattr("trimtab_operator.cli.commands.measuring.load_sources", lambda _history, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", lambda _history, _master: sources)
     return sources
 
 

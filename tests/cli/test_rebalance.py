@@ -31,7 +31,9 @@ def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     async def run(env: PolicyEnvironment, name: str, *words: str, landing: bool = True) -> Said:
         sources = StaticSources(env)
-        monkeypatch.setattr("trimtab_operator.cli.commands.measuring.load_sources", lambda _history, _master: sources)
+        monkeypatch.setattr(
+            "trimtab_operator.cli.commands.measured_policy.load_sources", lambda _history, _master: sources
+        )
         capsys.readouterr()
         whole = [name, *words, "-n", env.namespace, "--kubeconfig", env.kubeconfig]
         running = asyncio.create_task(asyncio.to_thread(main, whole))

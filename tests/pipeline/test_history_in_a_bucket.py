@@ -26,7 +26,7 @@ from s3_server import S3Server, serving
 from trimtab_operator.cli import main
 from trimtab_pipeline.api import Retention
 from trimtab_pipeline.history.dataset import DEMAND, TABLES
-from trimtab_pipeline.history.exchange import export, import_window
+from trimtab_pipeline.history.export import export, import_window
 from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.location import Location

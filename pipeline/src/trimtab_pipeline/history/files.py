@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.location import Location
-from trimtab_pipeline.prometheus.bodies import json_of
+from trimtab_pipeline.prometheus.response_limits import json_of
 
 HOUR = 3600.0
 """Seconds that an hour's file spans."""

@@ -20,9 +20,9 @@ import requests
 
 from trimtab_pipeline.api import CredentialsError, StatisticsSettings
 from trimtab_pipeline.columns import TRAFFIC
-from trimtab_pipeline.prometheus.bodies import TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.connections import LONG, StrictSession, cause_of
 from trimtab_pipeline.prometheus.queries import TOPICS
+from trimtab_pipeline.prometheus.response_limits import TooLargeError, joined, json_of
 
 PATH = "/admin/v2/broker-stats/topics"
 """Path of the statistics below a broker's URL. Only that broker has them, so it never redirects."""

@@ -27,8 +27,8 @@ import requests
 from prometheus_api_client import PrometheusConnect
 
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_pipeline.prometheus.bodies import TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.connections import CORRECT_URL, LONG, StrictSession, cause_of, no_url
+from trimtab_pipeline.prometheus.response_limits import TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, VectorParser, head
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.prometheus.bodies import TooDeepError, json_of
+from trimtab_pipeline.prometheus.response_limits import TooDeepError, json_of
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _SUCCESS = b'{"status":"success"'

@@ -12,11 +12,11 @@ from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.commands.edit import object_name
-from trimtab_operator.cli.commands.measuring import refusals_told
+from trimtab_operator.cli.commands.measured_policy import refusals_told
 from trimtab_operator.cli.commands.moves_by_hand import HandMove, HandMoves, MoveReport, MoveState, reports_grid
 from trimtab_operator.cli.commands.plan_file import KIND, MovePlan, SavedMove, read_plan
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, is_data, length, print_data
-from trimtab_operator.cli.draft import wrote
+from trimtab_operator.cli.dry_run import wrote
 from trimtab_operator.cli.tables import console, print_grid
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.loop.preview import obstacles

@@ -10,7 +10,7 @@ from typing import Any
 from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say, spoken
-from trimtab_operator.cli.draft import wrote
+from trimtab_operator.cli.dry_run import wrote
 from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.bundle_split import Algorithm

@@ -18,7 +18,7 @@ from rich.text import Text
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.history.anonymizer import Renaming, kept_key
-from trimtab_pipeline.history.exchange import ExportedWindow, export, import_window
+from trimtab_pipeline.history.export import ExportedWindow, export, import_window
 from trimtab_pipeline.history.housekeeping import compact
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary, policies
 

@@ -12,9 +12,9 @@ from typing import Any
 from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.commands.edit import BUNDLE, object_name
-from trimtab_operator.cli.commands.measuring import add_measuring_options
+from trimtab_operator.cli.commands.measured_policy import add_measuring_options
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
-from trimtab_operator.cli.draft import wrote
+from trimtab_operator.cli.dry_run import wrote
 from trimtab_operator.kube.client import BROKERS, BUNDLES, Api, ConflictError
 
 _POLL = 0.3

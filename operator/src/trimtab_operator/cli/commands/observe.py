@@ -16,7 +16,7 @@ from pathlib import Path
 from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import connected, said
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.commands.measuring import check_policy
+from trimtab_operator.cli.commands.measured_policy import check_policy
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
 from trimtab_operator.cli.commands.run import load_sources

@@ -14,7 +14,7 @@ from typing import Any
 from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import asked
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.commands.measuring import (
+from trimtab_operator.cli.commands.measured_policy import (
     add_measuring_options,
     measurable,
     measuring_urls,

@@ -14,7 +14,7 @@ from typing import Any
 from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
-from trimtab_operator.cli.draft import wrote
+from trimtab_operator.cli.dry_run import wrote
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 

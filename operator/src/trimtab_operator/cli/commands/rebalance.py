@@ -8,12 +8,12 @@ from functools import partial
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
-from trimtab_operator.cli.commands.measuring import add_measuring_options
+from trimtab_operator.cli.commands.measured_policy import add_measuring_options
 from trimtab_operator.cli.commands.moves_by_hand import HandMove, HandMoves, reports_grid
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
 from trimtab_operator.cli.commands.relief_plan import away_from, relief_plan
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, is_data, print_data
-from trimtab_operator.cli.draft import wrote
+from trimtab_operator.cli.dry_run import wrote
 from trimtab_operator.cli.tables import console, print_grid
 from trimtab_operator.kube.client import BROKERS, Api
 from trimtab_operator.loop.preview import Preview

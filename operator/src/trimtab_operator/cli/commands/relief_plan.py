@@ -9,7 +9,7 @@ from typing import Any
 
 from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import fetch
-from trimtab_operator.cli.commands.measuring import (
+from trimtab_operator.cli.commands.measured_policy import (
     measurable,
     measuring_urls,
     named_policy,

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from trimtab_operator.cli.common import CommandError
-from trimtab_pipeline.prometheus.bodies import json_of
+from trimtab_pipeline.prometheus.response_limits import json_of
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})

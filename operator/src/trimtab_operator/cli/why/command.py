@@ -41,7 +41,7 @@ def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 def run_explain(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.history is not None:
-        from trimtab_operator.cli.why.recalled import recalled  # noqa: PLC0415  (needs pyarrow)
+        from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
 
         found = recalled(arguments.history, arguments.policy, arguments.kind, arguments.name, arguments.at)
     else:
@@ -115,7 +115,7 @@ def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 def run_why_not(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.history is not None:
-        from trimtab_operator.cli.why.recalled import recalled  # noqa: PLC0415  (needs pyarrow)
+        from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
 
         found = recalled(arguments.history, arguments.policy, "", arguments.name, arguments.at)
     else:

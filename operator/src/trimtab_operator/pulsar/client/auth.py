@@ -28,7 +28,7 @@ import aiohttp
 from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.client.wire import route_to, text_of
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_pipeline.prometheus.bodies import json_of
+from trimtab_pipeline.prometheus.response_limits import json_of
 
 
 def tls_context(credentials: Credentials, *, others: bool = False) -> ssl.SSLContext:

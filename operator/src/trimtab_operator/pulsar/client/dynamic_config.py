@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_pipeline.prometheus.bodies import json_of
+from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.model import some
 
 ENABLED = "loadBalancerEnabled"

@@ -11,7 +11,7 @@ import re
 
 from trimtab_operator.resources.prometheus import SecretKeyRef, TrustedAuthorities
 from trimtab_operator.resources.pulsar import PulsarAuth
-from trimtab_pipeline.prometheus.bodies import json_of
+from trimtab_pipeline.prometheus.response_limits import json_of
 
 
 class PulsarError(Exception):

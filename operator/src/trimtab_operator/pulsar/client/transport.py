@@ -23,7 +23,7 @@ from trimtab_operator.pulsar.client import api
 from trimtab_operator.pulsar.client.auth import Bearer, Identity
 from trimtab_operator.pulsar.client.errors import PulsarRefusedError, PulsarUnavailableError, refusal
 from trimtab_operator.pulsar.client.wire import route_to, text_of
-from trimtab_pipeline.prometheus.bodies import TooDeepError, TooLargeError, json_of
+from trimtab_pipeline.prometheus.response_limits import TooDeepError, TooLargeError, json_of
 
 
 @dataclass(slots=True)

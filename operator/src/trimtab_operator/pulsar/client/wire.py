@@ -15,8 +15,8 @@ from urllib3.exceptions import LocationParseError
 from yarl import URL
 
 from trimtab_operator.pulsar.client.errors import PulsarRefusedError
-from trimtab_pipeline.prometheus.bodies import TooLargeError
 from trimtab_pipeline.prometheus.connections import proxy_of
+from trimtab_pipeline.prometheus.response_limits import TooLargeError
 
 LARGEST_ERROR = 2**16
 """Bytes read of an error or a redirect."""

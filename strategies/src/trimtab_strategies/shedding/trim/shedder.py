@@ -41,7 +41,7 @@ from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
-from trimtab_strategies.shedding.trim import scores, words
+from trimtab_strategies.shedding.trim import messages, scores
 from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched, widest
 from trimtab_strategies.shedding.trim.minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
@@ -134,7 +134,7 @@ class _TrimCycle:
         """The plan that levels the cluster; else the one that fills vacant brokers; else why nothing moves."""
         busiest = 100 * self.replay.usage[-1].max()
         floor = self.params.floor
-        plan, why = self.levelled() if busiest >= floor else (None, words.below_floor(busiest, floor))
+        plan, why = self.levelled() if busiest >= floor else (None, messages.below_floor(busiest, floor))
         if plan is not None:
             return self.made(plan, self.memory, why)
         filling = self.filled()
@@ -157,7 +157,7 @@ class _TrimCycle:
         if plan is None:
             return None
         filled = [names[row] for row in np.flatnonzero(vacant).tolist()]
-        return self.made(plan, {**self.memory, "filling": filled}, words.filled(filled, len(plan.moves), plan.cut))
+        return self.made(plan, {**self.memory, "filling": filled}, messages.filled(filled, len(plan.moves), plan.cut))
 
     def levelled(self) -> tuple[_Plan | None, str]:
         """The plan of the longest window that gives a cause and pays, and its cause in words.
@@ -169,10 +169,10 @@ class _TrimCycle:
             shown = cause(self.replay, self.watch, window, hot=params.hot, apart=params.apart)
             if shown.given:
                 plan = self.planned(window)
-                worth = words.Worth(len(plan.moves), plan.gained, self.watch.life(window), plan.price, plan.cut)
+                worth = messages.Worth(len(plan.moves), plan.gained, self.watch.life(window), plan.price, plan.cut)
                 if plan.moves and worth.saved >= worth.price:
-                    return plan, words.made(names, shown, worth)
-                refused = refused or words.not_worth(
+                    return plan, messages.made(names, shown, worth)
+                refused = refused or messages.not_worth(
                     names, shown, worth, self.watch, price=params.price, least=params.worth
                 )
         return None, refused
@@ -221,7 +221,7 @@ class _TrimCycle:
     def waiting(self) -> Shedding:
         """No cause yet: the brokers are level, or differ for too short a time."""
         now, pools, hot, apart = self.replay.away[-1], self.replay.pools, self.params.hot, self.params.apart
-        text = words.waiting(self.cluster.brokers.names, now, pools, self.watch, hot=hot, apart=apart)
+        text = messages.waiting(self.cluster.brokers.names, now, pools, self.watch, hot=hot, apart=apart)
         differ = now.max() >= hot or widest(now, now, pools) >= apart
         return _nothing(Reason.AVERAGING if differ else Reason.BALANCED, text, self.memory)
 

@@ -11,7 +11,6 @@ import pytest
 from raw_server import OK, RawServer
 from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsSettings
 from trimtab_pipeline.prometheus import broker_statistics as statistics, read_request
-from trimtab_pipeline.prometheus.bodies import DEEPEST, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
 from trimtab_pipeline.prometheus.client import (
     PrometheusClient,
@@ -21,6 +20,7 @@ from trimtab_pipeline.prometheus.client import (
     PrometheusUnreachableError,
 )
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest, TableName
+from trimtab_pipeline.prometheus.response_limits import DEEPEST, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.samples import MalformedBodyError, parse_vector
 
 DEEP = b"[" * 100_000

@@ -37,7 +37,7 @@ from trimtab_pipeline.history.files import (
 )
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.reader import HistoryReader
-from trimtab_pipeline.prometheus.bodies import joined, json_of
+from trimtab_pipeline.prometheus.response_limits import joined, json_of
 
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/2"

@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
-from trimtab_pipeline.history import exchange
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import DEMAND, FACTS, TABLES
-from trimtab_pipeline.history.exchange import ExchangeError, export, import_window
+from trimtab_pipeline.history.export import ExchangeError, export, import_window
 from trimtab_pipeline.history.files import put, stamped
 from trimtab_pipeline.history.location import Location
 from trimtab_pipeline.history.reader import HistoryReader
@@ -195,7 +194,7 @@ def test_an_import_reads_no_more_rows_than_fit_in_memory(tmp_path: Path, monkeyp
     assert len(many) < 100_000, "equal rows take next to nothing"
     with pytest.raises(ExchangeError, match="its row group 0 has 2,097,153 rows, more than 2,097,152"):
         import_window(packed(tmp_path / "many.tar", {"prod/one/demand.parquet": many}), tmp_path / "to")
-    monkeypatch.setattr(exchange, "_MOST_BYTES", 2**24)
+    monkeypatch.setattr("trimtab_pipeline.history.export._MOST_BYTES", 2**24)
     long = member(tmp_path / "long.parquet", [demand(2**12, "x" * 2**13)], [AT])
     assert len(long) < 100_000
     with pytest.raises(ExchangeError, match="its row group 0 takes more than 16 MiB of memory"):
