@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,11 @@ import yaml
 
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from run_verb import Said, Verb, run_verb
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.plan_file import read_plan
 from trimtab_operator.cli.common import CommandError
 from trimtab_pipeline.testing import StaticSources
-
-Said = tuple[int, str, str]
-Verb = Callable[..., Awaitable[Said]]
 
 POLICY = {**eager(maxMovesInFlight=2), "mode": "DryRun"}
 
@@ -36,14 +32,12 @@ def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(
             "trimtab_operator.cli.commands.measured_policy.load_sources", lambda _history, _master: sources
         )
-        capsys.readouterr()
-        running = asyncio.create_task(asyncio.to_thread(main, [*words, "--kubeconfig", env.kubeconfig]))
-        while not running.done():
+
+        async def meanwhile() -> None:
             if landing:
                 env.confirm()
-            await asyncio.sleep(0.02)
-        shown = capsys.readouterr()
-        return await running, shown.out, shown.err
+
+        return await run_verb(env, capsys, words, meanwhile)
 
     return run
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 
 import pytest
 import yaml
@@ -12,14 +10,10 @@ import yaml
 from explained_decisions import LEVEL_PAIR
 from plan_clusters import HOT_OF_FOUR
 from policy_environment import PolicyEnvironment, RunPolicy, eager
-from trimtab_operator.cli import main
+from run_verb import Said, Verb, run_verb
 from trimtab_operator.decision_log.store import DECISIONS
 
 pytestmark = pytest.mark.apiserver
-
-
-Said = tuple[int, str, str]
-Verb = Callable[..., Awaitable[Said]]
 
 
 @pytest.fixture
@@ -27,11 +21,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
     """Runs a verb against the environment; exit code, output and errors."""
 
     async def run(env: PolicyEnvironment, *words: str) -> Said:
-        capsys.readouterr()
-        whole = [*words, "-n", env.namespace, "--kubeconfig", env.kubeconfig]
-        code = await asyncio.to_thread(main, whole)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        return await run_verb(env, capsys, [*words, "-n", env.namespace])
 
     return run
 

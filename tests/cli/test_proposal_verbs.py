@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import yaml
 
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from run_verb import Said, Verb, run_verb
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_strategies.testing import cluster
@@ -22,9 +23,6 @@ pytestmark = pytest.mark.apiserver
 APPROVE = {"mode": "Approve"}
 NONE = "there is no BalancingPolicy in namespace"
 
-Said = tuple[int, str, str]
-Verb = Callable[..., Awaitable[Said]]
-
 
 @pytest.fixture
 def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Verb:
@@ -32,16 +30,12 @@ def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "160")
 
     async def run(env: PolicyEnvironment, name: str, *words: str, landing: bool = True) -> Said:
-        capsys.readouterr()
-        whole = [name, *words, "-n", env.namespace, "--kubeconfig", env.kubeconfig]
-        running = asyncio.create_task(asyncio.to_thread(main, whole))
-        while not running.done():
+        async def meanwhile() -> None:
             await env.reconcile(after=0.5)
             if landing:
                 await env.land()
-            await asyncio.sleep(0.02)
-        shown = capsys.readouterr()
-        return await running, shown.out, shown.err
+
+        return await run_verb(env, capsys, [name, *words, "-n", env.namespace], meanwhile)
 
     return run
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import sys
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, eager
-from trimtab_operator.cli import main
+from run_verb import Said, Verb, run_verb
 from trimtab_pipeline.testing import StaticSources
 
 pytestmark = pytest.mark.apiserver
-
-Said = tuple[int, str, str]
-Verb = Callable[..., Awaitable[Said]]
 
 DRY_RUN = {"mode": "DryRun"}
 """People's moves are made in every mode."""
@@ -34,15 +29,12 @@ def verb(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(
             "trimtab_operator.cli.commands.measured_policy.load_sources", lambda _history, _master: sources
         )
-        capsys.readouterr()
-        whole = [name, *words, "-n", env.namespace, "--kubeconfig", env.kubeconfig]
-        running = asyncio.create_task(asyncio.to_thread(main, whole))
-        while not running.done():
+
+        async def meanwhile() -> None:
             if landing:
                 env.confirm()
-            await asyncio.sleep(0.02)
-        shown = capsys.readouterr()
-        return await running, shown.out, shown.err
+
+        return await run_verb(env, capsys, [name, *words, "-n", env.namespace], meanwhile)
 
     return run
 

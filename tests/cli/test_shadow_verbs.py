@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import WINDOW, PolicyEnvironment, RunPolicy, eager
-from trimtab_operator.cli import main
+from run_verb import Said, Verb, run_verb
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
 from trimtab_operator.cli.tables import console
 from trimtab_operator.loop.preview import preview
 from trimtab_strategies.model import counted
 
 pytestmark = pytest.mark.apiserver
-
-Said = tuple[int, str, str]
-Verb = Callable[..., Awaitable[Said]]
 
 SHADOW = {**eager(), "mode": "Shadow"}
 
@@ -28,10 +22,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Verb:
     """Runs a verb against the environment; exit code, output and errors."""
 
     async def run(env: PolicyEnvironment, *words: str) -> Said:
-        capsys.readouterr()
-        code = await asyncio.to_thread(main, [*words, "-n", env.namespace, "--kubeconfig", env.kubeconfig])
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
+        return await run_verb(env, capsys, [*words, "-n", env.namespace])
 
     return run
 

@@ -13,9 +13,9 @@ import yaml
 
 from recorded_history import POLICY, RecordedHistory
 from trim_world import World, spread
+from trimtab_lab.backtest.search import AS_IS, Search, UnjudgedError
 from trimtab_lab.backtest.sweep import Sweep, variants
 from trimtab_lab.backtest.tasks import InProcess
-from trimtab_lab.backtest.tuning import AS_IS, Search, UnjudgedError
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.history.recording import Recording
 

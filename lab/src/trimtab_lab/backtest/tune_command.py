@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code. Raises `CommandError`."""
     from trimtab_lab.backtest.history import opened  # noqa: PLC0415  (loads numpy)
     from trimtab_lab.backtest.runners import progress, runner  # noqa: PLC0415
+    from trimtab_lab.backtest.search import Search, UnjudgedError, UnreadableHistoryError  # noqa: PLC0415
     from trimtab_lab.backtest.tune_report import TuneReport  # noqa: PLC0415
-    from trimtab_lab.backtest.tuning import Search, UnjudgedError, UnreadableHistoryError  # noqa: PLC0415
 
     policy = _policy(arguments.policy)
     variants = _variants(arguments, policy.manifest)

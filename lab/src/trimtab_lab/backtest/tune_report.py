@@ -11,7 +11,7 @@ from typing import Any
 
 from trimtab_lab.backtest.manifest_edit import UneditableError, edited
 from trimtab_lab.backtest.report import COLUMNS, ReplayResult, cell
-from trimtab_lab.backtest.tuning import AS_IS, Tuned
+from trimtab_lab.backtest.search import AS_IS, Tuned
 from trimtab_operator.cli.common import CommandError, iso, written
 from trimtab_operator.cli.tables import Grid
 
