@@ -123,7 +123,7 @@ PERMISSIONS = (
         "",
         "configmaps",
         {
-            "get": "a policy's state, proposal and latest decisions; former settings of Pulsar's own balancer",
+            "get": "state, proposal and decisions of a policy; spent budgets; former settings of Pulsar's balancer",
             "create": "the same, at first",
             "patch": "the same, after a change",
         },
