@@ -47,11 +47,11 @@ def record(root: Path, minutes: int = 30, *, known: bool = True, spaces: Any = N
     return root
 
 
-def backtest(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> tuple[int, Any, str]:
+def backtest(capsys: pytest.CaptureFixture[str], folder: Path, *words: str, **spec: Any) -> tuple[int, Any, str]:
     """Exit code, JSON if there is any, and standard error."""
     file = folder / "new.yaml"
     kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "new"}}
-    file.write_text(json.dumps({**kind, "spec": {**SOURCE, **TRIM}}))
+    file.write_text(json.dumps({**kind, "spec": {**SOURCE, **TRIM, **spec}}))
     code = main(["backtest", "--history", str(folder), "--policy", str(file), "-o", "json", *words])
     output = capsys.readouterr()
     return code, json.loads(output.out) if output.out else None, output.err
@@ -125,6 +125,15 @@ def test_a_history_without_its_beginning_says_that_pins_are_not_known(
         "The history does not say at its beginning which bundles were pinned: until it does, none is."
     ]
     assert found["policies"][0]["cycles"] == 25
+
+
+def test_a_budget_is_not_replayed_and_the_report_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = record(tmp_path)
+
+    code, found, _ = backtest(capsys, folder, budget={"movesPerBundlePerDay": 1})
+
+    assert code == 0
+    assert found["lacks"] == ["Disruption budgets are not replayed: new may move more here than they would."]
 
 
 def test_gaps_are_told_with_the_longest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

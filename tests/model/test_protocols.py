@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from explorer import Model, explore
-from mutants import moves, own_balancer, splits
+from mutants import budgeted_moves, moves, own_balancer, splits
 
 pytestmark = pytest.mark.long
 
 BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
     "moves": (moves(faults=2, takeovers=1, crashes=1, acts=1), 12_000),
+    "moves with a budget": (budgeted_moves(faults=1, takeovers=1), 6_000),
     "splits": (splits(faults=2, takeovers=1, acts=1), 12_000),
     "Pulsar's own balancer": (own_balancer(faults=1, takeovers=1, acts=2), 6_000),
 }

@@ -48,6 +48,23 @@ REFUSED = {
         policy(source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}),
         ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"],
     ),
+    "a budget without a limit": (
+        topic_namespace(budget={}),
+        ["spec.budget", "budget bounds nothing: set one of its limits, or leave it out"],
+    ),
+    "a budget of no connections": (
+        policy(budget={"connectionsPercentPerHour": 0}),
+        ["spec.budget.connectionsPercentPerHour", "greater than 0"],
+    ),
+    "a budget of 101 moves of a bundle": (
+        topic_namespace(budget={"movesPerBundlePerDay": 101}),
+        ["spec.budget.movesPerBundlePerDay", "less than or equal to 100"],
+    ),
+    "publish gaps that nothing measures": (
+        policy(budget={"publishGapSecondsPerHour": 30}),
+        ["spec", "budget.publishGapSecondsPerHour needs spec.pulsar: nothing else measures publish gaps"],
+    ),
+    "a priority that there is not": (topic_namespace(priority="First"), ["spec.priority", '"Normal", "Last"']),
     "a label that is none": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "namespaceLabel": 'x"}'}}),
         ["spec.source.prometheus.namespaceLabel", "should match"],

@@ -265,6 +265,8 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
         Reason.PINNED: "pinned to their owner",
         Reason.IN_FLIGHT: "still moving",
         Reason.QUARANTINED: "returned several times: left alone for a while",
+        Reason.DISRUPTION_BUDGET: "whose move exceeds what a disruption budget has left",
+        Reason.LAST_PRIORITY: "in namespaces with the priority Last",
         Reason.COOL_DOWN: f"moved less than {limits.cool_down:.0f} s ago",
         Reason.NO_LOAD_DATA: "never measured",
         Reason.EXCLUDED: "in namespaces that are left out of balancing",

@@ -6,10 +6,11 @@ import argparse
 import sys
 
 from explorer import explore
-from mutants import moves, own_balancer, splits
+from mutants import budgeted_moves, moves, own_balancer, splits
 
 SHARES = (
-    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.55),
+    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.5),
+    (budgeted_moves(faults=1, takeovers=1), 0.05),
     (splits(faults=2, takeovers=1, acts=1), 0.4),
     (own_balancer(faults=1, takeovers=1, acts=2), 0.05),
 )

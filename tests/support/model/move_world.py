@@ -7,7 +7,7 @@ ConfigMap. One move may be pending at a time. A broker that crashes stays down a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -40,20 +40,22 @@ RULES = {
     "mode": "Approve",
     "limits": {"maxMovesInFlight": 1, "maxLostBrokersPercent": 50, "moveTimeout": "60s", "lostAfter": "30s"},
 }
+BUDGETED = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"movesInFlight": 1}}  # type: ignore[dict-item]
+"""The same bound by a disruption budget: both bundles are of one namespace."""
 OVER = frozenset({"Ready", "NotReady", "Stopped", "PendingProposal"})
 MOVES = ((LOW, f"t/n/{EDGES[0]}_{EDGES[1]}", "x", "y"), (HIGH, f"t/n/{EDGES[1]}_{EDGES[2]}", "x", "z"))
 """The proposal: bundle object, bundle, source, destination."""
 
 
 class MoveWorld:
-    """The model. left: what may go wrong."""
+    """The model. left: what may go wrong. rules: the policy's spec."""
 
     name = "moves"
 
-    def __init__(self, left: Left) -> None:
-        self._left = left
+    def __init__(self, left: Left, rules: Mapping[str, Any] = RULES) -> None:
+        self._left, self._rules = left, rules
         self.objects = Objects()
-        known = {("topicnamespaces", SPACE): space(), ("balancingpolicies", "main"): policy(**RULES)}
+        known = {("topicnamespaces", SPACE): space(), ("balancingpolicies", "main"): policy(**rules)}
         programs = {"repair": self._repair, "attend": self._attend}
         self.processes = Processes(self.objects, programs, MODELLED, known)
         self._kube = KubeEvents(self.objects, self.processes, SLOTS, watched=(L, H, P))
@@ -77,7 +79,7 @@ class MoveWorld:
             "brokers": [broker(name, ready=name in ready) for name in BROKERS],
             "bundles": raws,
         }
-        cluster = cluster_of(api, clock, epoch, objects, policy(**RULES))
+        cluster = cluster_of(api, clock, epoch, objects, policy(**self._rules))
         if lost:
             cluster.lost_brokers.update(ready, BROKERS, 0.0)
         clock.seconds = 1000.0
@@ -111,7 +113,7 @@ class MoveWorld:
         low, high = (
             self.objects.number(bundle(name, *edges, "x")) for name, edges in ((LOW, EDGES[:2]), (HIGH, EDGES[1:]))
         )
-        rules = policy(**RULES)
+        rules = policy(**self._rules)
         rules["metadata"]["annotations"] = {REBALANCE_ANNOTATION: "approve"}
         slots = (low, high, self.objects.number(rules), self.objects.number(stored(proposal(MOVES))))
         brokers = (BrokerState(up=True, serves=frozenset({L, H})), BrokerState(up=True), BrokerState(up=True))

@@ -13,7 +13,7 @@ from typing import Any
 
 from explorer import Exploration, Model, explore
 from kube_world import Left
-from move_world import MoveWorld
+from move_world import BUDGETED, MoveWorld
 from own_balancer_world import OwnBalancerWorld
 from split_world import SplitWorld
 from trimtab_operator.kube.client import BUNDLES
@@ -148,6 +148,11 @@ def moves(
     return lambda: MoveWorld(Left(faults, takeovers, crashes, acts, lag))
 
 
+def budgeted_moves(faults: int = 0, takeovers: int = 0) -> Callable[[], Model]:
+    """A model of moves that only a disruption budget keeps from being pending at once."""
+    return lambda: MoveWorld(Left(faults, takeovers, 0, 0), BUDGETED)
+
+
 def own_balancer(faults: int = 0, takeovers: int = 0, acts: int = 0) -> Callable[[], Model]:
     """A model of Pulsar's own balancer with these budgets."""
     return lambda: OwnBalancerWorld(Left(faults, takeovers, 0, acts))
@@ -175,6 +180,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         f"{_P}proposals.progress:Execution.in_flight", "pending moves are not counted",
         _a_property(0), moves(), PENDING,
+    ),
+    Mutant(
+        f"{_P}state.admission:pending_by_namespace", "a budget does not count the pending moves of a namespace",
+        _always({}), budgeted_moves(), PENDING,
     ),
     Mutant(
         f"{_P}proposals.executor:TRIES", "a write without an answer counts as a failed move",

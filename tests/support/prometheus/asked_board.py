@@ -32,10 +32,13 @@ NEEDS_TIME = {
     "How far apart with shadow and acting policy": "a policy in mode Shadow",
     "Hot brokers with shadow and acting policy": "a policy in mode Shadow",
     "Bundles that a shadow would have elsewhere": "a policy in mode Shadow",
+    "Spent budgets of policies": "a policy with a budget",
+    "Spent budgets of topic namespaces": "a topic namespace with a budget",
+    "Pace of moves": "publish gaps that grow",
     "Right predictions": "three minutes after a move of Trim",
     "Median error of the last predictions": "three minutes after a move of Trim",
 }
-"""Panels that stay empty while a policy has not judged a prediction, or is in no mode Shadow."""
+"""Panels that stay empty while a policy has not judged a prediction, has no budget, or is in no mode Shadow."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -1,17 +1,25 @@
-"""Sentences about what a history does not have, for the report of a replay."""
+"""Sentences about what a history does not have, and what a replay does not do, for its report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trimtab_operator.cli.common import length, written
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.model import some
 
 
 def lacks(recording: Recording, begin: float, end: float, cycles: int) -> list[str]:
     """What the history lacks from `begin` to `end` (epoch s), a sentence each. cycles: that were replayed."""
     return [*_gaps(recording, begin, end), *_lost(recording, begin, end, cycles), *_facts(recording, begin, end)]
+
+
+def budgets(policies: Iterable[str]) -> list[str]:
+    """That disruption budgets are not replayed, if any of `policies` (names) has one."""
+    if not (names := sorted(policies)):
+        return []
+    return [f"Disruption budgets are not replayed: {some(names)} may move more here than they would."]
 
 
 def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:

@@ -131,4 +131,5 @@ def policy_replay(name: str, manifest: Mapping[str, Any], seed: int, *, splits: 
     settings = Settings.of(manifest)
     divisions = Divisions() if splits and settings.pair.splitter is not None else None
     decider = UnderTrimtab(settings.pair, settings.limits)
-    return PolicyReplay(name, decider, settings.interval, seed, divisions=divisions)
+    budgeted = settings.budget is not None
+    return PolicyReplay(name, decider, settings.interval, seed, divisions=divisions, budgeted=budgeted)

@@ -88,7 +88,7 @@ class LiveReplay:
 @dataclass
 class PolicyReplay:
     """A policy. interval: seconds from one decision to the next. divisions: of the splits that it makes; None: its
-    splits are not replayed.
+    splits are not replayed. budgeted: whether it has a disruption budget, which is not replayed.
     """
 
     name: str
@@ -97,6 +97,7 @@ class PolicyReplay:
     seed: int = 1
     trace: Trace = field(default_factory=Trace)
     divisions: Divisions | None = None
+    budgeted: bool = False
     _owners: VirtualOwners = field(default_factory=VirtualOwners)
     _ring: SampleRing = field(default_factory=SampleRing)
     _due: float = -np.inf

@@ -10,9 +10,9 @@ from typing import Any
 from trimtab_lab.backtest.fidelity import Fidelity, fidelity
 from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
-from trimtab_lab.backtest.lacks import lacks
+from trimtab_lab.backtest.lacks import budgets, lacks
 from trimtab_lab.backtest.players import Players
-from trimtab_lab.backtest.replay import HistoryReplay
+from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay
 from trimtab_lab.backtest.sweep import front
 from trimtab_lab.backtest.tasks import WARM_UP, Seams, seams
 from trimtab_lab.backtest.trace import Figures, NamespaceFigures
@@ -98,6 +98,7 @@ class BacktestReport:
             bases["against"] = ReplayResult.of(players.against[0]).figures
         failed = [line for one in required if (line := one.failure(bases))]
         missing = lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
+        missing += budgets(one.name for one in players.shown if isinstance(one, PolicyReplay) and one.budgeted)
         unchecked = _unchecked(players)
         check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
         if check is not None and check.reproduced < LIKE and window.begin < window.recording.summary.begin + WARM_UP:

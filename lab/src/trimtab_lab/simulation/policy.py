@@ -22,7 +22,7 @@ FROM_SCENARIO = ("brokers", "source")
 """Fields of a policy for which the scenario stands in."""
 
 NOT_SIMULATED = (
-    *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice"),
+    *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice", "budget"),
     *("limits.quarantine", "limits.maxUndoneMoves", "limits.maxMovesInFlight"),
     *("limits.moveTimeout", "limits.lostAfter", "limits.forgetAfter"),
 )

@@ -11,6 +11,7 @@ from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, Confl
 from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.resources.bundle import RELEASE
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
+from trimtab_operator.state.admission import MoveRequest, admit, full_name
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import (
     NO_COMPETITION,
@@ -21,7 +22,7 @@ from trimtab_operator.state.competing_balancer import (
     writer_of_owner,
 )
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
-from trimtab_operator.state.settings import PolicyRun
+from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
@@ -123,6 +124,7 @@ class InterferenceController:
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
         for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
             self.cluster.metrics.external_moves.labels(self.policy, kind.value).inc(count)
+        await self._pay(changes, settings)
         flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
         kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
         competition = (
@@ -131,6 +133,15 @@ class InterferenceController:
         await self._publish_events(flapped, competition, remembered.competition, changes)
         same = kept == remembered.quarantine and competition == remembered.competition
         return remembered if same else replace(remembered, quarantine=kept, competition=competition)
+
+    async def _pay(self, changes: Sequence[OwnershipChange], settings: Settings) -> None:
+        """Note what moves by people cost: no budget holds them back, but it has less left for the policy."""
+        bundles, requests = self.cluster.stores.bundles.items, []
+        for change in changes:
+            if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
+                full = full_name(self.cluster, record)
+                requests.append(MoveRequest(record, full, change.left, change.taken, Reason.ADMIN))
+        await admit(self.cluster, settings, requests)
 
     def _flapped(
         self, changes: Sequence[OwnershipChange], cool_down: float, known: Mapping[str, float]

@@ -21,6 +21,9 @@ LONGEST = 253
 """Characters a Kubernetes object name may have (DNS-1123 subdomain)."""
 
 
+BUDGET = "trimtab-budget"
+"""Name of the ConfigMap with what the moves of a cluster have spent of disruption budgets."""
+
 PULSAR_FOUND = "trimtab-pulsar-found"
 """Name of the ConfigMap with the settings of Pulsar's own balancer from before it was switched off."""
 

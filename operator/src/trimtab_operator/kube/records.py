@@ -10,9 +10,11 @@ from typing import Any
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.move_costs import NOT_MEASURED, MoveCosts
 from trimtab_operator.resources.broker import DISCOVERED
+from trimtab_operator.resources.budget import NamespaceBudget, Priority
 from trimtab_operator.resources.bundle import PARENT, RELEASE
 from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus, Phase
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUNDLES
+from trimtab_strategies.budget import NO_BUDGET, DisruptionBudget
 from trimtab_strategies.model import Isolation, NamespacePolicy, Reason
 
 SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
@@ -202,6 +204,7 @@ class TopicNamespaceRecord:
     discovered: whether Trimtab created it for a namespace of Pulsar, which it follows.
     going:      whether it is being deleted.
     move_costs: of the latest moves of its bundles.
+    budget:     what moves of its bundles may interrupt. spends: whether its status shows a budget.
     """
 
     name: str
@@ -216,6 +219,8 @@ class TopicNamespaceRecord:
     discovered: bool = False
     move_costs: MoveCosts = NOT_MEASURED
     going: bool = False
+    budget: DisruptionBudget = NO_BUDGET
+    spends: bool = False
 
     @property
     def ready(self) -> tuple[str, str]:
@@ -246,6 +251,8 @@ def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:
         discovered=(meta.get("labels") or _NOTHING).get(DISCOVERED) == "true",
         move_costs=MoveCosts.of(status),
         going="deletionTimestamp" in meta,
+        budget=_budget(spec.get("budget")),
+        spends=bool(status.get("budget")),
     )
 
 
@@ -254,7 +261,12 @@ def _policy(spec: Mapping[str, Any]) -> NamespacePolicy:
         isolation=_isolation(spec.get("isolation")),
         anti_affinity_group=spec.get("antiAffinityGroup") or "",
         unload=spec.get("balanced", True),
+        last=spec.get("priority") == Priority.LAST,
     )
+
+
+def _budget(found: Mapping[str, Any] | None) -> DisruptionBudget:
+    return NO_BUDGET if found is None else NamespaceBudget.model_validate(found).bounds
 
 
 def _isolation(found: Mapping[str, Any] | None) -> Isolation | None:

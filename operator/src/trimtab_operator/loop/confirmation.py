@@ -2,13 +2,13 @@
 
 It follows pending moves until their destination confirms them, withdraws those that were not confirmed in time, and
 repairs owners; `trimtab_operator.confirm` has the rules. It reports drains, finds what others did to the policy's
-bundles, and carries out what people ask by annotation, such as an approved proposal.
+bundles, carries out what people ask by annotation, such as an approved proposal, and reports what is left of budgets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab_operator.interference.controller import InterferenceController
@@ -19,6 +19,7 @@ from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings
+from trimtab_operator.status.budget import BudgetReporter
 from trimtab_operator.status.publisher import StatusPublisher
 
 
@@ -41,13 +42,19 @@ class Confirmation:
     drains: DrainReporter
     interference: InterferenceController
     approver: Approver
+    budgets: BudgetReporter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budgets = BudgetReporter(self.cluster, self.publisher)
 
     async def confirm(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:
         """One whole round. policy: as read (JSON). Raises `ApiError`."""
         await self.repair(run)
         await self.drains.publish(run.settings)
         run = await self._detect_interference(run, policy)
-        return await self._attend(run, policy)
+        confirmed = await self._attend(run, policy)
+        await self.budgets.publish(confirmed.run.settings)
+        return confirmed
 
     async def repair(self, run: PolicyRun) -> None:
         """Follow pending moves and repair desired owners. Raises `ApiError`."""

@@ -7,6 +7,7 @@ The way of one sample, from Prometheus to a confirmed owner:
 | observe | it becomes a row of the `ClusterLoad`, with quarantine, traits, pending moves and distrust | `observe` |
 | decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
 | gate | mode, competing balancer, Pulsar's own balancer and windows say who writes the plan | `gates` |
+| | disruption budgets say which of its moves may be made now | `state.admission` |
 | apply | `spec.owner` of a bundle is written, with the resourceVersion that was decided on | `actuators` |
 | confirm | the write is counted; later reconciles follow the pending move, see below | `confirmation` |
 | report | status, Events, metrics, decision log, and in mode Approve the proposal | `status`, `proposals` |
@@ -29,6 +30,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.decide import decide_plan
 from trimtab_operator.decision_log.store import Recorder
 from trimtab_operator.loop.broker_refresh import BrokerRefresh
+from trimtab_operator.loop.budget_gate import admitted_plan, with_budget_details
 from trimtab_operator.loop.gates import Gate, RefusalReporter, gate, refused_by_guard, unmeasurable
 from trimtab_operator.loop.policy_memory import PolicyMemory
 from trimtab_operator.loop.policy_phase import outside_windows
@@ -44,6 +46,7 @@ from trimtab_operator.state.sizing import UNASKED, Sizing
 from trimtab_operator.state.splitting_bundles import KnownTopics
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.state.target_weights import broker_weights
+from trimtab_operator.status.budget import budget_uses
 from trimtab_operator.status.metrics import hit_counts
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
@@ -141,15 +144,16 @@ class CycleRunner:
         if decided.dropped:
             text = f"the strategy state is dropped, because no decision could be made with it: {decided.dropped}"
             await self.publisher.state_reset(text)
-        return decided.decision
+        return with_budget_details(self.cluster, run.settings, decided.decision, snapshot)
 
     async def _apply(self, plan: Plan, snapshot: Snapshot, passed: Gate, run: PolicyRun, watch: Stopwatch) -> Applied:
         self.cluster.policies.topics[run.settings.name] = KnownTopics.of(snapshot.load)
-        splits = await request(plan.splits, snapshot, passed.actuator)
-        self.cluster.expect(plan.splits, snapshot.load)
         with watch.phase("act"):
-            moves = await apply_moves(plan.moves, snapshot.records, passed.actuator)
-        return Applied(tuple(moves), tuple(splits), passed.restraint)
+            allowed = await admitted_plan(self.cluster, run.settings, plan, snapshot, passed)
+            splits = await request(allowed.plan.splits, snapshot, passed.actuator)
+            moves = await apply_moves(allowed.plan.moves, snapshot.records, passed.actuator)
+        self.cluster.expect(allowed.plan.splits, snapshot.load)
+        return Applied(allowed.moves(moves), allowed.splits(splits), passed.restraint)
 
     async def _confirm(
         self, run: PolicyRun, decision: Decision, result: CycleResult, now: float, *, count: bool
@@ -198,6 +202,7 @@ class CycleRunner:
             hits=hit_counts(decision.memory),
             predictions=_predictions(settings, decision.memory),
             unwritten=snapshot.unwritten,
+            budget=budget_uses(self.cluster, settings),
         )
         return result, proposal
 

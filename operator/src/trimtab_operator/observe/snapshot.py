@@ -19,6 +19,7 @@ import numpy.typing as npt
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.recent_samples import with_recent
 from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
+from trimtab_operator.state.admission import without_budget
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import distrust
 from trimtab_operator.state.settings import PolicyRun
@@ -50,8 +51,8 @@ class Snapshot:
     """Everything that a decision about the cluster rests on.
 
     load: as measured, with constraints, traits, pending moves, expected loads of split children, and the samples of the
-    last minutes. Quarantined bundles are withheld from it, and brokers that Pulsar's own figures contradict are not
-    trusted.
+    last minutes. Quarantined bundles, and those whose budget is spent, are withheld from it. Brokers that Pulsar's own
+    figures contradict are not trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
     drains: bundles that must move whatever the load is. unwritten: as in `Observation`.
     """
@@ -63,7 +64,7 @@ class Snapshot:
 
 
 async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None = None) -> Snapshot:
-    """Measure the policy's cluster now. Raises `SourceUnavailableError`."""
+    """Measure the policy's cluster now. Raises `SourceUnavailableError`, and `ApiError` if budgets can't be read."""
     records, at, watch = cluster_records(cluster, run.settings), cluster.now(), watch or Stopwatch()
     with watch.phase("snapshot"):
         rows, bundles = await _rows(records, run)
@@ -71,7 +72,8 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
     watch.seconds.update(observation.seconds)
     load = _completed(observation.load, records)
     known = dict(zip(rows.bundles, bundles, strict=True))
-    withheld = {full: Reason.QUARANTINED for full, record in known.items() if record.name in run.state.quarantine}
+    withheld = await without_budget(cluster, run.settings, load, known)
+    withheld |= {full: Reason.QUARANTINED for full, record in known.items() if record.name in run.state.quarantine}
     if withheld:
         load = replace(load, withheld=withheld)
     drains = records.departures.drains(load)

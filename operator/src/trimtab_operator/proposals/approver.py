@@ -281,6 +281,7 @@ class Approver:
         if (executor := self._executor) is None:
             return 0
         execution, failed = executor.execution, set(executor.execution.failures)
+        waited = execution.waits
         ended, written = await executor.follow(), 0
         if self.standing.state is ProposalState.REBALANCING and not run.settings.paused:
             written = await executor.advance(run, self._trusted)
@@ -289,7 +290,7 @@ class Approver:
         if execution.ended:
             await self._finish(execution)
             return written
-        self._unreported |= bool(ended or written or news)
+        self._unreported |= bool(ended or written or news) or execution.waits != waited
         if self._unreported and self.cluster.clock() >= self._report_at:
             # not in every round: each landed move starts one, and this writes half a mebibyte for 10,000 moves
             await self._save(self.standing)

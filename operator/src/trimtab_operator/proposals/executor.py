@@ -1,8 +1,10 @@
 """Carries out an approved proposal: notes which moves landed, validates the next ones, and writes them.
 
-At most `limits.maxMovesInFlight` moves are pending at once. Each move is validated when it is written, by a table of
-checks: functions that return why not, or None. A move that is refused then is never tried again, because the load that
-it was planned for changes.
+At most `limits.maxMovesInFlight` moves are pending at once. A move that a disruption budget does not let through keeps
+its place until the budget has enough left, while later ones go on.
+
+Each move is validated when it is written, by a table of checks: functions that return why not, or None. A move that is
+refused then is never tried again, because the load that it was planned for changes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from trimtab_operator.kube.naming import BundleObjects
 from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -133,6 +136,9 @@ QUESTIONS: tuple[Question, ...] = (_brake, _hand, _hour, _owner, _bundle, _names
 """Checks, in this order."""
 
 
+MOST_WAITING = 500
+"""Moves that may wait for a budget in one round. Further ones are not asked about until the next round."""
+
 TRIES = 3
 """Writes of a bundle that may fail: by a conflict with another client, or without an answer. Then its move fails."""
 
@@ -198,16 +204,18 @@ class Executor:
         trusted: whether the metrics of each broker were trusted in the last cycle. Raises `ApiError`.
         """
         await self._resolve()
+        self.execution.held.clear()
         moved = run.state.moved_last_hour(self.cluster.now())
         brokers = self.cluster.brokers_of(run.settings.name)
         closed = self.cluster.departures(run.settings.name).closed
         context = ValidationContext(self.cluster, run.settings, brokers, moved, trusted, run.state.quarantine, closed)
         written = await self._ask_for_splits(run, context)
         while (free := run.settings.max_moves_in_flight - self.execution.in_flight) > 0:
-            if not (rows := self.execution.waiting(free)):
+            if len(self.execution.held) > MOST_WAITING or not (rows := self.execution.waiting(free)):
                 break
             possible = self._sift(rows, replace(context, moved_last_hour=moved + written))
             await self.follow()
+            possible = await self._admitted(possible, run)
             done = await self._write(possible, run)
             written += done
             if done < len(possible) or any(self._unseen(row) for row in rows):
@@ -224,6 +232,11 @@ class Executor:
             record, why = self._record(name), obstacle(stay, name, context)
             if record is None or why is not None:
                 self.execution.fail(row, why or HeldBack(name, Reason.CONFLICT, "the bundle was deleted"))
+                continue
+            request = MoveRequest(record, split.bundle, split.source, split.source, split.reason)
+            (held,) = await admit(self.cluster, run.settings, [request])
+            if held is not None:
+                self.execution.held[row] = held
                 continue
             asked = await run.actuator.request_split(record, split)
             if asked.reason in {None, Reason.CONFLICT}:  # created by us before a restart, or by another client
@@ -254,6 +267,19 @@ class Executor:
             else:
                 self.execution.fail(row, why)
         return possible
+
+    async def _admitted(self, rows: list[int], run: PolicyRun) -> list[int]:
+        """Those of `rows` that the disruption budgets let through. The others are held until the next round."""
+        requests = []
+        for row in rows:
+            move, record = self._moves[row], self._record(self.execution.name(row))
+            if record is not None:
+                requests.append((row, MoveRequest(record, move.bundle, move.source, move.destination, move.reason)))
+        written = [self.execution.name(row) for row in self.execution.written]
+        held = await admit(self.cluster, run.settings, [request for _, request in requests], written)
+        waiting = {row: why for (row, _), why in zip(requests, held, strict=True) if why is not None}
+        self.execution.held.update(waiting)
+        return [row for row in rows if row not in waiting]
 
     def _unseen(self, row: int) -> bool:
         """Whether the store still shows the bundle as it was when our write of it conflicted."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -20,9 +20,11 @@ from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import UnreadableContentError, reading
 from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
 from trimtab_operator.proposals.model import Proposal
-from trimtab_strategies.model import HeldBack, Reason
+from trimtab_strategies.model import HeldBack, Reason, counted
 
 SHOWN_FAILURES = 20
+MOST_OF_A_WAIT = 1024
+"""Characters of the text on moves that wait."""
 MOST_OF_A_NAME = 256
 """Characters of a user's name in the status."""
 
@@ -42,6 +44,7 @@ class Execution:
 
     marks: one per row. failures: why, by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
+    held: by row, why a disruption budget does not let a waiting move through; of the current round.
     """
 
     proposal: Proposal
@@ -51,6 +54,7 @@ class Execution:
     stopped: bool = False
     finished: float | None = None
     by: str = ""
+    held: dict[int, HeldBack] = field(default_factory=dict)
     counts: Counter[Mark] = field(init=False)
     _open: dict[int, str] = field(init=False)
     _next: int = 0
@@ -66,6 +70,11 @@ class Execution:
         return len(self._open)
 
     @property
+    def written(self) -> Collection[int]:
+        """Rows of the moves that are written and have not ended."""
+        return self._open.keys()
+
+    @property
     def ended(self) -> bool:
         """Whether no move is left to write or to wait for."""
         return not self._open and (self.stopped or not self.counts[Mark.WAITING])
@@ -75,13 +84,14 @@ class Execution:
         return self.proposal.names[row]
 
     def waiting(self, count: int) -> list[int]:
-        """Rows of the first `count` waiting moves, in the order of the plan; none once stopped."""
+        """Rows of the first `count` waiting moves that are not held, in the order of the plan; none once stopped."""
         if self.stopped:
             return []
         moves = len(self.proposal.moves)
         while self._next < moves and self.marks[self._next] is not Mark.WAITING:
             self._next += 1
-        rows = (row for row in range(self._next, moves) if self.marks[row] is Mark.WAITING)
+        marks, held = self.marks, self.held
+        rows = (row for row in range(self._next, moves) if marks[row] is Mark.WAITING and row not in held)
         return list(islice(rows, count))
 
     def waiting_splits(self) -> list[int]:
@@ -195,8 +205,18 @@ class Execution:
             "inFlight": self.in_flight,
             "percent": 100 * (landed + failed) // total if total else 100,
             "timeLeft": None if left is None else in_words(left),
+            "waits": self.waits,
             "failures": [self._shown_failure(row) for row in sorted(self.failures)[:SHOWN_FAILURES]],
         }
+
+    @property
+    def waits(self) -> str | None:
+        """How many moves wait for a disruption budget, and why the first one does; None if none does."""
+        held = {} if self.stopped else self.held
+        if not held:
+            return None
+        why = held[min(held)]
+        return f"{counted(len(held), 'move')} held back: {why.subject}: {why.detail}"[:MOST_OF_A_WAIT]
 
     def _shown_failure(self, row: int) -> dict[str, Any]:
         moves, why = self.proposal.moves, self.failures[row]

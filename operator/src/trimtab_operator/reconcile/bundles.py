@@ -15,6 +15,7 @@ from trimtab_operator.confirm import BundleRepairs, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
+from trimtab_operator.state.admission import UNRESTRAINED, MoveRequest, admit
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import unborn
@@ -132,8 +133,17 @@ class BundleReconciler:
         done: list[WriteResult] = []
         for why in sorted({why for _, why in unassigned}):
             wanted = [spelling[b.name] for b, reason in unassigned if reason is why and b.name in spelling]
-            done += await _place(wanted, why, seen, run)
+            done += await self._place(wanted, why, seen, run)
         return done
+
+    async def _place(self, wanted: Sequence[str], why: Reason, seen: Snapshot, run: PolicyRun) -> list[WriteResult]:
+        """Give owners to the bundles `wanted` (Pulsar's spelling). Budgets hold none back, but lost brokers cost."""
+        plan = (await assign_owners(seen, wanted, why, run)).decision.plan
+        if why in UNRESTRAINED:
+            requests = [MoveRequest(seen.records[m.bundle], m.bundle, m.source, m.destination, why) for m in plan.moves]
+            await admit(self.cluster, run.settings, requests)
+        written = await apply_moves(plan.moves, seen.records, run.actuator)
+        return [*written, *(_not_placed(held) for held in plan.held_back)]
 
     async def _with_a_place(self, unassigned: list[tuple[BundleRecord, Reason]]) -> list[tuple[BundleRecord, Reason]]:
         """Those that overlap no other bundle: an owner of an overlapping one would be a second owner of its hashes."""
@@ -172,12 +182,6 @@ async def _worked_out(
         return found(sorted(bundles, key=lambda bundle: bundle.name))
 
     return in_order() if len(bundles) < MANY else await asyncio.to_thread(in_order)
-
-
-async def _place(wanted: Sequence[str], why: Reason, seen: Snapshot, run: PolicyRun) -> list[WriteResult]:
-    plan = (await assign_owners(seen, wanted, why, run)).decision.plan
-    written = await apply_moves(plan.moves, seen.records, run.actuator)
-    return [*written, *(_not_placed(held) for held in plan.held_back)]
 
 
 def _not_placed(held: HeldBack) -> WriteResult:

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from trimtab_operator.resources.budget import BudgetStatus, PolicyBudget
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, Window, cel
 from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
@@ -96,6 +97,8 @@ _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(
 _TICK_BOUND = "brokerInterval must not exceed interval"
 _STATISTICS = "self.source.prometheus.bundleMetrics != 'Statistics' || has(self.pulsar)"
 _NEEDS_PULSAR = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"
+_GAPS = "!has(self.budget) || !has(self.budget.publishGapSecondsPerHour) || has(self.pulsar)"
+_GAPS_NEED_PULSAR = "budget.publishGapSecondsPerHour needs spec.pulsar: nothing else measures publish gaps"
 _SHORTEST_TICK = "brokerInterval is at least 5s"
 
 
@@ -119,6 +122,7 @@ class BalancingPolicySpec(Resource):
         json_schema_extra=cel(
             (_TICK, _TICK_BOUND),
             (_STATISTICS, _NEEDS_PULSAR),
+            (_GAPS, _GAPS_NEED_PULSAR),
         )
     )
 
@@ -158,6 +162,8 @@ class BalancingPolicySpec(Resource):
     """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()
     """Limits of every plan: cool-down, maximum numbers of moves, and the data that moves require."""
+    budget: PolicyBudget | None = None
+    """How much disruption the moves may cause. If absent, only `limits` and the budgets of topic namespaces apply."""
     pulsar: PulsarSpec | None = None
     """The Pulsar cluster to balance. The operator moves and splits its bundles through the admin REST API, and keeps
     the objects in sync with it. If absent, brokers are declared: they or their sidecars watch Bundle objects, and
@@ -168,6 +174,12 @@ class BalancingPolicySpec(Resource):
         statistics = self.source.prometheus.bundle_metrics is BundleMetrics.STATISTICS
         if statistics and self.pulsar is None:
             raise ValueError(_NEEDS_PULSAR)
+        return self
+
+    @model_validator(mode="after")
+    def _gaps_of_pulsar(self) -> Self:
+        if self.budget is not None and self.budget.publish_gap_seconds_per_hour is not None and self.pulsar is None:
+            raise ValueError(_GAPS_NEED_PULSAR)
         return self
 
     @model_validator(mode="after")
@@ -239,5 +251,7 @@ class BalancingPolicyStatus(Status):
     """Number of pending moves: started and not landed yet."""
     shadow: ShadowComparison | None = None
     """Mode Shadow: the policy compared with the one that acts."""
+    budget: BudgetStatus | None = None
+    """What was spent of `spec.budget` when the last cycle ended."""
     quarantined: Quarantine | None = None
     """Unstable bundles that balancing does not move for a while."""

@@ -210,6 +210,8 @@ class Progress(Status):
     """Percent of moves that have ended."""
     time_left: Annotated[str, Field(max_length=16)] | None = None
     """Estimated time for the rest, at the pace so far. Absent if unknown."""
+    waits: Annotated[str, Field(max_length=1024)] | None = None
+    """Number of moves that a disruption budget holds back, and why the first one waits. Absent if none is."""
     failures: Annotated[list[FailedMove], Field(max_length=20)] = Field(default_factory=list)
     """The first 20 failed moves."""
 

@@ -123,7 +123,7 @@ PERMISSIONS = (
         "",
         "configmaps",
         {
-            "get": "a policy's state, proposal and decisions; former settings of Pulsar's own balancer; authorities",
+            "get": "state, decisions and spent budgets of a policy; settings of Pulsar's balancer; authorities",
             "create": "the same, at first",
             "patch": "the same, after a change",
         },

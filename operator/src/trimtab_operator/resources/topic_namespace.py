@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from trimtab_operator.resources.budget import BudgetStatus, NamespaceBudget, Priority
 from trimtab_operator.resources.common import Conditions, Resource, Status, Timestamp, cel
 
 DEFAULT_BUNDLES = 4
@@ -114,6 +115,11 @@ class TopicNamespaceSpec(Resource):
     group."""
     balanced: bool = True
     """Whether bundles may be moved to balance load. If false, only unowned bundles get an owner."""
+    priority: Priority = Priority.NORMAL
+    """`Last`: bundles are moved to balance load only when a plan without them would move nothing. `Normal`: the shedder
+    chooses by load."""
+    budget: NamespaceBudget | None = None
+    """How much disruption moves of the bundles may cause. If absent, only the policy's limits and budget apply."""
 
 
 class Interrupted(Status):
@@ -159,6 +165,8 @@ class TopicNamespaceStatus(Status):
     """Number of Bundle objects."""
     move_cost: MoveCost | None = None
     """Interruption by moves, with `spec.pulsar`. Absent until a move was measured."""
+    budget: BudgetStatus | None = None
+    """What was spent of `spec.budget` when the last cycle ended."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)

@@ -20,6 +20,7 @@ from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord
 from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
+from trimtab_operator.state.budget_account import BudgetAccount
 from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
 from trimtab_operator.state.ownership_changes import OwnershipChanges
@@ -149,6 +150,7 @@ class ClusterState:
     splitting: bundles that are being split, and their children. expected: what children of recent splits are expected
     to carry, by Pulsar's spelling.
     link: the connection to the Pulsar cluster, where there is one. rings: the hash ring of each TopicNamespace.
+    budget: what moves have spent of disruption budgets.
     """
 
     api: Api
@@ -175,6 +177,7 @@ class ClusterState:
     expected: dict[str, Expected] = field(default_factory=dict)
     link: PulsarLink = field(default_factory=PulsarLink)
     rings: HashRings = field(default_factory=HashRings)
+    budget: BudgetAccount = field(default_factory=BudgetAccount)
 
     def subscribe(self) -> None:
         """Follow the stores. Call it once, before they fill."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_operator.actuators import WriteResult
+from trimtab_operator.resources.budget import BudgetStatus
 from trimtab_operator.state.shadow_state import ShadowReport
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
@@ -58,6 +59,8 @@ class CycleResult:
     """How good the shedder's last predictions were; None: it makes none, or no plan was made."""
     shadow: ShadowReport | None = None
     """The comparison of a policy in mode Shadow with the one that acts; None in any other mode, or without a plan."""
+    budget: BudgetStatus | None = None
+    """What was spent of the policy's budget; None: it has none."""
     unwritten: str | None = None
     """Why the history could not be written; empty if it was written; None: there was nothing to write."""
 

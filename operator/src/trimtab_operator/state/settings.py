@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from trimtab_operator.actuators import Actuator
+from trimtab_operator.resources.budget import PolicyBudget
 from trimtab_operator.resources.common import Window
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, AutoApproval
@@ -49,7 +50,7 @@ class Settings:
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
     quarantine: how long a flapping bundle is not moved. max_undone_moves: within an hour, above which the policy stands
     down. approval_expires_after: how long a proposal waits. auto_approval: which ones need no person.
-    max_moves_in_flight: pending moves of an approved proposal.
+    max_moves_in_flight: pending moves of an approved proposal. budget: what its moves may interrupt; None: anything.
 
     prometheus: without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
@@ -76,6 +77,7 @@ class Settings:
     approval_expires_after: float = 900.0
     auto_approval: AutoApproval | None = None
     max_moves_in_flight: int = 10
+    budget: PolicyBudget | None = None
     quarantine: float = 21600.0
     forget_after: float = FORGET_AFTER
     aim: SizingTarget | None = None
@@ -117,6 +119,7 @@ class Settings:
             approval_expires_after=seconds(spec.approval.expires_after),
             auto_approval=spec.approval.auto,
             max_moves_in_flight=spec.limits.max_moves_in_flight,
+            budget=spec.budget,
             quarantine=seconds(spec.limits.quarantine),
             forget_after=seconds(spec.limits.forget_after),
             aim=_aim(spec),

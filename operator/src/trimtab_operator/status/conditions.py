@@ -150,6 +150,7 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
         status["proposal"] = result.proposal
     if result.plan is not None:
         status["predictions"] = _predictions(result)
+        status["budget"] = None if result.budget is None else result.budget.model_dump(by_alias=True, mode="json")
         status["shadow"] = None if result.shadow is None else shadow_status(result.shadow)
     return status
 

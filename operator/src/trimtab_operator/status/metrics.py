@@ -9,7 +9,9 @@ import numpy as np
 from prometheus_client import Gauge
 
 from trimtab_operator.observe.snapshot import trusted_only
+from trimtab_operator.resources.budget import BudgetStatus
 from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_operator.state.admission import UNRESTRAINED
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import ChangeKind
@@ -55,6 +57,8 @@ class PolicyMetrics:
             metrics.moves.labels(self.policy, "", str(ending))
         for reason in _USUAL:
             metrics.moves.labels(self.policy, str(reason), "Written")
+        for reason in UNRESTRAINED:
+            metrics.budget_overrides.labels(self.policy, str(reason))
         for kind in _BY_OTHERS:
             metrics.external_moves.labels(self.policy, kind.value)
         for word in PROPOSAL_ENDS:
@@ -89,6 +93,13 @@ class PolicyMetrics:
             self._weights(result.weights)
             self._show(metrics.hits, {(kind,): float(most) for kind, most in result.hits.items()})
             self._predictions(result.predictions)
+            self._budget(result.budget)
+
+    def _budget(self, budget: BudgetStatus | None) -> None:
+        uses = () if budget is None else budget.limits
+        pace = None if budget is None else budget.pace
+        self._show(self.cluster.metrics.budget_spent, {(use.limit,): use.spent / use.bound for use in uses})
+        self._show(self.cluster.metrics.move_pace, {} if pace is None else {(): float(pace)})
 
     def _shadow_cycle(self, result: CycleResult, report: ShadowReport) -> None:
         """Record a cycle of a shadow: the comparison, and that it ran. What it measured, another policy records."""

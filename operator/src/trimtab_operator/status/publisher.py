@@ -147,7 +147,7 @@ class StatusPublisher:
             )
             text = f"splits {counted(len(split), 'bundle')}: {shown}"
             await self.event("Normal", str(split[0].reason), text)
-        failed = [w for w in result.split_requests if w.reason is not None] if result.restraint is None else []
+        failed = _failed(result.split_requests) if result.restraint is None else []
         await self.failures([(str(w.reason), f"{w.bundle}: not split: {w.detail}") for w in failed])
 
     async def _moved(self, result: CycleResult) -> None:
@@ -157,7 +157,7 @@ class StatusPublisher:
             )
             text = f"moves {counted(len(moved), 'bundle')}: {shown}{where_to_ask(result.plan, result.namespace)}"
             await self.event("Normal", str(moved[0].reason), text)
-        failed = [w for w in result.written if w.reason is not None] if result.restraint is None else []
+        failed = _failed(result.written) if result.restraint is None else []
         await self.failures([(str(w.reason), f"{w.bundle}: not moved: {w.detail}") for w in failed])
 
     async def failures(self, failures: Sequence[tuple[str, str]]) -> None:
@@ -283,6 +283,11 @@ class StatusPublisher:
             "uid": self.uid,
         }
         await self.cluster.events.post(involved, kind, reason, message, action="Balance")
+
+
+def _failed(written: Iterable[WriteResult]) -> list[WriteResult]:
+    """Those that failed. A move that waits for a budget has not: the status says so, as long as it waits."""
+    return [w for w in written if w.reason not in {None, Reason.DISRUPTION_BUDGET, Reason.PACE}]
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:

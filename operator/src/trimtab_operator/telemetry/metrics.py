@@ -11,13 +11,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from math import nan
-from typing import NamedTuple, cast
+from typing import cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 
 from trimtab_operator import __version__
+from trimtab_operator.telemetry.described import PROCESS, DescribedMetric
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """Media type of `Metrics.text`."""
@@ -27,28 +28,6 @@ _MOVE_BUCKETS = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3, 6, 12, 30)
 _ERROR_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 _DELAY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-
-
-class DescribedMetric(NamedTuple):
-    """A metric in the reference: its name in Prometheus, its type, its labels, and its help text."""
-
-    name: str
-    type: str
-    labels: tuple[str, ...]
-    text: str
-
-
-_PROCESS = (
-    DescribedMetric(
-        "process_cpu_seconds_total", "counter", (), "Processor time of the operator's process, without Spark's."
-    ),
-    DescribedMetric("process_max_fds", "gauge", (), "File descriptors that the process may have open."),
-    DescribedMetric("process_open_fds", "gauge", (), "File descriptors that it has open."),
-    DescribedMetric("process_resident_memory_bytes", "gauge", (), "Memory of the operator's process, without Spark's."),
-    DescribedMetric("process_start_time_seconds", "gauge", (), "When the process began (epoch seconds)."),
-    DescribedMetric("process_virtual_memory_bytes", "gauge", (), "Its address space."),
-)
-"""Metrics that every client library of Prometheus has."""
 
 
 class Metrics:
@@ -206,6 +185,26 @@ class Metrics:
             "By kind: TopicNamespaces with a Gap; Bundles that Overlap, or whose TopicNamespace is Unknown.",
             "kind",
         )
+        self.budget_spent = self._gauge(
+            "budget_spent_ratio",
+            "Spent part of a policy's disruption budget by limit; above 1 after moves that no budget holds back.",
+            *("policy", "limit"),
+        )
+        self.namespace_budget_spent = self._gauge(
+            "namespace_budget_spent_ratio",
+            "The same of the budgets of TopicNamespaces (tenant/name).",
+            *("topic_namespace", "limit"),
+        )
+        self.budget_overrides = self._counter(
+            "budget_overrides_total",
+            "Moves beyond a disruption budget that it does not hold back, by policy and Reason.",
+            *("policy", "reason"),
+        )
+        self.move_pace = self._gauge(
+            "move_pace",
+            "Pending moves that the slowest broker may get at once, by policy; absent: no publish gap has grown.",
+            "policy",
+        )
         self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not ended, by policy.", "policy")
         self.move_interruption = self._histogram(
             "move_interruption_seconds",
@@ -343,7 +342,7 @@ class Metrics:
         )
         build = self._gauge("build_info", "Always 1; version of Trimtab and of Python.", "version", "python")
         build.labels(__version__, platform.python_version()).set(1)
-        self.described += _PROCESS
+        self.described += PROCESS
         ProcessCollector(registry=self.registry)
 
     def _share(self, process: Metrics) -> None:

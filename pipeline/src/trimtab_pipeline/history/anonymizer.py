@@ -120,6 +120,7 @@ class Renaming:
         found = {
             "anti_affinity_group": self._hash("group", group) if group else "",
             "unload": value.get("unload", True),
+            "last": value.get("last", False),
         }
         return {**found, ISOLATION_LEFT_OUT: True} if value.get("isolation") else found
 

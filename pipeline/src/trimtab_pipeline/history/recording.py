@@ -380,4 +380,6 @@ def _policy(value: Mapping[str, Any]) -> NamespacePolicy:
     if isolation is not None:
         primary, secondary = (tuple(isolation.get(key, ())) for key in ("primary", "secondary"))
         found = Isolation(primary, secondary, isolation.get("min_available", 1))
-    return NamespacePolicy(found, value.get("anti_affinity_group", ""), value.get("unload", True))
+    return NamespacePolicy(
+        found, value.get("anti_affinity_group", ""), value.get("unload", True), value.get("last", False)
+    )

@@ -311,12 +311,13 @@ class NamespacePolicy:
 
     isolation:           the brokers that may own them; None: any that is not the primary of another namespace.
     anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty none.
-    unload:              whether its bundles may move (False: they only get an owner when they have none).
+    unload:              whether its bundles may move. last: whether only when a plan without them would move nothing.
     """
 
     isolation: Isolation | None = None
     anti_affinity_group: str = ""
     unload: bool = True
+    last: bool = False
 
 
 NO_POLICY = NamespacePolicy()

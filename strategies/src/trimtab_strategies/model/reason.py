@@ -83,6 +83,9 @@ class Reason(StrEnum):
     CYCLE_CAP = "CycleCap"  # the policy's limit of moves per cycle is reached
     BROKER_CAP = "BrokerCap"  # the policy's limit of moves per broker and cycle is reached
     HOUR_CAP = "HourCap"  # the policy's limit of moves per hour is reached
+    DISRUPTION_BUDGET = "DisruptionBudget"  # the budget of the policy or of its namespace has too little left
+    PACE = "Pace"  # enough moves to the broker are pending for the time that clients need to reconnect there
+    LAST_PRIORITY = "LastPriority"  # its namespace has the priority Last, and other bundles can move
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
     NOT_READY = "NotReady"  # the broker is not ready
     MASS_FAILURE = "MassFailure"  # so many brokers are missing that moves would make it worse

@@ -11,6 +11,7 @@ import numpy as np
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
 from trimtab_strategies.model import (
+    NO_POLICY,
     NOTHING_CONSIDERED,
     VERDICTS,
     ClusterLoad,
@@ -83,7 +84,41 @@ def decide(
     doubtful data must not enter the averages. drains: brokers to be emptied regardless of the load; while they pause
     balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan says
     what was considered, for people who ask why.
+
+    Namespaces with the priority Last take part only if a plan without their bundles would do nothing.
     """
+
+    def planned(seen: ClusterLoad) -> Decision:
+        return _decide(seen, pair, limits, memory, rng, moved_last_hour=moved_last_hour, drains=drains, audited=audited)
+
+    if last := _last(cluster):
+        without_them = planned(replace(cluster, withheld={**last, **cluster.withheld}))
+        if not without_them.plan.empty:
+            return without_them
+    return planned(cluster)
+
+
+def _last(cluster: ClusterLoad) -> dict[str, Reason]:
+    """The bundles of namespaces with the priority Last."""
+    spaces = [row for row, name in enumerate(cluster.namespaces) if cluster.policies.get(name, NO_POLICY).last]
+    if not spaces:
+        return {}
+    rows = np.flatnonzero(np.isin(cluster.bundles.namespace, spaces)).tolist()
+    return {cluster.bundles.names[row]: Reason.LAST_PRIORITY for row in rows}
+
+
+def _decide(
+    cluster: ClusterLoad,
+    pair: Pair,
+    limits: MoveLimits,
+    memory: Memory,
+    rng: np.random.Generator,
+    *,
+    moved_last_hour: int,
+    drains: Drains,
+    audited: bool,
+) -> Decision:
+    """One plan, see `decide`."""
     before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
     landed = believed(with_moves_in_flight(cluster), drains.restarted)
     allowed = guard(landed, limits, moved_last_hour=moved_last_hour)

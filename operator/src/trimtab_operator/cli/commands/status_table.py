@@ -13,6 +13,7 @@ from trimtab_operator.cli.commands.proposal import progress_text
 from trimtab_operator.cli.common import spoken
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
+from trimtab_operator.resources.budget import BudgetStatus
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, PredictionScore
 from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_strategies.model import counted
@@ -30,6 +31,7 @@ _KEPT = (
     "proposal",
     "progress",
     "predictions",
+    "budget",
     "quarantined",
     "shadow",
 )
@@ -138,18 +140,41 @@ def print_one(data: Data, color: str = "auto") -> None:
     if predictions := data["predictions"]:
         for line in _lines(screen, f"Predictions: {PredictionScore.model_validate(predictions).text}", 2):
             screen.print(Text(f"  {line}"))
+    if budget := data["budget"]:
+        print_budget(screen, BudgetStatus.model_validate(budget))
     if compared := data["shadow"]:
         _print_comparison(screen, ShadowComparison.model_validate(compared))
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
-        by = f", approved by {progress['approvedBy']}," if progress.get("approvedBy") else ""
-        screen.print(Text(f"\nProposal {progress['proposal']}{by} is at {progress_text(progress)}"))
-        if failures := progress.get("failures"):
-            rows = [
-                tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures
-            ]
-            print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), rows))
+        _print_progress(screen, progress)
+
+
+def _print_progress(screen: Console, progress: Data) -> None:
+    """How far an approved proposal is, what it waits for, and which moves failed."""
+    by = f", approved by {progress['approvedBy']}," if progress.get("approvedBy") else ""
+    screen.print(Text(f"\nProposal {progress['proposal']}{by} is at {progress_text(progress)}"))
+    for line in _lines(screen, progress["waits"], 2) if progress.get("waits") else ():
+        screen.print(Text(f"  {line}"))
+    if failures := progress.get("failures"):
+        rows = [tuple(str(f.get(key, "")) for key in ("bundle", "destination", "reason", "detail")) for f in failures]
+        print_grid(screen, Grid("Failed", ("Bundle", "Destination", "Reason", "Detail"), rows))
+
+
+def print_budget(screen: Console, budget: BudgetStatus) -> None:
+    """What is spent and left of each limit, and when some of it is free again."""
+    rows = [
+        (use.limit, use.subject, f"{use.bound:g}", f"{use.spent:g}", f"{use.left:g}", use.frees_at or "")
+        for use in budget.limits
+    ]
+    if rows:
+        columns = ("Budget", "Of", "Bound", "Spent", "Left", "Frees at")
+        print_grid(screen, Grid("", columns, rows, columns[2:5], spare=("Of",)))
+    if budget.overridden:
+        text = f"{counted(budget.overridden, 'move')} beyond it in the last hour: a drain, a lost broker or a user"
+        screen.print(Text(f"  {text}"))
+    if budget.pace is not None:
+        screen.print(Text(f"  {counted(budget.pace, 'pending move')} at once to the broker with the longest gaps"))
 
 
 def _print_comparison(screen: Console, compared: ShadowComparison) -> None:

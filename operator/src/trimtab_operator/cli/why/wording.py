@@ -200,6 +200,27 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.HOUR_CAP: Sentence(
         "the policy's moves of this hour are used up", (f"{_LIMITS}: {_set(limits={'maxMovesPerHour': 400})}", _MOVE)
     ),
+    Reason.DISRUPTION_BUDGET: Sentence(
+        "a disruption budget has too little left for it",
+        (
+            "see what is spent: trimtab status {policy} -n {namespace}",
+            "see the namespaces: kubectl get tns -n {namespace} -o yaml (status.budget)",
+            "raise it: kubectl edit bpol {policy} -n {namespace} (spec.budget), or edit the TopicNamespace",
+            _MOVE,
+        ),
+    ),
+    Reason.PACE: Sentence(
+        "enough moves to its destination are pending for the time that clients need to reconnect there",
+        (
+            "wait until some have landed",
+            f"do not follow the publish gaps: {_set(budget={'adaptivePace': False})}",
+            _MOVE,
+        ),
+    ),
+    Reason.LAST_PRIORITY: Sentence(
+        "its namespace has the priority Last, and other bundles can move",
+        ("let it move like others: kubectl edit tns -n {namespace} (spec.priority)", _MOVE),
+    ),
     Reason.UNSCHEDULABLE: Sentence(
         "it is not schedulable (spec.schedulable is false, or its node is cordoned)", (_OPEN, _DRAWN)
     ),

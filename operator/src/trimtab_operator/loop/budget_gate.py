@@ -1,0 +1,92 @@
+"""The budget gate of a cycle: which moves and splits of its plan the disruption budgets let through now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from trimtab_operator.actuators import DryRunActuator, WriteResult
+from trimtab_operator.loop.gates import DrainsOnly, Gate
+from trimtab_operator.observe.snapshot import Snapshot
+from trimtab_operator.state.admission import MoveRequest, admit, why_withheld
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.ownership_changes import EVACUATIONS
+from trimtab_operator.state.settings import Settings
+from trimtab_strategies.model import Decision, HeldBack, Move, Plan, Reason, Split, Staying
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The part of a plan that may be made now.
+
+    held: for each move, then each split, of the whole plan, why it waits. moved: number of moves of the whole plan.
+    """
+
+    plan: Plan
+    held: Sequence[HeldBack | None]
+    moved: int
+
+    def moves(self, written: Sequence[WriteResult]) -> tuple[WriteResult, ...]:
+        """What became of each move of the whole plan. written: results of the admitted ones."""
+        return tuple(_results(self.held[: self.moved], written))
+
+    def splits(self, asked: Sequence[WriteResult]) -> tuple[WriteResult, ...]:
+        """What became of each split of the whole plan. asked: results of the admitted ones."""
+        return tuple(_results(self.held[self.moved :], asked))
+
+
+def _results(held: Sequence[HeldBack | None], made: Sequence[WriteResult]) -> Iterator[WriteResult]:
+    rest = iter(made)
+    for why in held:
+        yield next(rest) if why is None else WriteResult(why.subject, why.reason, why.detail)
+
+
+async def admitted_plan(
+    cluster: ClusterState, settings: Settings, plan: Plan, snapshot: Snapshot, passed: Gate
+) -> Admitted:
+    """The moves and splits of `plan` that may be made now, and are paid for. passed: how the plan is applied.
+
+    What the gate only shows costs nothing, so the budgets are not asked about it.
+    """
+    requests = [
+        *(_of_move(move, snapshot) for move in plan.moves),
+        *(_of_split(split, snapshot) for split in plan.splits),
+    ]
+    made = [row for row, request in enumerate(requests) if _is_made(request, passed)]
+    held: list[HeldBack | None] = [None] * len(requests)
+    for row, why in zip(made, await admit(cluster, settings, [requests[row] for row in made]), strict=True):
+        held[row] = why
+    count = len(plan.moves)
+    moves = tuple(move for move, why in zip(plan.moves, held[:count], strict=True) if why is None)
+    splits = tuple(split for split, why in zip(plan.splits, held[count:], strict=True) if why is None)
+    return Admitted(replace(plan, moves=moves, splits=splits), held, count)
+
+
+def _of_move(move: Move, snapshot: Snapshot) -> MoveRequest:
+    return MoveRequest(snapshot.records[move.bundle], move.bundle, move.source, move.destination, move.reason)
+
+
+def _of_split(split: Split, snapshot: Snapshot) -> MoveRequest:
+    return MoveRequest(snapshot.records[split.bundle], split.bundle, split.source, split.source, split.reason)
+
+
+def _is_made(request: MoveRequest, passed: Gate) -> bool:
+    """Whether the gate's actuator writes it, rather than showing it."""
+    if isinstance(passed.actuator, DryRunActuator):
+        return False
+    return not isinstance(passed.actuator, DrainsOnly) or request.reason in EVACUATIONS
+
+
+def with_budget_details(cluster: ClusterState, settings: Settings, decision: Decision, snapshot: Snapshot) -> Decision:
+    """`decision`, in which bundles that stay for lack of a budget say which one, and when it frees."""
+    considered = decision.plan.considered
+    if not any(stays.reason is Reason.DISRUPTION_BUDGET for stays in considered.staying):
+        return decision
+
+    def told(stays: Staying) -> Staying:
+        if stays.reason is not Reason.DISRUPTION_BUDGET:
+            return stays
+        return replace(stays, detail=why_withheld(cluster, settings, stays.bundle, snapshot.records[stays.bundle].name))
+
+    staying = tuple(told(stays) for stays in considered.staying)
+    return replace(decision, plan=replace(decision.plan, considered=replace(considered, staying=staying)))

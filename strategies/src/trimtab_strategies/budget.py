@@ -1,0 +1,380 @@
+"""Disruption budgets: what moves may interrupt, what they have spent, and when that is free again. Pure.
+
+A move costs its clients a reconnect, and its publishers a gap. A policy and a namespace can each bound that; of two
+bounds the stricter counts.
+
+| limit | window | counts |
+|---|---|---|
+| `CONNECTIONS` | hour | percent of the clients of the policy, and of the namespace, that were cut |
+| `PUBLISH_GAP` | hour | seconds without publishers, summed over the moves of a namespace |
+| `BUNDLE_MOVES` | day | moves of one bundle |
+| `IN_FLIGHT` | now | pending moves of one namespace |
+
+Windows slide: a charge counts until it is an hour, or a day, old. So no window of that length holds more than the
+bound, wherever it begins. A charge is known by its bundle and the generation of the object that the move was decided
+on. The API server lets one move of that generation through, so a repeated write replaces its charge.
+
+Moves that no budget holds back (a drain, a lost broker, a person) are charged as forced. They count as spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Self
+
+HOUR = 3600.0
+DAY = 86400.0
+
+TINY = 1e-6
+"""Difference of sums of ratios that is only rounding."""
+
+MOST_OF_A_BUNDLE = 100
+"""Moves of one bundle and day that are kept: no bound is larger. Forced moves may be more."""
+
+
+class BudgetLimit(StrEnum):
+    """The limits of a budget, by the names of their fields."""
+
+    CONNECTIONS = "connectionsPercentPerHour"
+    PUBLISH_GAP = "publishGapSecondsPerHour"
+    BUNDLE_MOVES = "movesPerBundlePerDay"
+    IN_FLIGHT = "movesInFlight"
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """The bounds of one policy or namespace. None: not bounded.
+
+    connections: percent per hour. publish_gap: seconds per hour. bundle_moves: per day. in_flight: pending moves.
+    """
+
+    connections: float | None = None
+    publish_gap: float | None = None
+    bundle_moves: int | None = None
+    in_flight: int | None = None
+
+    def bound(self, limit: BudgetLimit) -> float | None:
+        """The bound of `limit`; None: there is none."""
+        return {
+            BudgetLimit.CONNECTIONS: self.connections,
+            BudgetLimit.PUBLISH_GAP: self.publish_gap,
+            BudgetLimit.BUNDLE_MOVES: self.bundle_moves,
+            BudgetLimit.IN_FLIGHT: self.in_flight,
+        }[limit]
+
+
+NO_BUDGET = DisruptionBudget()
+"""Bounds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one move interrupts. NaN: not measured.
+
+    of_policy, of_namespace: its clients in percent of all. gap: seconds without publishers.
+    """
+
+    of_policy: float = 0.0
+    of_namespace: float = 0.0
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One move that was paid for, at `at` (epoch seconds). namespace: ``tenant/name``.
+
+    generation: of the bundle's object when the move was decided. forced: why no budget may hold it back, or empty.
+    over: whether it went beyond a budget.
+    """
+
+    at: float
+    bundle: str
+    generation: int
+    policy: str
+    namespace: str
+    price: Price = field(default_factory=Price)
+    forced: str = ""
+    over: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Equal for all writes of the same move."""
+        return self.bundle, self.generation
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLedger:
+    """What was spent.
+
+    charges: of the last hour, oldest first. days: by bundle, time (epoch seconds) and generation of its moves in the
+    last day, oldest first.
+    """
+
+    charges: tuple[Charge, ...] = ()
+    days: Mapping[str, tuple[tuple[float, int], ...]] = field(default_factory=dict)
+
+    def at(self, now: float) -> Self:
+        """The same `now`: without what no window holds. A time in the future, after a clock was set back, is now."""
+        charges = tuple(
+            charge if charge.at <= now else replace(charge, at=now) for charge in self.charges if now - charge.at < HOUR
+        )
+        days = {}
+        for bundle, moves in self.days.items():
+            if kept := tuple((min(at, now), generation) for at, generation in moves if now - at < DAY):
+                days[bundle] = kept
+        return replace(self, charges=charges, days=days)
+
+    def charged(self, charges: Sequence[Charge], now: float, *, daily: Iterable[str] = ()) -> Self:
+        """With `charges`, each in place of an earlier one of the same move.
+
+        daily: the bundles among them whose moves per day are bounded.
+        """
+        before, keys, counted = self.at(now), {charge.key for charge in charges}, set(daily)
+        days = dict(before.days)
+        for charge in charges:
+            if charge.bundle in counted:
+                others = (move for move in days.get(charge.bundle, ()) if move[1] != charge.generation)
+                days[charge.bundle] = tuple(sorted((*others, (charge.at, charge.generation))))[-MOST_OF_A_BUNDLE:]
+        kept = (charge for charge in before.charges if charge.key not in keys)
+        return replace(before, charges=tuple(sorted((*kept, *charges), key=lambda charge: charge.at)), days=days)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Why a move must wait: `limit` of `holder` allows `bound`, of which `spent` is used, and the move costs `price`.
+
+    holder: ``policy NAME`` or ``TopicNamespace NAME``. A price that is NaN is not measured. frees_at: epoch seconds
+    from which the move fits; None: no time is known. Then it waits for a landing, or costs more than the whole bound.
+    """
+
+    holder: str
+    limit: BudgetLimit
+    bound: float
+    spent: float
+    price: float
+    frees_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A policy or a namespace with a budget. name: as in `Shortfall`."""
+
+    name: str
+    budget: DisruptionBudget
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRules:
+    """The budgets that hold for the bundles of one policy.
+
+    policy: its name. own: its budget. spaces: budgets of namespaces, by ``tenant/name``.
+    """
+
+    policy: str
+    own: Holder
+    spaces: Mapping[str, Holder] = field(default_factory=dict)
+
+    def holders(self, namespace: str) -> tuple[Holder, ...]:
+        """The budgets that hold for a namespace's bundles."""
+        space = self.spaces.get(namespace)
+        return (self.own,) if space is None else (self.own, space)
+
+    def stricter(self, namespace: str, limit: BudgetLimit) -> tuple[float, str] | None:
+        """The smaller bound of `limit`, and the name of its holder; None: there is no bound."""
+        found = [(bound, one.name) for one in self.holders(namespace) if (bound := one.budget.bound(limit)) is not None]
+        return min(found, default=None)
+
+    def bounds(self, limit: BudgetLimit) -> bool:
+        """Whether any budget bounds `limit`."""
+        return any(one.budget.bound(limit) is not None for one in (self.own, *self.spaces.values()))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is bounded."""
+        return not any(self.bounds(limit) for limit in BudgetLimit)
+
+    @property
+    def over_time(self) -> bool:
+        """Whether something is bounded that must be remembered: all but pending moves."""
+        return any(self.bounds(limit) for limit in BudgetLimit if limit is not BudgetLimit.IN_FLIGHT)
+
+
+@dataclass(slots=True)
+class BudgetTally:
+    """What the windows that end `now` hold, move by move while a plan is admitted.
+
+    in_flight: names of the bundles with a pending move, by namespace. made: the charges of the admitted moves.
+    """
+
+    rules: BudgetRules
+    ledger: BudgetLedger
+    now: float
+    in_flight: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    made: list[Charge] = field(default_factory=list)
+    _charges: dict[tuple[str, int], Charge] = field(init=False)
+    _sums: defaultdict[tuple[str, str], float] = field(init=False)
+    _pending: dict[str, set[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ledger = self.ledger.at(self.now)
+        self._pending = {space: set(names) for space, names in self.in_flight.items()}
+        self._charges, self._sums = {}, defaultdict(float)
+        for charge in self.ledger.charges:
+            self._note(charge)
+
+    def _note(self, charge: Charge) -> Charge | None:
+        """Count `charge` in place of an earlier one of the same move, which is returned."""
+        before = self._charges.get(charge.key)
+        self._add(before, -1)
+        self._add(charge, 1)
+        self._charges[charge.key] = charge
+        return before
+
+    def _add(self, charge: Charge | None, sign: int) -> None:
+        for account, cost in _accounts(charge):
+            self._sums[account] += sign * cost
+
+    def admit(self, charges: Sequence[Charge]) -> tuple[Charge, Shortfall] | None:
+        """Count these moves, if all of them fit together. Otherwise none is counted: the first that does not, and why.
+
+        A forced charge always fits.
+        """
+        done = list[tuple[Charge, Charge | None, bool]]()
+        for charge in charges:
+            short = None if charge.forced else self._short(charge)
+            if short is not None:
+                for made, before, moving in reversed(done):
+                    self._withdraw(made, before, moving=moving)
+                return charge, short
+            pending = self._pending.setdefault(charge.namespace, set())
+            done.append((charge, self._note(charge), charge.bundle in pending))
+            pending.add(charge.bundle)
+            self.made.append(charge)
+        return None
+
+    def _short(self, charge: Charge) -> Shortfall | None:
+        return self.shortfall(charge.bundle, charge.namespace, charge.price, charge.generation)
+
+    def _withdraw(self, charge: Charge, before: Charge | None, *, moving: bool) -> None:
+        """Undo the last charge. before: what it replaced. moving: whether its bundle had a pending move before."""
+        self._add(charge, -1)
+        self._add(before, 1)
+        if before is None:
+            del self._charges[charge.key]
+        else:
+            self._charges[charge.key] = before
+        self.made.pop()
+        if not moving:
+            self._pending[charge.namespace].discard(charge.bundle)
+
+    @property
+    def result(self) -> BudgetLedger:
+        """The ledger with the admitted moves."""
+        limit = BudgetLimit.BUNDLE_MOVES
+        daily = [charge.bundle for charge in self.made if self.rules.stricter(charge.namespace, limit) is not None]
+        return self.ledger.charged(self.made, self.now, daily=daily)
+
+    def clients_of_policy(self) -> float:
+        """Percent of the policy's clients that were cut in the last hour."""
+        return self._sums[_POLICY, self.rules.policy]
+
+    def clients_of(self, namespace: str) -> float:
+        """Percent of a namespace's clients that were cut in the last hour."""
+        return self._sums[_SPACE, namespace]
+
+    def gaps_of(self, namespace: str) -> float:
+        """Seconds without publishers in the last hour, summed over a namespace's moves."""
+        return self._sums[_GAP, namespace]
+
+    def pending_of(self, namespace: str) -> frozenset[str]:
+        """The bundles of a namespace with a pending move."""
+        return frozenset(self._pending.get(namespace, ()))
+
+    def shortfall(self, bundle: str, namespace: str, price: Price, generation: int | None = None) -> Shortfall | None:
+        """Why a move of `bundle` must wait; None: it fits.
+
+        generation: of the bundle's object. What an earlier write of the same move paid is not paid again.
+        """
+        paid = None if generation is None else self._charges.get((bundle, generation))
+        return (
+            self._pending_short(bundle, namespace)
+            or self._moves_short(bundle, namespace, generation)
+            or self._clients_short(namespace, price, paid)
+            or self._gap_short(namespace, price, paid)
+        )
+
+    def _pending_short(self, bundle: str, namespace: str) -> Shortfall | None:
+        if (found := self.rules.stricter(namespace, BudgetLimit.IN_FLIGHT)) is None:
+            return None
+        others = len(self._pending.get(namespace, set()) - {bundle})
+        if others + 1 <= found[0]:
+            return None
+        return Shortfall(found[1], BudgetLimit.IN_FLIGHT, found[0], float(others), 1.0)
+
+    def _moves_short(self, bundle: str, namespace: str, generation: int | None) -> Shortfall | None:
+        if (found := self.rules.stricter(namespace, BudgetLimit.BUNDLE_MOVES)) is None:
+            return None
+        times = [at for at, other in self.ledger.days.get(bundle, ()) if other != generation]
+        times += [charge.at for charge in self.made if charge.bundle == bundle and charge.generation != generation]
+        if len(times) + 1 <= found[0]:
+            return None
+        frees_at = sorted(times)[len(times) - int(found[0])] + DAY
+        return Shortfall(found[1], BudgetLimit.BUNDLE_MOVES, found[0], float(len(times)), 1.0, frees_at)
+
+    def _clients_short(self, namespace: str, price: Price, paid: Charge | None) -> Shortfall | None:
+        own, space = self.rules.own, self.rules.spaces.get(namespace)
+        short = self._sum_short(own, BudgetLimit.CONNECTIONS, (_POLICY, self.rules.policy), price.of_policy, paid)
+        if short is None and space is not None:
+            return self._sum_short(space, BudgetLimit.CONNECTIONS, (_SPACE, namespace), price.of_namespace, paid)
+        return short
+
+    def _gap_short(self, namespace: str, price: Price, paid: Charge | None) -> Shortfall | None:
+        shorts = (
+            self._sum_short(holder, BudgetLimit.PUBLISH_GAP, (_GAP, namespace), price.gap, paid)
+            for holder in self.rules.holders(namespace)
+        )
+        return min((short for short in shorts if short is not None), key=lambda short: short.bound, default=None)
+
+    def _sum_short(
+        self, holder: Holder, limit: BudgetLimit, account: tuple[str, str], price: float, paid: Charge | None
+    ) -> Shortfall | None:
+        if (bound := holder.budget.bound(limit)) is None:
+            return None
+        spent = self._sums[account] - sum(cost for name, cost in _accounts(paid) if name == account)
+        if spent + price <= bound + TINY:
+            return None
+        return Shortfall(holder.name, limit, bound, spent, price, self.frees_at(account, bound, price))
+
+    def frees_at(self, account: tuple[str, str], bound: float, price: float) -> float | None:
+        """When so much has left the window of `account` that `price` fits; None: never, or the price is unknown."""
+        if not price <= bound + TINY:
+            return None
+        left = self._sums[account]
+        for charge in sorted(self._charges.values(), key=lambda charge: charge.at):
+            left -= sum(cost for name, cost in _accounts(charge) if name == account)
+            if left + price <= bound + TINY:
+                return charge.at + HOUR
+        return None
+
+
+_POLICY, _SPACE, _GAP = "policy", "namespace", "gap"
+
+
+def _accounts(charge: Charge | None) -> tuple[tuple[tuple[str, str], float], ...]:
+    """What a charge counts to, and how much. An unknown price counts as nothing."""
+    if charge is None:
+        return ()
+    price = charge.price
+    return (
+        ((_POLICY, charge.policy), _known(price.of_policy)),
+        ((_SPACE, charge.namespace), _known(price.of_namespace)),
+        ((_GAP, charge.namespace), _known(price.gap)),
+    )
+
+
+def _known(value: float) -> float:
+    return 0.0 if math.isnan(value) else value

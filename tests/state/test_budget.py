@@ -1,0 +1,226 @@
+"""What moves spend of disruption budgets, and which moves must wait."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from trimtab_operator.kube.config_map_store import UnreadableContentError
+from trimtab_operator.state.admission import in_words
+from trimtab_operator.state.budget_account import StoredAccount
+from trimtab_strategies.budget import (
+    DAY,
+    HOUR,
+    TINY,
+    BudgetLedger,
+    BudgetRules,
+    BudgetTally,
+    Charge,
+    DisruptionBudget,
+    Holder,
+    Price,
+)
+
+NOW = 1_000_000.0
+BOUNDS = DisruptionBudget(connections=10.0, publish_gap=5.0, bundle_moves=2, in_flight=3)
+
+
+def rules(own: DisruptionBudget = BOUNDS, **spaces: DisruptionBudget) -> BudgetRules:
+    """The budget of policy main, and budgets of namespaces ``t/NAME``."""
+    of = {f"t/{name}": Holder(f"TopicNamespace t-{name}", budget) for name, budget in spaces.items()}
+    return BudgetRules("main", Holder("policy main", own), of)
+
+
+def charge(bundle: str = "b", at: float = NOW, **fields: Any) -> Charge:
+    """A move of a bundle of namespace t/n that cuts 4 % of the policy's clients and 8 % of its namespace's."""
+    given: dict[str, Any] = {"generation": 1, "policy": "main", "namespace": "t/n", "price": Price(4.0, 8.0, 1.0)}
+    return Charge(at, bundle, **{**given, **fields})
+
+
+def spent(
+    *charges: Charge, now: float = NOW, by: BudgetRules | None = None, **in_flight: frozenset[str]
+) -> BudgetTally:
+    """A tally `now`, after `charges` that were admitted one after the other, each at its time."""
+    ledger, known = BudgetLedger(), by or rules()
+    for one in charges:
+        ledger = ledger.charged([one], one.at, daily=[one.bundle])
+    return BudgetTally(known, ledger, now, {f"t/{space}": names for space, names in in_flight.items()})
+
+
+def refused(tally: BudgetTally, one: Charge) -> str:
+    """Why the move must wait, in words; empty if it fits."""
+    found = tally.admit([one])
+    return "" if found is None else in_words(found[1], tally.now)
+
+
+def test_connections_of_a_policy_are_bounded_over_all_its_namespaces() -> None:
+    tally = spent(charge("a", NOW - 600), charge("b", NOW - 300, namespace="t/m"))
+
+    why = refused(tally, charge("c"))
+
+    assert why == (
+        "connectionsPercentPerHour of policy main is 10 %, 8 % spent and it costs 4 %: "
+        "it fits from 1970-01-12T14:36:41Z on"
+    )
+    assert not refused(spent(charge("a", NOW - 600)), charge("c"))
+
+
+def test_a_namespace_counts_its_own_clients_and_the_stricter_budget_holds() -> None:
+    strict = rules(DisruptionBudget(connections=100.0), n=DisruptionBudget(connections=10.0))
+    tally = spent(charge("a"), by=strict)
+
+    assert "of TopicNamespace t-n is 10 %, 8 % spent and it costs 8 %" in refused(tally, charge("b"))
+    assert not refused(tally, charge("b", namespace="t/m"))
+
+
+def test_publish_gaps_are_summed_by_namespace() -> None:
+    by = rules(DisruptionBudget(publish_gap=2.5), n=DisruptionBudget(publish_gap=9.0))
+    tally = spent(charge("a"), charge("b"), by=by)
+
+    assert "publishGapSecondsPerHour of policy main is 2.5 s, 2 s spent and it costs 1 s" in refused(tally, charge("c"))
+    assert not refused(tally, charge("c", namespace="t/m"))
+
+
+def test_a_bundle_moves_so_often_in_a_day_and_no_more() -> None:
+    by = rules(DisruptionBudget(bundle_moves=2))
+    tally = spent(charge(at=NOW - DAY + 60, generation=1), charge(at=NOW - 60, generation=2), by=by)
+
+    assert "movesPerBundlePerDay of policy main is 2, 2 spent: it fits from" in refused(tally, charge(generation=3))
+    assert not refused(tally, charge("other"))
+    later = BudgetTally(by, tally.ledger, NOW + 60)
+    assert not refused(later, charge(at=NOW + 60, generation=3))
+
+
+def test_pending_moves_of_a_namespace_are_bounded_also_within_one_plan() -> None:
+    tally = spent(by=rules(DisruptionBudget(in_flight=2)), n=frozenset({"a"}))
+
+    assert not refused(tally, charge("b"))
+    assert "movesInFlight of policy main is 2, and 2 are pending: it waits until one lands" in refused(
+        tally, charge("c")
+    )
+    assert not refused(tally, charge("d", namespace="t/m"))
+
+
+def test_moves_that_belong_together_fit_together_or_not_at_all() -> None:
+    tally = spent(by=rules(DisruptionBudget(connections=6.0)))
+
+    assert tally.admit([charge("a"), charge("b")]) is not None
+
+    assert tally.clients_of_policy() == 0
+    assert tally.made == []
+    assert tally.admit([charge("c")]) is None
+
+
+def test_a_price_that_was_not_measured_never_fits_and_never_counts() -> None:
+    unknown = Price(math.nan, math.nan, math.nan)
+    tally = spent(charge("a", forced="Drained", price=unknown))
+
+    assert "the connections of the bundle were not measured" in refused(tally, charge("b", price=unknown))
+    assert tally.clients_of_policy() == 0
+
+
+def test_a_move_that_costs_more_than_the_whole_budget_says_that_it_never_fits() -> None:
+    assert "this move alone costs 40 %: it never fits, raise the budget" in refused(
+        spent(), charge(price=Price(40.0, 40.0, 1.0))
+    )
+
+
+def test_a_forced_move_always_fits_and_is_spent_for_the_others() -> None:
+    tally = spent(*(charge(f"a{k}", forced="Drained") for k in range(5)))
+
+    assert tally.clients_of_policy() == pytest.approx(20.0)
+    assert not refused(tally, charge("x", forced="BrokerLost"))
+    assert refused(tally, charge("y"))
+
+
+def test_a_repeated_write_of_the_same_move_is_paid_once() -> None:
+    tally = spent(charge("a", NOW - 60), charge("a", NOW), by=rules(DisruptionBudget(connections=5.0, bundle_moves=1)))
+
+    assert tally.clients_of_policy() == pytest.approx(4.0)
+    assert not refused(tally, charge("a"))
+    assert tally.result.days["a"] == ((NOW, 1),)
+
+
+def test_a_clock_that_was_set_back_holds_spending_for_one_window_and_not_longer() -> None:
+    tally = spent(charge("a", NOW + 10 * HOUR), by=rules(DisruptionBudget(connections=5.0)), now=NOW)
+
+    assert refused(tally, charge("b"))
+    kept = BudgetLedger(tally.ledger.at(NOW).charges)
+    assert not refused(BudgetTally(tally.rules, kept, NOW + HOUR), charge("b", NOW + HOUR))
+
+
+def test_what_no_window_holds_is_forgotten() -> None:
+    ledger = spent(*(charge(f"b{k}", NOW + k) for k in range(100)), now=NOW + 100).ledger
+
+    assert ledger.at(NOW + 2 * HOUR).charges == ()
+    assert ledger.at(NOW + 2 * DAY) == BudgetLedger()
+
+
+def test_what_was_spent_survives_the_way_through_a_config_map() -> None:
+    stored = StoredAccount(spent(charge("a"), charge("b", forced="Drained", over=True)).ledger, epoch=7)
+
+    assert StoredAccount.from_json(stored.to_json()) == stored
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 2}', '{"version": 1, "epoch": 1, "charges": [[1]]}'])
+def test_what_trimtab_did_not_write_is_refused(text: str) -> None:
+    with pytest.raises(UnreadableContentError):
+        StoredAccount.from_json(text)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", "d"]),
+        st.sampled_from(["t/n", "t/m"]),
+        st.sampled_from([0.0, 1.0, 59.0, 600.0, 3599.0, 3600.0, 20_000.0]),
+        st.sampled_from(["move", "move", "move", "repeat", "restart", "land", "forced"]),
+        st.floats(0, 6),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_no_window_holds_more_than_the_budget_whatever_happens_in_between(
+    steps: list[tuple[str, str, float, str, float]],
+) -> None:
+    """Moves, confirmations, repeated writes, restarts and forced moves in any order."""
+    by, now, ledger = rules(), NOW, BudgetLedger()
+    pending = dict[str, str]()
+    generation = dict.fromkeys("abcd", 1)
+    made = list[Charge]()
+    for bundle, space, later, what, cost in steps:
+        now += later
+        if what == "land":
+            pending.pop(bundle, None)
+        if what == "restart":
+            ledger = StoredAccount.from_json(StoredAccount(ledger).to_json()).ledger
+        if what in {"land", "restart"}:
+            continue
+        if what != "repeat" or generation[bundle] == 1:
+            generation[bundle] += 1
+        flights = {s: frozenset(b for b, of in pending.items() if of == s) for s in ("t/n", "t/m")}
+        forced = "Drained" if what == "forced" else ""
+        tally = BudgetTally(by, ledger, now, flights)
+        one = charge(
+            bundle, now, namespace=space, generation=generation[bundle], price=Price(cost, cost, 1), forced=forced
+        )
+        if tally.admit([one]) is not None:
+            continue
+        ledger = tally.result
+        pending[bundle] = space
+        made = [other for other in made if other.key != one.key] + [one]
+        if not forced:
+            _within(made, now, pending, space, bundle)
+
+
+def _within(made: list[Charge], now: float, pending: dict[str, str], space: str, bundle: str) -> None:
+    """What an unforced move left behind keeps every bound, forced moves included."""
+    hour = [one for one in made if now - one.at < HOUR]
+    assert sum(one.price.of_policy for one in hour) <= 10 + TINY
+    assert sum(one.price.gap for one in hour if one.namespace == space) <= 5 + TINY
+    assert sum(one.bundle == bundle and now - one.at < DAY for one in made) <= 2
+    assert sum(of == space for of in pending.values()) <= 3
