@@ -12,11 +12,14 @@ COUNT ?= 100
 STATES ?= 1000000
 PULSAR ?=
 export PULSAR
-SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab:tests/support/model
+MINUTES ?= 30
+HOURS ?= 6
+SIZE ?= 100x600
+SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab:tests/support/model:tests/support/fuzz
 SITE := $(BIN)/properdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo kind test test-full chart e2e chaos model check types drift fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle demo kind test test-full chart e2e chaos model fuzz soak check types drift fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +77,13 @@ chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1
 
 model: $(STAMP) ## a million states of the protocol, explored with the code that runs (STATES=1000000; docs/explanation/protocol.md)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m model_main --states $(STATES)
+
+fuzz: $(STAMP) ## every reader of foreign input under a coverage-guided fuzzer, MINUTES=30 each (TARGET=lint for one; docs/security.md)
+	@$(BIN)/pip install --quiet --require-hashes -r requirements/fuzz.txt
+	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m fuzz_main --target "$(TARGET)" --minutes $(MINUTES)
+
+soak: setup ## HOURS=6 of 100 brokers with 60,000 bundles and with faults, in compressed time (SIZE=100x600)
+	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m soak_main --hours $(HOURS) --size $(SIZE)
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types drift

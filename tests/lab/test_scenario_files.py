@@ -84,8 +84,8 @@ def test_all_problems_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [", "my.yaml is not YAML: while parsing"),
-        ("", "my.yaml is NoneType, but it must be a mapping"),
+        ("a: [", "my.yaml is not YAML: "),
+        ("", "my.yaml is empty, but it must be a mapping"),
         ("- 1", "my.yaml is list, but it must be a mapping"),
     ],
 )

@@ -43,7 +43,10 @@ def seconds(text: str) -> float:
     """Convert a duration such as ``90s``, ``5m`` or ``1h30m`` to seconds. Raises `ValueError`."""
     if not re.fullmatch(_DURATION, text):
         raise ValueError(f"duration {text!r} must look like 90s, 5m or 1h30m")
-    return float(sum(int(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smh])", text)))
+    found = sum(float(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smh])", text))
+    if found == float("inf"):
+        raise ValueError(f"duration {text[:_LONGEST]!r}... is too long")
+    return found
 
 
 def _positive(text: str) -> str:
@@ -83,7 +86,9 @@ def quantity(text: str) -> float:
     found = re.fullmatch(rf"([0-9]+(?:\.[0-9]+)?){_SUFFIX}", text)
     if found is None:
         raise ValueError(f"{text!r} is no quantity: write one such as 500k, 10Mi or 1.5G")
-    return float(found[1]) * _UNITS[found[2] or ""]
+    if (amount := float(found[1]) * _UNITS[found[2] or ""]) == float("inf"):
+        raise ValueError(f"{text[:_LONGEST]!r}... is too large")
+    return amount
 
 
 def _quantity_text(value: Any) -> Any:

@@ -68,7 +68,10 @@ class Sweep:
             if not 0 <= low < high:
                 raise InvalidSweepError(f"{text!r}: a range goes up from 0 or more, like 100..1600")
             return cls(path, bounds=(low, high))
-        return cls(path, tuple(yaml.safe_load(part) for part in given.split(",")))
+        try:
+            return cls(path, tuple(yaml.safe_load(part) for part in given.split(",")))
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last ones: of explicit tags
+            raise InvalidSweepError(f"{text!r} has a value that is not YAML: {error}") from error
 
     def bounded(self, spec: Mapping[str, Any]) -> Sweep:
         """The sweep, with the bounds of its parameter if it has none. Raises `InvalidSweepError`.

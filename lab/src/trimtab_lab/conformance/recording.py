@@ -46,7 +46,7 @@ def read(lines: Iterable[str], source: str = "") -> Iterator[RecordedScenario]:
 def _scenario(line: str, place: str) -> RecordedScenario:
     try:
         found = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRecordingError(f"{place} is not JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("algorithm"), str):
         raise InvalidRecordingError(f"{place} is not a scenario: an object with 'algorithm' is needed")
@@ -63,11 +63,14 @@ def _pulsar(found: Mapping[str, Any], place: str) -> RecordedScenario:
     sensitive = found.get("order_sensitive", "no")
     if sensitive not in ("no", "within", "yes"):
         raise InvalidRecordingError(f"{place} has order_sensitive {sensitive!r}: no, within or yes is needed")
+    alternatives = found.get("alternatives", [])
+    if not isinstance(alternatives, list):
+        raise InvalidRecordingError(f"{place} has alternatives that are not a list")
     return RecordedScenario(
         id=str(found.get("id", place)),
         algorithm=found["algorithm"],
         input=found,
         expect=found["expect"],
         order_sensitive=sensitive,
-        alternatives=tuple(found.get("alternatives", ())),
+        alternatives=tuple(alternatives),
     )

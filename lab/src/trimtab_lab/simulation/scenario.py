@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from trimtab_lab.simulation.events import Crowd, Failover, Happening, HotBundle, Joins, last_round
@@ -21,12 +20,16 @@ from trimtab_lab.simulation.parts import BrokerRows, Ratio, Round, ScenarioPart,
 from trimtab_lab.simulation.realism import Realism
 from trimtab_lab.simulation.refusals import refusals
 from trimtab_lab.simulation.tenants import Machines, Tenant
+from trimtab_operator.cli.lint.files import UnreadableError, documents_of
 from trimtab_strategies.model.cluster_load import IntArray
 
 CATALOGUE = Path(__file__).with_name("catalogue")
 """Folder of the scenarios that come with the lab."""
 
 CATALOGUE_FILE = "*.yaml"
+
+MOST_BROKERS, MOST_TENANTS = 10_000, 1000
+"""Brokers and tenants of a scenario at most: a run holds a row for each pair."""
 
 
 class InvalidScenarioError(ValueError):
@@ -100,6 +103,10 @@ class Scenario(ScenarioPart):
         for name in ("machines", "tenants"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: is empty, but there must be at least 1: add one")
+        if self.count > MOST_BROKERS:
+            raise ValueError(f"machines: are {self.count} in all, but at most {MOST_BROKERS} are simulated: use fewer")
+        if len(self.tenants) > MOST_TENANTS:
+            raise ValueError(f"tenants: are {len(self.tenants)}, but at most {MOST_TENANTS} are simulated: use fewer")
         self._check_names()
         self._check_lengths()
         self._check_load()
@@ -217,19 +224,16 @@ def _brokers_of(event: Happening) -> BrokerRows:
 def parsed(text: str, origin: str = "scenario") -> Scenario:
     """The scenario that a YAML text describes. Raises `InvalidScenarioError`, which begins with `origin`."""
     try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidScenarioError(f"{origin} is not YAML: {_one_line(error)}") from error
-    if not isinstance(found, dict):
-        raise InvalidScenarioError(f"{origin} is {type(found).__name__}, but it must be a mapping with title, machines")
+        found = [document.data for document in documents_of("", text)]
+    except UnreadableError as error:
+        raise InvalidScenarioError(f"{origin} {error} (line {error.line})") from error
+    if len(found) != 1 or not isinstance(found[0], dict):
+        kinds = ", ".join(type(one).__name__ for one in found[:3]) or "empty"
+        raise InvalidScenarioError(f"{origin} is {kinds}, but it must be a mapping with title, machines")
     try:
-        return Scenario.model_validate(found)
+        return Scenario.model_validate(found[0])
     except ValidationError as error:
         raise InvalidScenarioError(f"{origin}:\n{refusals(error, Scenario)}") from error
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
 
 
 @cache

@@ -32,6 +32,7 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.metrics import PolicyMetrics
 from trimtab_pipeline.api import DecisionEntry, Fact, KeepsDecisions, KeepsFacts
+from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.model import BrokerTraits, ClusterLoad, NamespacePolicy
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ Records = tuple[DecisionRecord, ...]
 def _decoded(texts: Mapping[str, str]) -> Records:
     lines = texts[_KEY].splitlines()
     for line in lines:
-        check_version("it", json.loads(line).get("version", 1))
+        check_version("it", json_of(line).get("version", 1))
     return tuple(DecisionRecord.from_json(line) for line in lines)
 
 

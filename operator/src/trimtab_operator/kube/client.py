@@ -53,6 +53,7 @@ from trimtab_operator.kube.wire import (
     read_error,
     request_url,
     stream_lines,
+    whole_body,
 )
 
 _CHANCE = random.SystemRandom()
@@ -312,7 +313,7 @@ class Api:
         while True:
             response = await self._open(verb, method, url, patience=patience, **request)
             try:
-                body = parse(await response.read())
+                body = parse(await whole_body(response))
             except (*LOST, json.JSONDecodeError) as error:
                 tried += 1
                 if not await patience.wait():

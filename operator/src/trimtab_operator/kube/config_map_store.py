@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from trimtab_operator.kube.client import CONFIG_MAPS, Api, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.resources.common import API_VERSION
+from trimtab_pipeline.prometheus.response_limits import TooLargeError
 
 T = TypeVar("T")
 
@@ -30,7 +32,11 @@ Text = str | Callable[[], str]
 MOST_BYTES = 1024 * 1024
 """Bytes that the API server accepts as the content of a ConfigMap, `binaryData` decoded."""
 
+MOST_UNPACKED = 64 * 2**20
+"""Bytes of a text when it is unpacked. The largest one, of a proposal with 10,000 moves, takes about three MB."""
+
 _COMPRESSED = ".gz"
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 class UnreadableContentError(ValueError):
@@ -44,7 +50,7 @@ def reading(what: str) -> Iterator[None]:
         yield
     except UnreadableContentError:
         raise
-    except (AttributeError, EOFError, LookupError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError, zlib.error) as error:
         raise UnreadableContentError(f"{what} is not what Trimtab writes ({error!r:.200})") from error
 
 
@@ -60,8 +66,19 @@ def packed(text: str) -> str:
 
 
 def unpacked(text: str) -> str:
-    """The text that `packed` compressed. Raises ValueError, OSError and EOFError for any other."""
-    return gzip.decompress(base64.b64decode(text)).decode() if text else ""
+    """The text that `packed` compressed. Raises ValueError, EOFError and `zlib.error` for any other.
+
+    Raises `TooLargeError` above `MOST_UNPACKED` bytes: a mebibyte of zeros is a kibibyte when compressed.
+    """
+    if not text:
+        return ""
+    reader = zlib.decompressobj(wbits=_GZIP)
+    found = reader.decompress(base64.b64decode(text), MOST_UNPACKED + 1)
+    if len(found) > MOST_UNPACKED:
+        raise TooLargeError(MOST_UNPACKED)
+    if not reader.eof or reader.unused_data:
+        raise EOFError("it ends too early, or too late")
+    return found.decode()
 
 
 @dataclass(frozen=True, slots=True)

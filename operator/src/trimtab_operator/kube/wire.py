@@ -19,6 +19,13 @@ LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteRe
 """Errors of a connection that fails or breaks off."""
 
 
+LARGEST = 512 * 2**20
+"""Bytes of one answer. A page of 1,000 of our objects takes about two MB, and etcd holds at most 1.5 MiB of each."""
+LARGEST_EVENT = 16 * 2**20
+"""Bytes of one event of a watch, which is one object."""
+LARGEST_ERROR = 2**16
+"""Bytes of an error."""
+
 _DECODER = json.JSONDecoder()
 _CUSTOM_RESOURCES = re.compile(r'\{"apiVersion":"[^"\\]*","items":\[')
 _METADATA = '"metadata":'
@@ -87,6 +94,20 @@ def parse_page(text: bytes) -> Page:
     return _page(body["items"], body["metadata"])
 
 
+async def whole_body(response: aiohttp.ClientResponse) -> bytes:
+    """The body of a successful answer. Raises `ApiUnavailableError` above `LARGEST` bytes, without reading more."""
+    return await _body(response, LARGEST)
+
+
+async def _body(response: aiohttp.ClientResponse, most: int) -> bytes:
+    found = bytearray()
+    async for chunk in response.content.iter_any():
+        found += chunk
+        if len(found) > most:
+            raise ApiUnavailableError(f"an answer is larger than {most >> 10} KiB")
+    return bytes(found)
+
+
 def _page(items: Iterable[dict[str, Any]], meta: dict[str, str]) -> Page:
     return Page(items, meta["resourceVersion"], meta.get("continue", ""))
 
@@ -122,8 +143,8 @@ def request_url(path: str, **query: str) -> str:
 async def read_error(asked: str, response: aiohttp.ClientResponse) -> ApiError:
     """The error of a failed response, with the message of its `Status` object if it has one. asked: verb and URL."""
     try:
-        text = await response.text(errors="replace")
-    except LOST as error:
+        text = (await _body(response, LARGEST_ERROR)).decode(errors="replace")
+    except (*LOST, ApiUnavailableError) as error:
         text = f"(the answer broke off: {error})"
     finally:
         response.close()
@@ -137,7 +158,7 @@ async def read_error(asked: str, response: aiohttp.ClientResponse) -> ApiError:
 def _status(text: str) -> dict[str, Any]:
     try:
         status = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}
     return status if isinstance(status, dict) else {}
 
@@ -148,13 +169,15 @@ def _retry_after(response: aiohttp.ClientResponse) -> float:
 
 
 async def stream_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of a stream, however its chunks are cut."""
+    """Lines of a stream, however its chunks are cut. Raises `ApiUnavailableError` above `LARGEST_EVENT` bytes."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             if line:
                 yield line
+        if len(rest) > LARGEST_EVENT:
+            raise ApiUnavailableError(f"an event of a watch is larger than {LARGEST_EVENT >> 20} MiB")
 
 
 def parse_event(line: bytes) -> WatchEvent:

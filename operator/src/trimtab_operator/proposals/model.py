@@ -10,19 +10,21 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields as dataclass_fields, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from trimtab_operator.kube.conditions import timestamp
-from trimtab_operator.kube.config_map_store import check_version, reading
+from trimtab_operator.kube.config_map_store import UnreadableContentError, check_version, reading
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, in_seconds
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.policy_status import SHOWN, ProposalState
-from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Reason, Split, counted
+from trimtab_pipeline.prometheus.response_limits import json_of
+from trimtab_strategies.model import CPU, RESOURCES, ClusterLoad, Move, Plan, Split, counted
 from trimtab_strategies.model.cluster_load import FloatArray
 
 
@@ -88,6 +90,7 @@ Percents = tuple[tuple[float | None, ...], ...]
 """(brokers, resources) percent of the limit, columns as in `RESOURCES`; None unknown."""
 
 
+_LATEST = 253_402_300_800.0  # epoch seconds of the year 10000
 _PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "before", "after")
 """Fields that are stored as they are."""
 
@@ -190,25 +193,15 @@ class Proposal:
     def from_json(cls, text: str) -> Self:
         """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
         with reading("the proposal"):
-            value = json.loads(text)
+            value = json_of(text)
             check_version("the proposal", value.pop("version"))
-            moves = tuple(
-                Move(bundle, source, destination, Reason(reason), math.nan if load is None else load)
-                for bundle, source, destination, reason, load in value.pop("moves")
-            )
-            splits = tuple(_split(split) for split in value.pop("splits"))
-            before, after = (tuple(map(tuple, value.pop(key))) for key in ("before", "after"))
-            names, brokers, price = (value.pop(key) for key in ("names", "brokers", "cost"))
-            return cls(
-                **value,
-                moves=moves,
-                splits=splits,
-                names=tuple(names),
-                brokers=tuple(brokers),
-                before=before,
-                after=after,
-                cost=Cost(**price),
-            )
+            moves = [dict(zip(_OF_A_MOVE, move, strict=True)) for move in value.pop("moves")]
+            for move in moves:
+                move["load"] = math.nan if move["load"] is None else move["load"]
+            if unknown := sorted(value.keys() - {field.name for field in dataclass_fields(cls)}):
+                raise UnreadableContentError(f"the proposal has the unknown field {unknown[0]!r:.100}")
+            found: Self = _fitting(_STORED.validate_python({**value, "moves": moves}))
+            return found
 
     def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
         """The proposal as the policy's status shows it. All fields are set: a merge-patch replaces an older one."""
@@ -240,9 +233,29 @@ def blank(state: ProposalState | None, message: str) -> dict[str, Any]:
     return {"state": None if state is None else str(state), "message": message or None, **lists, **absent}
 
 
-def _split(value: dict[str, Any]) -> Split:
-    boundaries, destinations = tuple(value["boundaries"]), tuple(value["destinations"])
-    return Split(value["bundle"], value["source"], boundaries, Reason(value["reason"]), destinations)
+_STORED = TypeAdapter(Proposal)
+_OF_A_MOVE = ("bundle", "source", "destination", "reason", "load")
+
+
+def _fitting(found: Any) -> Any:
+    """A proposal that was read. Raises `UnreadableContentError` if a part does not fit the others."""
+    if len(found.names) != len(found.moves) + len(found.splits):
+        raise UnreadableContentError(f"the proposal names {len(found.names)} bundles, and moves or splits others")
+    for usage in (found.before, found.after):
+        if len(usage) != len(found.brokers) or any(len(row) != len(RESOURCES) for row in usage):
+            raise UnreadableContentError("the proposal's usage is not that of its brokers")
+    storable_time(found.made_at)
+    if found.expires_at != math.inf:
+        storable_time(found.expires_at)
+    return found
+
+
+def storable_time(value: Any) -> float:
+    """A stored time (epoch seconds). Raises `ValueError` and `TypeError` for one that can't be shown."""
+    found = float(value)
+    if not 0 <= found < _LATEST:
+        raise ValueError(f"{found:g} is not a time")
+    return found
 
 
 def _percents(usage: FloatArray) -> Percents:

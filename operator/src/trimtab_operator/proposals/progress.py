@@ -19,7 +19,8 @@ from typing import Any, Self
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import UnreadableContentError, reading
 from trimtab_operator.kube.records import WITHDRAWN, BundleRecord
-from trimtab_operator.proposals.model import Proposal
+from trimtab_operator.proposals.model import Proposal, storable_time
+from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.model import HeldBack, Reason, counted
 
 SHOWN_FAILURES = 20
@@ -171,21 +172,24 @@ class Execution:
     def from_json(cls, text: str, proposal: Proposal) -> Self:
         """The execution of `proposal` that `to_json` wrote as `text`. Raises `UnreadableContentError`."""
         with reading("the progress"):
-            value = json.loads(text)
+            value = json_of(text)
             marks = [Mark(character) for character in value["marks"]]
             failures = {
-                int(row): HeldBack(proposal.names[int(row)], Reason(reason), detail)
+                int(row): HeldBack(proposal.names[int(row)], Reason(reason), str(detail))
                 for row, (reason, detail) in value["failures"].items()
             }
             if len(marks) != len(proposal.names):
                 raise UnreadableContentError(f"the progress has {len(marks)} rows, its proposal {len(proposal.names)}")
+            if Mark.WRITTEN in marks[len(proposal.moves) :]:
+                raise UnreadableContentError("the progress has a split that is written, and not landed")
+            finished = value["finished"]
             return cls(
                 proposal,
-                float(value["started"]),
+                storable_time(value["started"]),
                 marks,
                 failures,
                 bool(value["stopped"]),
-                value["finished"],
+                None if finished is None else storable_time(finished),
                 str(value.get("by", "")),
             )
 

@@ -22,6 +22,7 @@ from trimtab_operator.kube.naming import proposal_name
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.policy_status import ProposalState
+from trimtab_pipeline.prometheus.response_limits import json_of
 
 _PROPOSAL, _PROGRESS, _STATE = "proposal.json.gz", "progress.json.gz", "state.json"
 
@@ -72,7 +73,7 @@ def _encoded(standing: Standing, stored: Standing | None, uid: str) -> dict[str,
 
 
 def _decoded(texts: Mapping[str, str], uid: str) -> Standing:
-    value = json.loads(texts[_STATE])
+    value = json_of(texts[_STATE])
     if value["uid"] != uid:
         return Standing()
     state, message = ProposalState(value["state"]), str(value["message"])

@@ -19,6 +19,7 @@ from typing import Any, Self
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.config_map_store import ConfigMapStore, PolicyOwner, StoredFormat, check_version, reading
 from trimtab_operator.kube.naming import shadow_name
+from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.counterfactual.comparison import Comparison, as_data, from_data
 from trimtab_strategies.counterfactual.ownership import VirtualOwner
 
@@ -67,7 +68,7 @@ class ShadowState:
     def from_json(cls, text: str) -> Self:
         """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
         with reading("shadow"):
-            value = json.loads(text)
+            value = json_of(text)
             check_version("shadow", value["version"])
             days = tuple((int(day), from_data(sums)) for day, sums in value["days"])
             compared = Comparison(float(value["since"]), float(value["last"]), days, from_data(value["before"]))

@@ -20,6 +20,7 @@ from trimtab_operator.kube.config_map_store import ConfigMapStore, PolicyOwner, 
 from trimtab_operator.kube.naming import memory_name
 from trimtab_operator.state.competing_balancer import NO_COMPETITION, Competition
 from trimtab_operator.state.ownership_changes import HOUR
+from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.model import Memory
 
 _KEY = "memory.json"
@@ -101,7 +102,7 @@ class PolicyState:
     def from_json(cls, text: str) -> Self:
         """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
         with reading("memory"):
-            value = json.loads(text)
+            value = json_of(text)
             check_version("memory", value["version"])
             memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
             moves = tuple((float(t), int(n)) for t, n in value["moves"])

@@ -190,7 +190,9 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(archive, "r:") as tar:
             yield tar
-    except tarfile.TarError as error:
+    except ExchangeError:
+        raise
+    except (tarfile.TarError, EOFError, MemoryError, OverflowError, RecursionError, ValueError) as error:
         raise ExchangeError(f"{archive} is no .tar that `trimtab history export` wrote ({error})") from error
 
 
@@ -202,14 +204,14 @@ def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
         found = _MEMBER.fullmatch(member.name)
         if member.name == _MANIFEST:
             manifest = _manifest_of(tar, member)
-        elif not member.isreg() or found is None or found["table"] not in TABLES:
-            raise ExchangeError(f"{tar.name!s} holds {member.name!r}, which no export writes")
-        else:
-            policies.setdefault(found["policy"], {})[found["table"]] = member
+        elif not member.isreg() or member.issparse() or found is None or found["table"] not in TABLES:
+            raise ExchangeError(f"{tar.name!s} holds {member.name!r:.200}, which no export writes")
+        elif policies.setdefault(found["policy"], {}).setdefault(found["table"], member) is not member:
+            raise ExchangeError(f"{tar.name!s} holds {member.name!r} twice")
     if not policies:
         raise ExchangeError(f"{tar.name!s} holds no policy")
     if manifest != _FORMAT:
-        raise ExchangeError(f"{tar.name!s} is of format {manifest!r}, this program imports {_FORMAT}")
+        raise ExchangeError(f"{tar.name!s} is of format {manifest!r:.100}, this program imports {_FORMAT}")
     return policies
 
 
@@ -250,9 +252,11 @@ def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTabl
     with opened(whole.place, table.schema) as file:
         for group in range(file.num_row_groups):
             rows = _bounded(file, group, table)
-            span = pc.min_max(rows["at"].cast(pa.int64())).as_py()
             if not len(rows):
                 continue
+            if rows["at"].null_count:
+                raise ForeignFileError("a row has no time")
+            span = pc.min_max(rows["at"].cast(pa.int64())).as_py()
             first, hour = (hour_of(span[end] / 1000) for end in ("min", "max"))
             if first != hour or not last < hour < _LATEST:
                 raise ForeignFileError("its rows are not in the order of time")
@@ -270,6 +274,7 @@ def _bounded(file: pq.ParquetFile, group: int, table: HistoryTable) -> pa.Table:
     size = 0
     try:
         for batch in file.iter_batches(_BATCH, row_groups=[group], use_threads=False):
+            batch.validate(full=True)
             batches.append(batch)
             if (size := size + batch.nbytes) > _MOST_BYTES:
                 raise ForeignFileError(f"its row group {group} takes more than {_MOST_BYTES / 2**20:.0f} MiB of memory")

@@ -206,15 +206,16 @@ def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
     """The file, if it can be read and is of `schema`. Raises `ForeignFileError`; `FileNotFoundError` if it is gone."""
     try:
         file = pq.ParquetFile(place.path, filesystem=place.filesystem)
+        about = file.schema_arrow
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
         raise ForeignFileError(f"it can't be read ({error})") from error
-    wanted, found = schema.metadata[VERSION_KEY], (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"(none)")
+    wanted, found = schema.metadata[VERSION_KEY], (about.metadata or {}).get(VERSION_KEY, b"(none)")
     if found != wanted:
-        version = found.decode(errors="replace")
+        version = found[:100].decode(errors="replace")
         raise ForeignFileError(f"it is of version {version}, this program reads {wanted.decode()}")
-    if not file.schema_arrow.equals(schema, check_metadata=False):
+    if not about.equals(schema, check_metadata=False):
         raise ForeignFileError(f"its columns are not those of {wanted.decode()}")
     return file
 
@@ -245,7 +246,7 @@ def _origin(file: pq.ParquetFile, key: bytes) -> list[Any]:
     kind = float if key == CYCLES_KEY else str
     try:
         return [kind(item) for item in json_of(file.metadata.metadata[key])]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ForeignFileError("it does not say which cycles it holds") from error
 
 
@@ -267,9 +268,11 @@ def row_group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
     if not file.num_row_groups:
         return schema.empty_table()
     try:
-        return file.read_row_group(group, use_threads=False).cast(schema)
+        rows = file.read_row_group(group, use_threads=False).cast(schema)
+        rows.validate(full=True)  # Parquet's reader takes any bytes for text
     except (pa.ArrowException, OSError) as error:
         raise ForeignFileError(f"it can't be read ({error})") from error
+    return rows
 
 
 def read_state(state: State, columns: Sequence[str] | None = None) -> pa.Table:

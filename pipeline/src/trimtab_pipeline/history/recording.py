@@ -10,7 +10,6 @@ Moves that were under way then are not part of it: a replay makes its own.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
 from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
+from trimtab_pipeline.history.fact_values import fact_value, foreign_values, policy_of, traits_of
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
 from trimtab_pipeline.history.recorded_topics import RecordedTopics, by_cycle
@@ -33,7 +33,7 @@ from trimtab_pipeline.transform.arrays import block, floats, positions
 from trimtab_pipeline.transform.averages import Before, by_samples, by_time, counted
 from trimtab_pipeline.transform.relations import Cycle
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import BrokerTraits, Bundles, ClusterLoad, Isolation, NamespacePolicy
+from trimtab_strategies.model import Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.usage import LONG_WINDOW
 
@@ -75,7 +75,7 @@ class Recording:
         found: list[RecordedPolicy] = []
         for table in self._reader.rows(POLICIES.name, begin - _HOUR, end):
             for row in table.filter(pc.equal(table["kind"], "spec")).to_pylist():
-                spec = json.loads(row["value"])
+                spec = fact_value(row["value"])
                 if not found or found[-1].spec != spec:
                     found.append(RecordedPolicy(row["at"].timestamp(), spec))
         before = [one for one in found if one.at <= begin]
@@ -100,7 +100,7 @@ class Recording:
         found = set()
         for rows in (*self._facts(begin, begin), *self._facts(end, end)):
             values = rows.filter(pc.equal(rows["kind"], "namespace")).select(["name", "value"]).to_pylist()
-            found |= {row["name"] for row in values if ISOLATION_LEFT_OUT in json.loads(row["value"] or "{}")}
+            found |= {row["name"] for row in values if ISOLATION_LEFT_OUT in fact_value(row["value"] or "{}")}
         return len(found)
 
     def topics(self, begin: float, end: float) -> RecordedTopics:
@@ -118,7 +118,8 @@ class Recording:
         waiting, there = next(facts, None), next(brokers, None)
         for at, demand in self._reader.demand(begin, end):
             while waiting is not None and waiting[0] <= at:
-                known.learn(waiting[1])
+                with foreign_values():
+                    known.learn(waiting[1])
                 waiting = next(facts, None)
             while there is not None and there[0] < at:
                 there = next(brokers, None)
@@ -127,7 +128,9 @@ class Recording:
             rows = there[1]
             cycle = rows.filter(pc.equal(rows["kind"], "cycle"))
             if len(cycle):
-                yield _load(at, demand, cycle, known, averages)
+                with foreign_values():
+                    load = _load(at, demand, cycle, known, averages)
+                yield load
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +230,7 @@ class _Facts:
             elif text is None:
                 self.values.get(kind, {}).pop(name, None)
             else:
-                self.values.setdefault(kind, {})[name] = json.loads(text)
+                self.values.setdefault(kind, {})[name] = fact_value(text)
         self._take(new)
 
     def see(self, bundles: pa.ChunkedArray) -> IntArray:
@@ -258,7 +261,7 @@ class _Facts:
             return
         self._texts = {name: text for name, text in {**self._texts, **changed}.items() if text is not None}
         parsed = self._parsed
-        parsed |= {text: json.loads(text) for text in {*changed.values()} if text is not None and text not in parsed}
+        parsed |= {text: fact_value(text) for text in {*changed.values()} if text is not None and text not in parsed}
         names = tuple(sorted(self._texts))
         names = self.bundles.names if names == self.bundles.names else names
         self.bundles = _KnownBundles(names, [parsed[self._texts[name]] for name in names])
@@ -347,9 +350,9 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
         bundles,
         facts.namespaces,
         at,
-        traits={name: _traits(value) for name, value in known.values.get("traits", {}).items()},
-        policies={name: _policy(value) for name, value in known.values.get("namespace", {}).items()},
-        publish_gaps={name: value["seconds"] for name, value in known.values.get("publishGap", {}).items()},
+        traits={name: traits_of(value) for name, value in known.values.get("traits", {}).items()},
+        policies={name: policy_of(value) for name, value in known.values.get("namespace", {}).items()},
+        publish_gaps={name: float(value["seconds"]) for name, value in known.values.get("publishGap", {}).items()},
     )
 
 
@@ -367,19 +370,3 @@ def _placed(values: Any, row: IntArray, m: int, unknown: float) -> Any:
     found = np.full((m, *values.shape[1:]), unknown, dtype=values.dtype)
     found[row] = values
     return found
-
-
-def _traits(value: Mapping[str, Any]) -> BrokerTraits:
-    weight = value.get("weight")
-    return BrokerTraits(**{**value, "weight": math.nan if weight is None else weight})
-
-
-def _policy(value: Mapping[str, Any]) -> NamespacePolicy:
-    isolation = value.get("isolation")
-    found = None
-    if isolation is not None:
-        primary, secondary = (tuple(isolation.get(key, ())) for key in ("primary", "secondary"))
-        found = Isolation(primary, secondary, isolation.get("min_available", 1))
-    return NamespacePolicy(
-        found, value.get("anti_affinity_group", ""), value.get("unload", True), value.get("last", False)
-    )

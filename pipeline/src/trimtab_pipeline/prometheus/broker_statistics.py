@@ -103,7 +103,7 @@ def _rows_of(url: str, settings: StatisticsSettings, namespaces: Container[str] 
         raise StatisticsError(f"{url} can't be asked: {error}") from None
     except TooLargeError as error:
         raise StatisticsError(f"{url}{PATH}: {error}") from None
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError) as error:
         text = settings.credentials.hide(f"{type(error).__name__}: {error}")[:LONG]
         raise StatisticsError(f"{url}{PATH} is not what Pulsar answers ({text})") from None
 

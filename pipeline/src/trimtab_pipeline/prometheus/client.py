@@ -201,7 +201,7 @@ def _ahead(date: str, now: float) -> float | None:
     """Seconds that a ``Date`` header, which is cut to the second, is ahead of `now` (epoch s)."""
     try:
         sent = parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, IndexError, TypeError):  # the parser has all of them
         return None
     return sent - now if sent > now else min(0.0, sent + 1.0 - now)
 

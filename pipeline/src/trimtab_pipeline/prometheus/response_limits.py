@@ -7,11 +7,14 @@ body of brackets could raise an unexpected `RecursionError` anywhere.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
 DEEPEST = 100
 """The deepest nesting of lists and objects; answers of Pulsar and Prometheus have about a dozen levels."""
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooDeepError(ValueError):
@@ -19,6 +22,13 @@ class TooDeepError(ValueError):
 
     def __init__(self) -> None:
         super().__init__(f"lists and objects are nested deeper than {DEEPEST} levels: see what sends or wrote that")
+
+
+class HalfLetterError(ValueError):
+    """JSON with half of a surrogate pair, which UTF-8 can't hold: neither a log nor the API server takes it."""
+
+    def __init__(self) -> None:
+        super().__init__("a text holds half of a surrogate pair: see what sends or wrote that")
 
 
 class TooLargeError(ValueError):
@@ -30,17 +40,33 @@ class TooLargeError(ValueError):
 
 
 def json_of(body: str | bytes) -> Any:
-    """The values in a JSON body. Raises `ValueError` for invalid JSON, `TooDeepError`."""
+    """The values in a JSON body; bytes are UTF-8.
+
+    Raises `ValueError` for invalid JSON, `TooDeepError`, `HalfLetterError`.
+    """
+    text = body if isinstance(body, str) else body.decode()
     try:
-        found = json.loads(body)
+        found = json.loads(text)
     except RecursionError:
         raise TooDeepError from None
     level = [found]
     for _ in range(DEEPEST + 1):
         level = [inner for value in level for inner in _inner(value)]
         if not level:
-            return found
-    raise TooDeepError
+            break
+    else:
+        raise TooDeepError
+    if _HALF.search(text) is not None:
+        _check_letters(found)
+    return found
+
+
+def _check_letters(found: Any) -> None:
+    """Raise `HalfLetterError` if a text holds half of a surrogate pair. Two halves make a letter."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise HalfLetterError from None
 
 
 def _inner(value: Any) -> list[Any]:

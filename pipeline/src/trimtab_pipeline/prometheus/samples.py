@@ -29,6 +29,12 @@ _RESULT = b'"result":['
 _END = b'"]}]'  # of the last series' value, its object, and the list
 _QUOTE, _BRACKET = ord('"'), ord("]")
 _MAX_BODY = 2**31 - 1  # bytes; Arrow's string offsets are 32 bit
+_MOST_LABELS = 1000  # of a series; Prometheus' own have about a dozen
+_MOST_WARNINGS = 100  # of an answer; further ones say nothing new
+_LONGEST_WARNING = 1000  # characters
+
+_ODD = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+"""Errors of reading JSON values that are not those of an answer."""
 
 
 class MalformedBodyError(ValueError):
@@ -102,7 +108,8 @@ class VectorParser:
         if (again := _repeated(body, span, self._known)) is not None:
             return again
         if (found := _tokenize(body, span)) is not None:
-            self._known = _Known(found.labels, _texts(body, span))
+            texts = _texts(body, span)
+            self._known = _Known(found.labels, texts if len(texts) == len(found) else texts[:0])
         return found
 
 
@@ -129,7 +136,7 @@ def _tokenize(body: bytes, span: tuple[int, int]) -> Samples | None:
     tokens = _strings(body, start, end)
     names = _label_names(tokens)
     width = 3 + 2 * len(names)  # "metric", a name and a value per label, "value", the value
-    if warnings is None or (len(tokens) + 1) % (2 * width):
+    if warnings is None or len(names) > _MOST_LABELS or (len(tokens) + 1) % (2 * width):
         return None
     columns = [_every(tokens, k, width) for k in range(width)]
     expected = {0: "metric", width - 2: "value"} | {1 + 2 * i: name for i, name in enumerate(names)}
@@ -201,7 +208,7 @@ def _warnings_after(body: bytes, end: int) -> tuple[str, ...] | None:
         return ()
     try:
         return _warnings(json_of(b'{"data":{"result":[]' + tail))
-    except ValueError:
+    except _ODD:
         return None
 
 
@@ -215,9 +222,9 @@ def _strings(body: bytes, start: int, end: int) -> pa.StringArray:
 
 
 def _label_names(strings: pa.StringArray) -> list[str]:
-    """Label names of the first series: the strings between its "metric" and its "value"."""
+    """Label names of the first series: the strings between its "metric" and its "value". One too many at most."""
     names: list[str] = []
-    for k in range(2, len(strings), 4):
+    for k in range(2, min(len(strings) - 1, 4 * _MOST_LABELS + 6), 4):
         name = strings[k].as_py()
         if name == "value" and strings[k + 1].as_py().startswith('":['):
             break
@@ -245,27 +252,41 @@ def _parse_json(body: bytes) -> Samples:
         raise MalformedBodyError("the answer holds no instant vector and no range", body)
     try:
         read = _columns if data["resultType"] == "vector" else _ranges
-        return read(data["result"], _warnings(answer))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        return read(data["result"], _warnings(answer), len(body))
+    except _ODD as error:
         what = f"a series has no labels or no value ({type(error).__name__}: {error})"
         raise MalformedBodyError(what, body) from error
 
 
-def _columns(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples:
+def _columns(result: list[dict[str, Any]], warnings: tuple[str, ...], size: int) -> Samples:
     values = pa.array([float(series["value"][1]) for series in result], pa.float64())
-    return Samples(_labels(result), values, warnings)
+    return Samples(_labels(result, size), values, warnings)
 
 
-def _ranges(result: list[dict[str, Any]], warnings: tuple[str, ...]) -> Samples:
+def _ranges(result: list[dict[str, Any]], warnings: tuple[str, ...], size: int) -> Samples:
     """Raw samples. Series with only histograms have none, and are left out."""
     filled = [series for series in result if series.get("values")]
-    points = tuple(np.array(series["values"], np.float64) for series in filled)
-    return Samples(_labels(filled), pa.array([one[-1, 1] for one in points], pa.float64()), warnings, points)
+    points = tuple(_points(series["values"]) for series in filled)
+    return Samples(_labels(filled, size), pa.array([one[-1, 1] for one in points], pa.float64()), warnings, points)
 
 
-def _labels(result: list[dict[str, Any]]) -> dict[str, pa.StringArray]:
+def _points(values: list[Any]) -> FloatArray:
+    """(k, 2) times and values of a series. Raises `ValueError` for other shapes, and for a time that is none."""
+    points = np.array(values, np.float64)
+    if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points[:, 0]).all():  # noqa: PLR2004  time and value
+        raise ValueError("a sample is a time and a value")
+    return points
+
+
+def _labels(result: list[dict[str, Any]], size: int) -> dict[str, pa.StringArray]:
+    """A column for each label. size: bytes of the body: columns of labels that few series have could be far larger."""
     names = sorted({name for series in result for name in series["metric"]})
-    return {n: pa.array([series["metric"].get(n, "") for series in result], pa.string()) for n in names}
+    if len(names) > _MOST_LABELS or len(names) * len(result) > size:
+        raise ValueError(f"the series have {len(names)} different labels")
+    columns = {n: pa.array([series["metric"].get(n, "") for series in result], pa.string()) for n in names}
+    if any(column.null_count for column in columns.values()):
+        raise TypeError("a label's value is not a text")
+    return columns
 
 
 def _warnings(answer: Mapping[str, Any]) -> tuple[str, ...]:
@@ -275,7 +296,7 @@ def _warnings(answer: Mapping[str, Any]) -> tuple[str, ...]:
     """
     texts = [*(answer.get("warnings") or ()), *(answer["data"].get("warnings") or ())]
     partial = ("the server says that its answer is partial",) if answer.get("isPartial") is True else ()
-    return (*dict.fromkeys(map(str, texts)), *partial)
+    return (*dict.fromkeys(str(text)[:_LONGEST_WARNING] for text in texts[:_MOST_WARNINGS]), *partial)
 
 
 def head(body: bytes, length: int = 120) -> str:

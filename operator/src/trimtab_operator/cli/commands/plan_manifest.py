@@ -66,7 +66,8 @@ def policy_among(manifests: Iterator[Document], where: str, name: str | None) ->
 
 
 def _name(document: Document) -> str:
-    return str((document.data.get("metadata") or {}).get("name", "(without a name)"))
+    meta = document.data.get("metadata")
+    return str(meta.get("name", "(without a name)")) if isinstance(meta, dict) else "(without a name)"
 
 
 def _one_namespace(arguments: argparse.Namespace, given: Mapping[str, Any]) -> None:

@@ -5,9 +5,11 @@ PyYAML alone reads ``22:00`` as a number and ``1.25e9`` as a string; kubectl doe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,10 +19,13 @@ from typing import Any
 import yaml
 
 from trimtab_operator.cli.common import CommandError
-from trimtab_pipeline.prometheus.response_limits import json_of
+from trimtab_pipeline.prometheus.response_limits import DEEPEST, HalfLetterError, TooDeepError, json_of
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+LARGEST = 16 * 2**20
+"""Maximum number of characters of a file."""
+
 _MOST_NODES = 200_000
 """Maximum number of values in a document: a few YAML aliases could make billions."""
 
@@ -53,7 +58,20 @@ class Document:
 
 
 class _Kubernetes(yaml.SafeLoader):
-    """Reads scalars as kubectl does."""
+    """Reads scalars as kubectl does, and a bounded number of merged fields."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put the fields of ``<<`` in their place. Raises `ValueError` for too many: a few lines make billions."""
+        merged = 0
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                for inner in value.value if isinstance(value, yaml.SequenceNode) else (value,):
+                    if isinstance(inner, yaml.MappingNode):
+                        self.flatten_mapping(inner)
+                        merged += len(inner.value)
+        if merged > _MOST_NODES:
+            raise ValueError(f"it merges more than {_MOST_NODES:,} fields")
+        super().flatten_mapping(node)
 
 
 _TEMPORAL = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
@@ -105,10 +123,14 @@ def documents_of(file: str, text: str) -> Iterator[Document]:
 
 def _text(file: str) -> str:
     try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+        with contextlib.nullcontext(sys.stdin) if file == STDIN else Path(file).open(encoding="utf-8") as source:
+            text = source.read(LARGEST + 1)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise CommandError(f"{file} can't be read: {why}") from error
+    if len(text) > LARGEST:
+        raise CommandError(f"{file} has more than {LARGEST >> 20} Mi characters: divide it")
+    return text
 
 
 def _parsed(file: str, text: str) -> Iterator[Document]:
@@ -120,18 +142,18 @@ def _parsed(file: str, text: str) -> Iterator[Document]:
         except ValueError as error:
             raise UnreadableError(f"can't be read: {error}", 1, file) from error
         return
-    loader = _Kubernetes(text)
     try:
+        loader = _Kubernetes(text)
         while loader.check_node():
             yield _document(file, loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise UnreadableError(f"is not YAML: {error.problem or error.context}", line, file) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UnreadableError(f"is not YAML: {error or 'it is nested too deeply'}", 1, file) from error
-    finally:
-        loader.dispose()
+    except RecursionError as error:
+        raise UnreadableError(f"is not YAML: {TooDeepError()}", 1, file) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last one: of an escape beyond Unicode
+        raise UnreadableError(f"is not YAML: {error}", 1, file) from error
 
 
 def _document(file: str, loader: _Kubernetes) -> Document:
@@ -153,16 +175,29 @@ class _Reading:
         self._nodes += 1
         if self._nodes > _MOST_NODES:
             raise ValueError(f"it has more than {_MOST_NODES:,} values")
+        if len(at) > DEEPEST:
+            raise TooDeepError
         self.lines.setdefault(at, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, at)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*at, k)) for k, item in enumerate(node.value)]
-        return self._loader.construct_object(node)
+        return self._scalar(node)
+
+    def _scalar(self, node: Any) -> Any:
+        try:
+            found = self._loader.construct_object(node)
+        except (ArithmeticError, AttributeError, LookupError, TypeError) as error:  # of PyYAML, for a tag that lies
+            raise ValueError(f"{node.value!r:.80} is no {node.tag.rpartition(':')[2]}") from error
+        if isinstance(found, int) and found.bit_length() > sys.float_info.max_exp:
+            raise ValueError(f"the number {node.value[:20]}... is too large")
+        return _whole(found) if isinstance(found, str) else found
 
     def _mapping(self, node: yaml.MappingNode, at: At) -> dict[str, Any]:
-        keys = [key.value for key, _ in node.value]
-        self.twice += [(*at, key) for key in dict.fromkeys(keys) if keys.count(key) > 1]
+        if not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value):
+            raise ValueError("a list or a mapping is the name of a field")
+        keys = Counter(_whole(key.value) for key, _ in node.value)
+        self.twice += [(*at, key) for key, count in keys.items() if count > 1]
         self._loader.flatten_mapping(node)
         found: dict[str, Any] = {}
         for key, item in node.value:
@@ -172,11 +207,22 @@ class _Reading:
         return found
 
 
+def _whole(text: str) -> str:
+    """`text`. Raises `HalfLetterError` if it can't be printed."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise HalfLetterError from None
+    return text
+
+
 def _items(document: Document) -> Iterator[Document]:
+    lines: dict[At, dict[At, int]] = defaultdict(dict)
+    for at, line in document.lines.items():
+        lines[at[:2]][at[2:]] = line
     for k, item in enumerate(document.data["items"]):
         inside = ("items", k)
-        lines = {at[2:]: line for at, line in document.lines.items() if at[:2] == inside}
-        yield Document(document.file, item, lines, tuple(at[2:] for at in document.twice if at[:2] == inside))
+        yield Document(document.file, item, lines[inside], tuple(at[2:] for at in document.twice if at[:2] == inside))
 
 
 class Level(StrEnum):

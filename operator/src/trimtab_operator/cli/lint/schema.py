@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import chain, islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,6 +34,10 @@ _METADATA = frozenset(
 )
 _SHOWN = 80
 """Maximum number of characters of a value in a message."""
+_MOST_FINDINGS = 200
+"""Findings in one object; a person starts with the first ones."""
+_LONGEST_TEXT = 4096
+"""Characters of a text that are compared with a pattern, where the schema has no bound."""
 
 
 @cache
@@ -55,7 +61,7 @@ def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
         yield _error(("apiVersion",), "unknown-kind", f"is {_quoted(data.get('apiVersion'))}: write {API_VERSION}")
     elif kind is None:
         names = [known.kind for known in KINDS]
-        near = difflib.get_close_matches(str(data.get("kind")), names, 1)
+        near = difflib.get_close_matches(str(data.get("kind"))[:_SHOWN], names, 1)
         meant = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
         yield _error(("kind",), "unknown-kind", f"{_quoted(data.get('kind'))} is not a kind of {API_VERSION}; {meant}")
     else:
@@ -64,7 +70,8 @@ def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
 
 def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
     schema = _schemas()[kind.kind]
-    found = [*_metadata(data.get("metadata")), *_walk({k: v for k, v in data.items() if k != "metadata"}, schema, ())]
+    fields = {k: v for k, v in data.items() if k != "metadata"}
+    found = [*islice(chain(_metadata(data.get("metadata")), _walk(fields, schema, ())), _MOST_FINDINGS)]
     yield from found
     if not found:
         yield from _across(data["spec"], kind)
@@ -147,7 +154,7 @@ def _fields(value: Mapping[str, Any], schema: Schema, at: At) -> Iterator[Found]
 
 def _wrong_type(value: Any, schema: Schema) -> str:
     if schema.get("x-kubernetes-int-or-string"):
-        well = isinstance(value, str) or (_number(value) and float(value).is_integer())
+        well = isinstance(value, str) or _whole(value)
         return "" if well else f"is {_quoted(value)}: write a whole number, or a quantity such as 10Mi"
     wanted = schema.get("type", "object")
     if wanted == "string" and isinstance(value, (bool, int, float)):
@@ -160,38 +167,49 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _whole(value: Any) -> bool:
+    return _number(value) and (isinstance(value, int) or value.is_integer())
+
+
+def _told(value: float) -> str:
+    """A number in a message. One beyond floating point is shortened."""
+    return f"{value:g}" if abs(value) <= sys.float_info.max or value != value else _quoted(value)  # noqa: PLR0124  NaN
+
+
 _TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "object": (lambda v: isinstance(v, dict), "a map of fields"),
     "array": (lambda v: isinstance(v, list), "a list"),
     "string": (lambda v: isinstance(v, str), "a string"),
     "boolean": (lambda v: isinstance(v, bool), "true or false"),
     "number": (_number, "a number"),
-    "integer": (lambda v: _number(v) and float(v).is_integer(), "a whole number"),
+    "integer": (_whole, "a whole number"),
 }
 
 
 def _minimum(value: Any, schema: Schema) -> str:
     bound, above = schema["minimum"], schema.get("exclusiveMinimum", False)
     well = value > bound if above else value >= bound
-    return "" if well else f"is {value:g}, but must be {'above' if above else 'at least'} {bound}"
+    return "" if well else f"is {_told(value)}, but must be {'above' if above else 'at least'} {bound}"
 
 
 def _maximum(value: Any, schema: Schema) -> str:
     bound, below = schema["maximum"], schema.get("exclusiveMaximum", False)
     well = value < bound if below else value <= bound
-    return "" if well else f"is {value:g}, but must be {'below' if below else 'at most'} {bound}"
+    return "" if well else f"is {_told(value)}, but must be {'below' if below else 'at most'} {bound}"
 
 
 def _enum(value: Any, schema: Schema) -> str:
     choices = schema["enum"]
     if value in choices:
         return ""
-    near = difflib.get_close_matches(str(value), choices, 1)
+    near = difflib.get_close_matches(str(value)[:_SHOWN], choices, 1)
     meant = f"; did you mean {near[0]}?" if near else ""
     return f"is {_quoted(value)}, but must be one of {', '.join(map(str, choices))}{meant}"
 
 
 def _pattern(value: Any, schema: Schema) -> str:
+    if len(value) > schema.get("maxLength", _LONGEST_TEXT):
+        return "" if "maxLength" in schema else f"has {len(value)} characters, but at most {_LONGEST_TEXT} are read"
     pattern = re.sub(r"\$$", r"\\Z", schema["pattern"])
     return "" if re.search(pattern, value, re.ASCII) else f"is {_quoted(value)}, but must match {schema['pattern']}"
 
@@ -209,8 +227,13 @@ def _size(word: str, noun: str, *, most: bool) -> Callable[[Any, Schema], str]:
 def _twice(value: Any, schema: Schema) -> str:
     if schema["x-kubernetes-list-type"] != "set" or not isinstance(value, list):
         return ""
-    again = next((item for k, item in enumerate(value) if item in value[:k]), None)
-    return "" if again is None else f"holds {_quoted(again)} twice: leave one out"
+    seen = set[str]()
+    for item in value:
+        text = json.dumps(item, sort_keys=True, default=str)
+        if text in seen:
+            return f"holds {_quoted(item)} twice: leave one out"
+        seen.add(text)
+    return ""
 
 
 def _concerns(word: str, value: Any, schema: Schema) -> bool:
@@ -235,7 +258,7 @@ _CHECKS: Mapping[str, Callable[[Any, Schema], str]] = {
 
 
 def _unknown(at: At, name: str, known: Mapping[str, Any] | frozenset[str]) -> Found:
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name[:_SHOWN], known, 1)
     meant = f"did you mean {near[0]}?" if near else f"there are: {some(sorted(known), 12)}"
     return _error(at, "unknown-key", f"is unknown; {meant}")
 

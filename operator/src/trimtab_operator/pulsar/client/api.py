@@ -6,15 +6,17 @@ Pulsar redirects (307). No call is retried here. A malformed answer raises `Puls
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
 from trimtab_pipeline.api import Credentials
+from trimtab_strategies.hash_ring import LAST_HASH
 
 
 class LoadManager(StrEnum):
@@ -63,8 +65,8 @@ def boundaries(found: Any) -> tuple[int, ...]:
         edges = tuple(int(edge, 16) for edge in found["boundaries"])
     except (KeyError, TypeError, ValueError):
         raise PulsarUnavailableError(f"expected boundaries of bundles, got {found!r:.100}") from None
-    if len(edges) < 2 or list(edges) != sorted(set(edges)):  # noqa: PLR2004  one bundle has two edges
-        raise PulsarUnavailableError(f"boundaries of bundles must ascend: {found!r:.100}")
+    if len(edges) < 2 or list(edges) != sorted(set(edges)) or not 0 <= edges[0] < edges[-1] <= LAST_HASH:  # noqa: PLR2004  one bundle has two edges
+        raise PulsarUnavailableError(f"boundaries of bundles must ascend from 0 to 0xffffffff: {found!r:.100}")
     return edges
 
 
@@ -79,8 +81,8 @@ def owned(found: Any) -> frozenset[str]:
 
 def reported(found: Any) -> frozenset[str]:
     """Read the bundles of a broker's load report, without the system's."""
-    names = mapping(found).get("bundles") or ()
-    return frozenset(name for name in map(str, names) if _BUNDLE.fullmatch(name) and not is_system(name))
+    found = names(mapping(found).get("bundles") or [])
+    return frozenset(name for name in found if _BUNDLE.fullmatch(name) and not is_system(name))
 
 
 def is_system(name: str) -> bool:
@@ -91,15 +93,28 @@ def is_system(name: str) -> bool:
 def broker_id(found: Any) -> str:
     """Read the broker id from the answer to a lookup."""
     answer = mapping(found)
-    url = answer.get("httpUrl") or answer.get("httpUrlTls") or ""
-    if not (netloc := urlsplit(str(url)).netloc):
+    if not (netloc := _split(answer.get("httpUrl") or answer.get("httpUrlTls")).netloc):
         raise PulsarUnavailableError(f"expected the address of a broker, got {found!r:.100}")
     return netloc
 
 
+def leader_id(found: Any) -> str:
+    """Read the broker id from the answer about the leader; older brokers give only its URL."""
+    answer = mapping(found)
+    return str(answer.get("brokerId") or _split(answer.get("serviceUrl")).netloc)
+
+
+def _split(url: Any) -> SplitResult:
+    """The parts of a URL in an answer; all empty if it has none."""
+    try:
+        return urlsplit(str(url or ""))
+    except ValueError:
+        raise PulsarUnavailableError(f"expected a URL, got {url!r:.100}") from None
+
+
 def https_url(found: Any) -> str:
     """Read the https base URL from the answer to a lookup; empty if it has none."""
-    url = urlsplit(str(mapping(found).get("httpUrlTls") or ""))
+    url = _split(mapping(found).get("httpUrlTls"))
     return f"https://{url.netloc}" if url.scheme == "https" and url.netloc else ""
 
 
@@ -120,15 +135,40 @@ def _topic_load(name: str, bundle: str, figures: Mapping[str, Any]) -> TopicLoad
         return TopicLoad(
             name=name,
             bundle=bundle,
-            rate_in=float(figures.get("msgRateIn") or 0),
-            rate_out=float(figures.get("msgRateOut") or 0),
-            throughput_in=float(figures.get("msgThroughputIn") or 0),
-            throughput_out=float(figures.get("msgThroughputOut") or 0),
+            rate_in=_rate(figures.get("msgRateIn")),
+            rate_out=_rate(figures.get("msgRateOut")),
+            throughput_in=_rate(figures.get("msgThroughputIn")),
+            throughput_out=_rate(figures.get("msgThroughputOut")),
             producers=len(figures.get("publishers") or ()),
             consumers=sum(len(subscription.get("consumers") or ()) for subscription in subscriptions),
         )
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, OverflowError, AttributeError):
         raise PulsarUnavailableError(f"statistics of {name} can't be read") from None
+
+
+def _rate(value: Any) -> float:
+    """A rate. One that is not a number, infinite or negative counts as 0, as in Prometheus."""
+    found = float(value or 0)
+    return found if 0 <= found < math.inf else 0.0
+
+
+def positions(found: Any) -> Mapping[str, int]:
+    """Read the hash of each loaded topic."""
+    told = mapping(mapping(found).get("topicHashPositions") or {})
+    try:
+        return {topic: int(position) for topic, position in told.items()}
+    except (TypeError, ValueError, OverflowError):
+        raise PulsarUnavailableError(f"expected hashes of topics, got {told!r:.100}") from None
+
+
+def isolation_policies(found: Any) -> Mapping[str, Mapping[str, Any]]:
+    """Read the isolation policies by name: lists of patterns, and the parameters of the fail-over."""
+    for policy in mapping(found).values():
+        for field in ("namespaces", "primary", "secondary"):
+            names(mapping(policy).get(field) or [])
+        mapping(mapping(policy.get("auto_failover_policy") or {}).get("parameters") or {})
+    policies: Mapping[str, Mapping[str, Any]] = found
+    return policies
 
 
 @dataclass(frozen=True, slots=True)

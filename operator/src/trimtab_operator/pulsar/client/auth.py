@@ -271,7 +271,7 @@ class ClientCredentials:
         try:
             text, life = answer["access_token"], float(answer.get("expires_in") or DEFAULT_LIFETIME)
             Credentials(bearer_token=_text(text))
-        except (KeyError, TypeError, ValueError, CredentialsError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             raise PulsarUnavailableError(f"issuer {self.client.issuer_url} gave no usable access_token") from None
         if not 0 < life < math.inf:
             raise PulsarUnavailableError(f"issuer {self.client.issuer_url}: expires_in {life:g} must be above 0 s")

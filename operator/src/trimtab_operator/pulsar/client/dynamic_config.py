@@ -139,7 +139,7 @@ class FoundSettings:
             found = cls(PulsarSpec.model_validate(value["pulsar"]), overrides, undone, written, brokers)
         except ForeignFindingsError:
             raise
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ForeignFindingsError(f"it is not what Trimtab writes ({error!r})") from error
         if version != 1:
             raise ForeignFindingsError(f"it has version {version}, this Trimtab reads version 1")

@@ -145,6 +145,9 @@ _NOT_FOUND, _CONFLICT, _PRECONDITION, _TOO_MANY, _FAILED = 404, 409, 412, 429, 5
 
 _LONGEST = 300
 
+_TAG = re.compile(r"<[^<>]*>")
+"""A tag of a page. One that may hold ``<`` would take quadratic time where many are open."""
+
 _PAGE = re.compile(r"<th>MESSAGE:</th>\s*<td>([^<]*)</td>", re.IGNORECASE)
 
 _SPECIAL = (
@@ -168,7 +171,7 @@ def reason_of(body: str) -> str:
     except ValueError:
         text = body
     message = re.search(r"^Message: (.*)$", text, re.MULTILINE) or _PAGE.search(text)
-    return " ".join((message[1] if message else re.sub(r"<[^>]*>", " ", text)).split())[:_LONGEST]
+    return " ".join((message[1] if message else _TAG.sub(" ", text)).split())[:_LONGEST]
 
 
 def refusal(call: str, status: int, body: str, request: str) -> PulsarError:

@@ -78,8 +78,7 @@ class HttpAdmin:
 
     async def leader(self) -> str:
         """Id of the leader broker."""
-        found = api.mapping(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
-        return str(found.get("brokerId") or urlsplit(str(found.get("serviceUrl"))).netloc)
+        return api.leader_id(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
 
     async def load_manager(self) -> LoadManager:
         """The load manager that the cluster runs, at most a minute old."""
@@ -115,7 +114,7 @@ class HttpAdmin:
         """The cluster's namespace isolation policies by name."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
         try:
-            return api.mapping(await self._get("isolation", path) or {})
+            return api.isolation_policies(await self._get("isolation", path) or {})
         except UnknownError as error:
             if "does not exist" in str(error) and "IsolationPolicies" in str(error):
                 return {}
@@ -190,8 +189,7 @@ class HttpAdmin:
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
         """Hash by name of each loaded topic of the bundle."""
         path = f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions"
-        found = api.mapping(await self._get("topic_positions", path)).get("topicHashPositions") or {}
-        return {topic: int(position) for topic, position in api.mapping(found).items()}
+        return api.positions(await self._get("topic_positions", path))
 
     async def topic_stats(self, topic: str) -> Mapping[str, Any]:
         """Pulsar's statistics of one topic."""

@@ -322,8 +322,12 @@ def lookup_of(broker: str) -> Request:
 
 def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL; port 0 if it is invalid."""
-    parts = urlsplit(url)
     try:
-        return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        parts = urlsplit(url)
+        host = parts.hostname or ""
     except ValueError:
-        return parts.hostname or "", 0
+        return "", 0
+    try:
+        return host, parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return host, 0

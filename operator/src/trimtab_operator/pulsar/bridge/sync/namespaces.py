@@ -23,7 +23,7 @@ from trimtab_operator.pulsar.bridge.sync.diff import (
     ready_status,
 )
 from trimtab_operator.pulsar.bridge.sync.writer import ObjectWriter
-from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.api import Admin, boundaries
 from trimtab_operator.pulsar.client.errors import ExistsError, PulsarError, PulsarRefusedError, UnknownError
 from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.resources.topic_namespace import Readiness
@@ -39,6 +39,7 @@ MOST = 64
 """Patterns in one list."""
 
 MOST_AVAILABLE = 1000
+_DIGITS = 100  # of a number that is read: Python refuses to read thousands
 
 
 _SPECIAL = str.maketrans({".": r"\."})
@@ -98,7 +99,7 @@ def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
 def _min_available(policy: Mapping[str, Any]) -> int:
     """`min_limit` of Pulsar's fail-over policy, which is a string there; 1 if it is not a number."""
     asked = str(((policy.get("auto_failover_policy") or {}).get("parameters") or {}).get("min_limit", "1"))
-    return min(int(asked), MOST_AVAILABLE) if asked.isdecimal() else 1
+    return min(int(asked[:_DIGITS]), MOST_AVAILABLE) if asked.isdecimal() else 1
 
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class NamespaceSync:
         for _ in range(2):  # the anti-affinity group takes a separate request
             await self.budget.wait()
         policies = await self.admin.policies(namespace)
-        edges = tuple(int(edge, 16) for edge in policies["bundles"]["boundaries"])
+        edges = boundaries(policies.get("bundles"))
         isolation = isolation_of(namespace, self.isolation or {}, self._hosts())
         group = str(policies.get("anti_affinity_group") or "")
         return PulsarNamespace(namespace, edges, group, isolation, complete=self.isolation is not None)
