@@ -102,7 +102,8 @@ class DecisionAudit:
         rows = cluster.bundles.owned_by(broker)
         flow = np.nan_to_num(bundle_throughput(cluster, rows), nan=0.0, posinf=0.0, neginf=0.0)
         used = float(percent(cluster.brokers.usage[broker], cluster.brokers.limit[broker])[CPU])
-        points = used * (flow / flow.sum()) if flow.sum() > 0 else np.full(len(rows), np.nan)
+        share = flow / flow.sum() if flow.sum() > 0 else np.full(len(rows), np.nan)
+        points = np.multiply(used, share, out=np.zeros(len(rows)), where=share != 0)  # 0 of any usage, also of infinity
         otherwise = Reason.NOT_CHOSEN if gives else reasons.get(name, reasons.get("", Reason.NOT_CHOSEN))
         no_part = self.allowed.may_shed.reason(broker)
         most = np.argsort(-flow, kind="stable")[: BUNDLES + len(self._moved)]
