@@ -275,7 +275,8 @@ class Executor:
             move, record = self._moves[row], self._record(self.execution.name(row))
             if record is not None:
                 requests.append((row, MoveRequest(record, move.bundle, move.source, move.destination, move.reason)))
-        written = [self.execution.name(row) for row in self.execution.written]
+        perhaps = {row for row in self.unsure if self._unseen(row)} | self.unanswered
+        written = [self.execution.name(row) for row in perhaps.union(self.execution.written)]
         held = await admit(self.cluster, run.settings, [request for _, request in requests], written)
         waiting = {row: why for (row, _), why in zip(requests, held, strict=True) if why is not None}
         self.execution.held.update(waiting)
