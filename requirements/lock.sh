@@ -4,6 +4,6 @@ set -eu
 cd "$(dirname "$0")/.."
 lock() { out=$1; shift; uv pip compile pyproject.toml "$@" --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o "$out"; }
 uv pip compile --group build --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet -o requirements/build.txt "$@"
-lock requirements/dev.txt --extra demo --extra docs --extra pulsar --group dev "$@"
+lock requirements/dev.txt --extra demo --extra docs --extra optimum --extra pulsar --group dev "$@"
 lock requirements/run.txt --extra operator --constraint requirements/dev.txt "$@"  # what the image holds
 lock requirements/slim.txt --extra connect --constraint requirements/dev.txt "$@"  # and its variant without Java

@@ -40,6 +40,7 @@ def test_a_backtest_of_a_recorded_policy_makes_the_moves_that_it_made(
     assert found["recording"] == "simulated/time-zones"
     assert found["check"]["moves"] > 20
     assert found["check"]["reproduced"] >= 0.9
+    assert found["check"]["decided"] >= 0.9
     assert found["check"]["error"] < 1
     assert found["lacks"] == []
     assert main(["backtest", "--history", history]) == 0

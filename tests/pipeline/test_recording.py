@@ -14,6 +14,7 @@ from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_pipeline.api import ForeignFileError, Retention
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, HistoryDataset
+from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.recording import Recording
@@ -128,6 +129,35 @@ def test_facts_hold_until_they_change(tmp_path: Path) -> None:
     assert third.traits["broker-0"].version == "4.0.8"
     assert np.isnan(third.traits["broker-0"].weight)
     assert third.publish_gaps == {"public/default": 0.5}
+
+
+def test_a_move_belongs_to_its_destination_until_the_measurement_shows_it(tmp_path: Path) -> None:
+    written(tmp_path, 4)
+    name, history = world().bundles[0], RecordedHistory(tmp_path)
+    moving = {"owner": "broker-1", "movingFrom": "broker-0", "lastUnload": START + 30}
+    history.know(START + 60, {("bundle", name): {**moving, "inFlight": True, "movingShare": 1.0}})
+    history.know(START + 120, {("bundle", name): {**moving, "movingShare": 0.25}})
+    history.know(START + 180, {("bundle", name): {"owner": "broker-0"}})
+
+    found = [one.bundles for one in cycles(tmp_path)]
+
+    row = found[0].index[name]
+    assert [int(one.owner[row]) for one in found] == [0, 1, 1, 0]
+    assert [int(one.moving_from[row]) for one in found] == [-1, 0, 0, -1]
+    assert [float(one.moving_share[row]) for one in found] == [0, 1, 0.25, 0]
+    assert [bool(one.in_flight[row]) for one in found] == [False, True, False, False]
+
+
+def test_memory_is_that_of_the_cycle_before(tmp_path: Path) -> None:
+    written(tmp_path, 2)
+    histories = DecisionHistories(str(tmp_path))
+    for minute, hits in enumerate((1, 2)):
+        histories.keep_policy(POLICY, START + 60 * minute, {}, {"hits": hits})
+    recording = Recording(str(tmp_path), POLICY)
+
+    assert recording.memory(START) is None
+    assert recording.memory(START + 60) == (START, '{"hits":1}')
+    assert recording.memory(START + 61) == (START + 60, '{"hits":2}')
 
 
 def test_a_bundle_that_was_not_measured_keeps_its_owner_and_its_averages(tmp_path: Path) -> None:

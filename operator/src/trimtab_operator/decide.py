@@ -17,7 +17,7 @@ import numpy as np
 from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.state.settings import PolicyRun
 from trimtab_strategies.model import Decision, Memory, Reason
-from trimtab_strategies.planner.decide import assign, decide
+from trimtab_strategies.planner.decide import assign, chance, decide
 
 log = logging.getLogger(__name__)
 
@@ -58,5 +58,4 @@ async def _decided(run: PolicyRun, plan: Callable[[Memory], Decision]) -> Decide
 
 
 def _rng(snapshot: Snapshot) -> Callable[[], np.random.Generator]:
-    """Generators seeded by the evaluation time, so that a cycle can be repeated from its history."""
-    return lambda: np.random.default_rng(int(snapshot.load.now * 1000))
+    return lambda: chance(snapshot.load.now)

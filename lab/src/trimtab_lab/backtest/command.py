@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ from trimtab_operator.cli.common import (
 
 if TYPE_CHECKING:
     from trimtab_lab.backtest.gate import Requirement
+    from trimtab_lab.backtest.history import ReplayWindow
+    from trimtab_lab.backtest.optimum import KnownLoad
+    from trimtab_lab.backtest.optimum_result import OptimumResult
 
 _DESCRIPTION = """\
 Replay policies over the load that `trimtab run --history` recorded: what would they have moved, cut and left?
@@ -52,6 +56,12 @@ cut, silent, area, within, worst, hot, measured and splits.
 recorded topics, or by its hourly sketch; where neither is known, evenly. The report says how much of the work was in
 such parts, and how much of it was shared out evenly.
 
+--optimum searches the best plan in hindsight: the moves that would have cost least, had the load been known. It adds a
+row and two columns. It is for small clusters and some hours, and needs the extra `optimum`.
+  cost            area + WEIGHT x percent of the clients cut each day (less than a day counts as one)
+                  + broker-minutes above 85 % each hour / 5
+  above %         percent by which that is above the least that is possible
+
 --spark spreads the replays over the cores of this machine (local[2]) or of a cluster, whose executors must see the
 history. Policies are spread, and with --window also parts of the time: each window but the first begins with three
 hours in which the policies act and nothing counts, instead of with the owners that they would have left. The last line
@@ -64,6 +74,7 @@ examples:
   trimtab backtest --history DIR --policy new.yaml --sweep shedder.trim.price=200,400,800 --sweep interval=30s,60s
   trimtab backtest --history s3://bucket/history --policy new.yaml --spark spark://HOST:7077 --window 1
   trimtab backtest --history DIR --policy new.yaml --html report.html
+  trimtab backtest --history DIR --policy new.yaml --days 0.05 --optimum
   trimtab backtest --history DIR --policy new.yaml -o markdown > comment.md
 """
 
@@ -105,6 +116,16 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
     parser.add_argument(
         "--window", type=positive, metavar="DAYS", help="replay windows of so many days at the same time"
+    )
+    parser.add_argument("--optimum", action="store_true", help="also search the best plan in hindsight")
+    parser.add_argument(
+        "--optimum-time", type=positive, default=60.0, metavar="SECONDS", help="end the search then (default 60)"
+    )
+    parser.add_argument(
+        "--weight",
+        type=positive,
+        default=1.0,
+        help="of --optimum: points that 1 %% of the clients cut each day are worth (default 1)",
     )
     parser.add_argument("--html", metavar="FILE", help="also write a page with charts to this file")
     add_output_option(parser, shapes=("table", "json", "markdown"))
@@ -164,12 +185,46 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError("--require judges one policy, and --sweep makes many of it: give one of them")
     if any(one.base == "against" for one in required) and not _files(arguments.against):
         raise CommandError("--require compares with `against`: name a policy with --against")
+    _require_fit(arguments)
     window = opened(arguments)
+    known = _known_load(window) if arguments.optimum else None
     chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples, arguments.splits == "on")
     players = Players.of(window, chosen, arguments.seed)
     with runner(arguments.spark) as tasks, progress() as report:
         window.play(players.replays, tasks, report)
-    return _report(arguments, window, players, required)
+    optimum = _optimum(arguments, known) if known else None
+    return _report(arguments, window, players, required, optimum)
+
+
+def _require_fit(arguments: argparse.Namespace) -> None:
+    """Raise `CommandError` for options that --optimum does not go with."""
+    if not arguments.optimum:
+        return
+    if arguments.splits == "on":
+        raise CommandError("--optimum knows no splits: leave out --splits on")
+    if arguments.window is not None:
+        raise CommandError("--optimum plans all of the time as one, and --window cuts it: leave out one of them")
+    import_module("trimtab_lab.backtest.solver")  # if it is not installed, that is said before anything is read
+
+
+def _known_load(window: ReplayWindow) -> KnownLoad:
+    from trimtab_lab.backtest.optimum import KnownLoad, NoOptimumError  # noqa: PLC0415  (loads the solver)
+
+    try:
+        return KnownLoad.of(window)
+    except NoOptimumError as error:
+        raise CommandError(f"--optimum: {error}") from error
+
+
+def _optimum(arguments: argparse.Namespace, known: KnownLoad) -> OptimumResult:
+    from trimtab_lab.backtest.optimum import NoOptimumError  # noqa: PLC0415  (loads the solver)
+    from trimtab_lab.backtest.runners import searching  # noqa: PLC0415
+
+    try:
+        with searching(arguments.optimum_time):
+            return known.best(arguments.weight, arguments.optimum_time)
+    except NoOptimumError as error:
+        raise CommandError(f"--optimum: {error}") from error
 
 
 def _write_page(file: str, report: Any, players: Any) -> None:
@@ -185,12 +240,18 @@ def _files(against: Sequence[str]) -> list[str]:
     return [file for file in against if file != "live"]
 
 
-def _report(arguments: argparse.Namespace, window: Any, players: Any, required: Sequence[Requirement]) -> int:
+def _report(
+    arguments: argparse.Namespace,
+    window: ReplayWindow,
+    players: Any,
+    required: Sequence[Requirement],
+    optimum: OptimumResult | None,
+) -> int:
     """Print the result; the exit code."""
     from trimtab_lab.backtest.report import BacktestReport  # noqa: PLC0415
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
 
-    report = BacktestReport.of(window, players, required)
+    report = BacktestReport.of(window, players, required, optimum)
     if arguments.html:
         _write_page(arguments.html, report, players)
     if arguments.output == "json":

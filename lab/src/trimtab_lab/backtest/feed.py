@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from trimtab_pipeline.history.recorded_topics import RecordedTopics
 from trimtab_strategies.counterfactual.recorded import CycleReader, RecordedCycle
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.shedding.trim.samples import SampleRing
+from trimtab_strategies.usage import with_moves_in_flight
 
 
 def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None = None) -> Iterator[RecordedCycle]:
@@ -19,4 +22,17 @@ def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None 
     ring, reader = SampleRing(), CycleReader()
     for load in loads:
         if (cycle := reader.read(ring.add(load))) is not None:
-            yield cycle if topics is None else replace(cycle, load=topics.added(load), sketches=topics.sketches)
+            if topics is None:
+                yield replace(cycle, load=_landed(cycle.load))
+            else:
+                yield replace(cycle, load=topics.added(_landed(load)), sketches=topics.sketches)
+
+
+def _landed(load: ClusterLoad) -> ClusterLoad:
+    """The load as if the moves that were under way had landed: so the policy saw it. A replay makes its own moves."""
+    if not (load.bundles.in_flight.any() or (load.bundles.moving_from >= 0).any()):
+        return load
+    landed, m = with_moves_in_flight(load), len(load.bundles)
+    idle, none = np.zeros(m, dtype=bool), np.full(m, -1, dtype=np.int64)
+    bundles = replace(landed.bundles, in_flight=idle, moving_from=none, moving_share=np.zeros(m))
+    return replace(landed, bundles=bundles)

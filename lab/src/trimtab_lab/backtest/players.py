@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab_lab.backtest.divisions import Divisions
 from trimtab_lab.backtest.history import ReplayWindow
-from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
+from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, Remembered
 from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, Variant, variants
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_lab.simulation.policy import KIND, policies
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.lint.files import spelt
 from trimtab_operator.cli.lint.schema import refusals
+from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
+from trimtab_operator.state.strategy_state import PolicyState, StrategyNames
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_strategies.model import some
 
 RECORDED = "recorded"
+
+ACTING = "Auto"
+"""The mode of a policy that makes its moves itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,8 @@ class Chosen:
 @dataclass(frozen=True, slots=True)
 class Players:
     """Who plays. judged: the policies of --policy. against: those of --against. recorded: the policy that really ran,
-    None if the history does not have it. mode: in which it ran. live: what really happened.
+    None if the history does not have it. mode: in which it ran. live: what really happened. followed: the recorded
+    policy once more, asked in each cycle with the real owners; None unless it made the moves.
     """
 
     judged: Sequence[PolicyReplay]
@@ -47,6 +54,7 @@ class Players:
     recorded: PolicyReplay | None
     mode: str
     live: LiveReplay
+    followed: PolicyReplay | None = None
 
     @classmethod
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
@@ -72,16 +80,18 @@ class Players:
             for player in policies(chosen.against)
         ]
         try:
-            recorded = None if manifest is None else policy_replay(RECORDED, manifest, seed, splits=chosen.splits)
+            recorded = None if manifest is None else _replay_of_recorded(window, manifest, splits=chosen.splits)
         except InvalidPolicyError as error:
             raise CommandError(f"this version can't run the recorded policy: {error}") from error
         mode = "" if manifest is None else Settings.of(manifest).mode
-        return cls(mine, others, recorded, mode, LiveReplay())
+        followed = replace(deepcopy(recorded), follows=True) if recorded is not None and mode == ACTING else None
+        return cls(mine, others, recorded, mode, LiveReplay(), followed)
 
     @property
     def replays(self) -> list[HistoryReplay]:
         """All of them."""
-        return [*self.judged, *self.against, *([self.recorded] if self.recorded else []), self.live]
+        checks = [one for one in (self.recorded, self.followed) if one]
+        return [*self.judged, *self.against, *checks, self.live]
 
     @property
     def shown(self) -> list[HistoryReplay]:
@@ -101,6 +111,34 @@ def _recorded(window: ReplayWindow) -> dict[str, Any] | None:
     space, _, name = window.recording.policy.partition("/")
     kind = {"apiVersion": API_VERSION, "kind": KIND}
     return {**kind, "metadata": {"name": name, "namespace": space}, "spec": specs[-1].spec}
+
+
+def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, splits: bool) -> PolicyReplay:
+    """The replay of the policy that really ran. It goes on from what the policy remembered, where that is recorded, and
+    chooses between equally good brokers as the operator did.
+    """
+    replay, strategies = policy_replay(RECORDED, manifest, None, splits=splits), Settings.of(manifest).strategies
+    replay.past = [one for part in window.parts if (one := _remembered(window, part.act, strategies))]
+    return replay
+
+
+def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> Remembered | None:
+    """What strategies of these types remembered when the first cycle from `act` (epoch s) on began.
+
+    None if that is not recorded, or was written by a version that remembered other things: then they begin with what
+    they learn while the replay warms up. Raises `CommandError` for a file that can't be read.
+    """
+    times = window.recording.times(act, window.end)
+    try:
+        found = window.recording.memory(times[0]) if times else None
+        state = None if found is None else PolicyState.from_json(found.text)
+    except ForeignFileError as error:
+        raise CommandError(f"what the policy remembered can't be read: {error}") from error
+    except UnreadableContentError:
+        return None
+    if found is None or state is None:
+        return None
+    return Remembered(found.at, state.memory_for(strategies), state.moves)
 
 
 def _varied(manifests: Mapping[str, Mapping[str, Any]], chosen: Chosen, seed: int) -> dict[str, Mapping[str, Any]]:
@@ -123,7 +161,7 @@ def require_valid(variant: Variant) -> None:
         raise CommandError(f"{variant.name} is no valid policy: {some(wrong, 3, '; ')}")
 
 
-def policy_replay(name: str, manifest: Mapping[str, Any], seed: int, *, splits: bool = False) -> PolicyReplay:
+def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, splits: bool = False) -> PolicyReplay:
     """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is.
 
     splits: those that it would make are replayed, too.

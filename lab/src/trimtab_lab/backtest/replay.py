@@ -1,9 +1,12 @@
 """A policy, or what really happened, played over the cycles of a recording.
 
 A replay has its own owners. They begin as they really were. While it warms up, all bundles count as pinned, so that it
-decides and learns, but moves nothing. Later its moves land by the next cycle. Bundles that a lost broker leaves behind
-get an owner from the policy's placement, at once. Pinned bundles are where they were. What a recorded split makes of a
-bundle begins with the bundle's owner.
+decides and learns, but moves nothing. What really moved then cools down in the replay, too. The policy that really ran
+goes on from what it remembered, if that was recorded.
+
+Later its moves land by the next cycle. Bundles that a lost broker leaves behind get an owner from the policy's
+placement, at once. Pinned bundles are where they were. What a recorded split makes of a bundle begins with the bundle's
+owner.
 
 A window that begins in the middle of a replay has no owners to begin with. So policies act for some time before it,
 which does not count: `ReplayPhase.RUN_IN`.
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,11 +26,24 @@ from trimtab_lab.backtest.trace import Trace
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
 from trimtab_strategies.counterfactual.recorded import RecordedCycle
-from trimtab_strategies.model import ClusterLoad, Split
+from trimtab_strategies.model import ClusterLoad, Memory, Split
+from trimtab_strategies.planner.decide import chance
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EARLY = 0.5
 """Ratio of the time between two cycles of the recording by which a decision may be early."""
+
+
+_FRESH = 3600.0
+"""Seconds for which a memory holds: the operator writes it again in every hour."""
+
+
+class Remembered(NamedTuple):
+    """What a policy remembered after the cycle at `at` (epoch s). moves: (epoch s, how many) of the hour before."""
+
+    at: float
+    memory: Memory
+    moves: Sequence[tuple[float, int]] = ()
 
 
 class ReplayPhase(Enum):
@@ -88,16 +104,24 @@ class LiveReplay:
 @dataclass
 class PolicyReplay:
     """A policy. interval: seconds from one decision to the next. divisions: of the splits that it makes; None: its
-    splits are not replayed. budgeted: whether it has a disruption budget, which is not replayed.
+    splits are not replayed. budgeted: whether it has a disruption budget, which is not replayed. past: what it
+    remembered after some cycles, oldest first.
+
+    seed: of choices between equally good brokers; None: they fall as they did in the operator. follows: the owners stay
+    the real ones, so that each cycle asks for the next decision alone; else it goes on from its own moves.
     """
 
     name: str
     decider: UnderTrimtab
     interval: float
-    seed: int = 1
+    seed: int | None = 1
     trace: Trace = field(default_factory=Trace)
     divisions: Divisions | None = None
     budgeted: bool = False
+    past: Sequence[Remembered] = ()
+    follows: bool = False
+    _real: RealOwners = field(default_factory=RealOwners)
+    _acts: bool = False
     _owners: VirtualOwners = field(default_factory=VirtualOwners)
     _ring: SampleRing = field(default_factory=SampleRing)
     _due: float = -np.inf
@@ -110,7 +134,12 @@ class PolicyReplay:
         """See `HistoryReplay`."""
         cycle = cycle if self.divisions is None else self.divisions.seen(cycle)
         then, acts = cycle.load, phase is not ReplayPhase.WARM_UP
-        owner = self._owners.rows(then, real=not acts)
+        real = self.follows or not self._acts
+        owner = self._owners.rows(then, real=real)
+        if real:
+            self._follow(then)
+        if acts and not self._acts:
+            self._begin(then.now)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
         virtual = replace(then, brokers=cycle.brokers_with(owner), bundles=bundles)
@@ -126,7 +155,24 @@ class PolicyReplay:
         if acts and self.divisions is not None:
             self._split(self.divisions, orders.splits, cycle, cluster, phase)
 
+    def _follow(self, load: ClusterLoad) -> None:
+        """What really moved rests as long as it really did."""
+        moved = np.fmax(self._owners.moved, load.bundles.last_unload)
+        for change in self._real.changes(load):
+            row = load.bundles.index[change.bundle]
+            moved[row] = np.fmax(moved[row], self._last)  # it was decided in the cycle before
+        self._owners.moved = moved
+
+    def _begin(self, now: float) -> None:
+        """Act from now on."""
+        self._acts = True
+        known = [one for one in self.past if now - _FRESH <= one.at < now]
+        if known:
+            self.decider.resume(known[-1].memory, known[-1].moves)
+
     def _decided(self, cluster: ClusterLoad) -> Orders:
+        if self.seed is None:
+            self._random = chance(cluster.now)
         if cluster.now < self._due:
             return Orders(self.decider.assign(cluster, self._random))
         self._due = cluster.now + self.interval - EARLY * max(cluster.now - self._last, 0.0)

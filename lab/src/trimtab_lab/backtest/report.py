@@ -11,7 +11,8 @@ from trimtab_lab.backtest.fidelity import Fidelity, fidelity
 from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.lacks import budgets, lacks
-from trimtab_lab.backtest.players import Players
+from trimtab_lab.backtest.optimum_result import BEST, COSTS, OptimumResult
+from trimtab_lab.backtest.players import ACTING, Players
 from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay
 from trimtab_lab.backtest.sweep import front
 from trimtab_lab.backtest.tasks import WARM_UP, Seams, seams
@@ -75,7 +76,8 @@ class BacktestReport:
 
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
     front: names of the variants that no other one beats; empty for a single policy. seams: of the first result; None
-    for a single window. lacks: what the history does not say, a sentence each.
+    for a single window. lacks: what the history does not say, a sentence each. optimum: the best plan in hindsight,
+    None if it was not searched.
     """
 
     recording: str
@@ -88,9 +90,16 @@ class BacktestReport:
     front: Sequence[str] = ()
     seams: Seams | None = None
     lacks: Sequence[str] = ()
+    optimum: OptimumResult | None = None
 
     @classmethod
-    def of(cls, window: ReplayWindow, players: Players, required: Sequence[Requirement]) -> BacktestReport:
+    def of(
+        cls,
+        window: ReplayWindow,
+        players: Players,
+        required: Sequence[Requirement],
+        optimum: OptimumResult | None = None,
+    ) -> BacktestReport:
         """The report of `players` who have played `window`."""
         results = [ReplayResult.of(replay) for replay in players.shown]
         bases = {"policy": results[0].figures, "live": results[-1].figures}
@@ -100,13 +109,13 @@ class BacktestReport:
         missing = lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
         missing += budgets(one.name for one in players.shown if isinstance(one, PolicyReplay) and one.budgeted)
         unchecked = _unchecked(players)
-        check = None if unchecked or not players.recorded else fidelity(players.recorded.trace, players.live.trace)
+        check = None if unchecked else _check(players)
         if check is not None and check.reproduced < LIKE and window.begin < window.recording.summary.begin + WARM_UP:
             missing = [*missing, _COLD]
         best = _front(results[: len(players.judged)])
         cuts = seams(players.shown[0].trace, window.parts)
         name = window.recording.policy
-        return cls(name, window.begin, window.end, results, check, unchecked, failed, best, cuts, missing)
+        return cls(name, window.begin, window.end, results, check, unchecked, failed, best, cuts, missing, optimum)
 
     @property
     def title(self) -> str:
@@ -119,19 +128,15 @@ class BacktestReport:
     @property
     def grid(self) -> Grid:
         """The table; a row is a policy."""
-        return Grid(
-            title="",
-            headings=("policy", *COLUMNS.values()),
-            rows=[
-                (
-                    f"{one.name}{' *' if one.name in self.front else ''}",
-                    *(cell(name, getattr(one.figures, name)) for name in COLUMNS),
-                )
-                for one in self.results
-            ],
-            numbers=tuple(COLUMNS.values()),
-            spare=_SPARE,
-        )
+        columns = (*COLUMNS.values(), *(COSTS if self.optimum else ()))
+        rows = [self._row(f"{one.name}{' *' if one.name in self.front else ''}", one.figures) for one in self.results]
+        if self.optimum and self.optimum.figures:
+            rows.append(self._row(BEST, self.optimum.figures))
+        return Grid(title="", headings=("policy", *columns), rows=rows, numbers=columns, spare=_SPARE)
+
+    def _row(self, name: str, figures: Figures) -> tuple[str, ...]:
+        cells = (cell(column, getattr(figures, column)) for column in COLUMNS)
+        return (name, *cells, *(self.optimum.cells(figures) if self.optimum else ()))
 
     @property
     def lines(self) -> list[str]:
@@ -143,6 +148,7 @@ class BacktestReport:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
         lines += [_splits(one) for one in self.results if one.figures.splits]
+        lines += self.optimum.lines({one.name: one.figures for one in self.results}) if self.optimum else []
         lines += [f"{self.seams}."] if self.seams else []
         return [*lines, *self.lacks, f"Check: {self.check or self.unchecked}."]
 
@@ -153,13 +159,18 @@ class BacktestReport:
             "recording": self.recording,
             "from": iso(self.begin),
             "to": iso(self.end),
-            "policies": [{**result.as_data(), "front": result.name in self.front} for result in self.results],
+            "policies": [self._policy(result) for result in self.results],
+            "optimum": None if self.optimum is None else self.optimum.as_data(),
             "check": None if check is None else {key: _known(value) for key, value in check.items()},
             "unchecked": self.unchecked or None,
             "seams": None if self.seams is None else {k: _known(v) for k, v in self.seams._asdict().items()},
             "lacks": list(self.lacks),
             "failed": list(self.failed),
         }
+
+    def _policy(self, result: ReplayResult) -> dict[str, Any]:
+        costs = self.optimum.costs(result.figures) if self.optimum else {}
+        return {**result.as_data(), "front": result.name in self.front, **costs}
 
     def markdown(self) -> str:
         """As a comment on a pull request."""
@@ -181,11 +192,18 @@ def _front(judged: Sequence[ReplayResult]) -> list[str]:
     return [one.name for one, best in zip(judged, front([one.figures for one in judged]), strict=True) if best]
 
 
+def _check(players: Players) -> Fidelity | None:
+    if players.recorded is None:
+        return None
+    followed = None if players.followed is None else players.followed.trace
+    return fidelity(players.recorded.trace, players.live.trace, followed)
+
+
 def _unchecked(players: Players) -> str:
     """Why the replay of the policy that really ran can't be compared with what happened; empty if it can."""
     if players.recorded is None:
         return "the history does not say which policy ran, so its moves are not replayed"
-    if players.mode != "Auto":
+    if players.mode != ACTING:
         return f"the recorded policy was in mode {players.mode} and moved nothing by itself"
     return ""
 

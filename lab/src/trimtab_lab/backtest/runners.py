@@ -40,3 +40,14 @@ def progress() -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("", total=1.0)
         yield lambda done: bar.update(line, completed=done)
+
+
+@contextmanager
+def searching(seconds: float) -> Iterator[None]:
+    """Say on the terminal of standard error that the best plan is searched, for at most so many seconds."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(f"searching the best plan in hindsight, for at most {seconds:g} s"):
+        yield

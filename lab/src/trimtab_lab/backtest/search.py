@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from trimtab_lab.backtest.cost import cost
 from trimtab_lab.backtest.players import policy_replay
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay
 from trimtab_lab.backtest.sweep import Variant
 from trimtab_lab.backtest.tasks import Report, Runner, play_all, tasks, windows
 from trimtab_lab.backtest.trace import Figures
-from trimtab_strategies.counterfactual.imbalance import daily_cost
 
 RUNGS = (1 / 9, 1 / 3, 1.0)
 """Ratios of the first part that are replayed, one after the other."""
@@ -107,17 +107,10 @@ class Search:
 
     def _costs(self, figures: Mapping[str, Figures]) -> dict[str, float]:
         """The cost of each policy, the least first. Raises `UnjudgedError` if one has none."""
-        found = {name: self.cost(one) for name, one in figures.items()}
+        found = {name: cost(one, self.weight) for name, one in figures.items()}
         if not all(map(math.isfinite, found.values())):
             raise UnjudgedError("fewer than two brokers were measured at a time, so no policy is better than another")
         return dict(sorted(found.items(), key=lambda item: item[1]))
-
-    def cost(self, figures: Figures) -> float:
-        """See the module; NaN if no two brokers were measured."""
-        days = max(figures.hours / 24, 1.0)
-        cut = 0.0 if math.isnan(figures.cut) else figures.cut
-        hot = figures.hot / figures.hours
-        return daily_cost(area=figures.area, cut=cut / days, hot=hot, weight=self.weight)
 
     @staticmethod
     def _steps(count: int) -> list[tuple[float, int]]:

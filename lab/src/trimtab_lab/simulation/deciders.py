@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -161,6 +162,10 @@ class UnderTrimtab:
         parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
         self._moved.append((cluster.now, len(plan.moves) + parted))
         return Orders((*given, *plan.moves), plan.splits)
+
+    def resume(self, memory: Memory, moves: Sequence[tuple[float, int]]) -> None:
+        """Go on from where another decider was. moves: (epoch seconds, how many) of the last hour."""
+        self.memory, self._moved = memory, deque(moves)
 
     def forget(self) -> None:
         """See `Decider`. Trimtab's memory is in a ConfigMap, so another leader has it."""

@@ -10,7 +10,10 @@ from importlib.util import find_spec
 
 from trimtab_operator.cli.common import CommandError
 
+_APART = "optimum"  # no other extra includes it
+
 EXTRAS: Mapping[str, str] = {
+    "highspy": _APART,
     "pyarrow": "measure",
     "prometheus_api_client": "measure",
     "kopf": "operator",
@@ -36,6 +39,6 @@ def extra_of(error: ImportError) -> str | None:
 
 def require(verb: str, extra: str) -> None:
     """Raise `CommandError` unless all packages of an extra are installed that a verb needs later."""
-    for package in EXTRAS:
-        if find_spec(package) is None:
+    for package, of in EXTRAS.items():
+        if of != _APART and find_spec(package) is None:
             raise CommandError(missing(verb, package, extra))

@@ -1,11 +1,10 @@
 """A history as backtests replay it: cycle after cycle, with everything that the strategies were given then.
 
-    demand    the rates of each bundle; its owner is the broker whose pod reported it
-    brokers   usage, limits, readiness and trust
-    facts     pins, isolation, anti-affinity, fixed weights, publish gaps; the owner of a bundle that was not measured
-    averages  computed again from the demand, by the rule of `transform.averages`
-
-Moves that were under way then are not part of it: a replay makes its own.
+demand    the rates of each bundle; its owner is the broker whose pod reported it
+brokers   usage, limits, readiness and trust
+facts     pins, isolation, anti-affinity, fixed weights, publish gaps; the owner of a bundle that was not measured
+moves     that were under way or had just landed, from the facts: the brokers' usage does not show them yet
+averages  computed again from the demand, by the rule of `transform.averages`
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
 from trimtab_pipeline.history.fact_values import fact_value, foreign_values, policy_of, traits_of
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
+from trimtab_pipeline.history.recorded_memory import RecordedMemory, newest_memory
+from trimtab_pipeline.history.recorded_moves import RecordedMoves
 from trimtab_pipeline.history.recorded_topics import RecordedTopics, by_cycle
 from trimtab_pipeline.history.snapshot_tables import brokers_of
 from trimtab_pipeline.transform.arrays import block, floats, positions
@@ -80,6 +81,13 @@ class Recording:
                     found.append(RecordedPolicy(row["at"].timestamp(), spec))
         before = [one for one in found if one.at <= begin]
         return tuple(before[-1:] + [one for one in found if one.at > begin])
+
+    def memory(self, before: float) -> RecordedMemory | None:
+        """What the strategies remembered when the cycle at `before` (epoch s) began; None if that is not recorded.
+
+        Raises `ForeignFileError` for a file that can't be read.
+        """
+        return newest_memory(self._reader.rows(POLICIES.name, before - 2 * _HOUR, before), before)
 
     def _facts(self, begin: float, end: float) -> Iterator[pa.Table]:
         """Rows of `FACTS` from the hour of `begin` to `end` (epoch s). Raises `ForeignFileError`."""
@@ -169,11 +177,19 @@ class _KnownBundles:
         """(m,) epoch seconds of its last move, NaN never."""
         return np.array([one.get("lastUnload", math.nan) for one in self.values], dtype=np.float64)
 
+    @cached_property
+    def moves(self) -> RecordedMoves:
+        """Those that were under way or had just landed."""
+        return RecordedMoves(self.values)
+
     def owners(self, brokers: Sequence[str], measured: IntArray) -> IntArray:
-        """(m,) row of each owner: the `measured` one (m,), else the one that the facts know; else -1."""
+        """(m,) row of each owner: the `measured` one (m,), else the one that the facts know; else -1.
+
+        A bundle that moves belongs to its destination, as in `Bundles`, while its source may still report it.
+        """
         at, owner = {name: row for row, name in enumerate(brokers)}, measured.copy()
-        for row in np.flatnonzero(owner < 0).tolist():
-            owner[row] = at.get(self.values[row].get("owner") or "", -1)
+        for row in {*np.flatnonzero(owner < 0).tolist(), *self.moves.rows}:
+            owner[row] = at.get(self.values[row].get("owner") or "", measured[row])
         return owner
 
 
@@ -340,9 +356,9 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
         sessions=known.sessions(demand["sessions"], row, m),
         last_unload=facts.last_unload,
         pinned=facts.pinned,
-        in_flight=np.zeros(m, dtype=bool),
-        moving_from=np.full(m, -1, dtype=np.int64),
-        moving_share=np.zeros(m),
+        in_flight=facts.moves.in_flight,
+        moving_from=facts.moves.sources(brokers.names),
+        moving_share=facts.moves.share,
         newest=sample,
     )
     return ClusterLoad(

@@ -44,7 +44,7 @@ from trimtab_strategies.protocols import (
 )
 from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent, with_moves_in_flight
 
-__all__ = ["Pair", "assign", "decide"]
+__all__ = ["Pair", "assign", "chance", "decide"]
 
 MAX_ROUNDS = 10
 """Rounds in one decision in which the shedder may offer other bundles when no broker can take the first ones."""
@@ -64,6 +64,13 @@ class Pair:
     weights: Weights = DEFAULT_WEIGHTS
     selection: BrokerSelection | None = None
     splitter: Splitter | None = None
+
+
+def chance(now: float) -> np.random.Generator:
+    """The generator of the cycle at `now` (epoch seconds): so a cycle can be repeated from its history, which keeps
+    milliseconds.
+    """
+    return np.random.default_rng(round(now * 1000))
 
 
 def decide(
