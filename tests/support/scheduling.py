@@ -15,7 +15,18 @@ from xdist.scheduler import LoadFileScheduling
 
 SHARED: Mapping[str, frozenset[str]] = {
     "tests/endtoend": frozenset(
-        {"approval", "faults", "hot_bundle", "killed_split", "plan", "saved_plan", "shadow", "why", "desired_owners"}
+        {
+            "approval",
+            "backtest",
+            "faults",
+            "hot_bundle",
+            "killed_split",
+            "plan",
+            "saved_plan",
+            "shadow",
+            "why",
+            "desired_owners",
+        }
     ),
     "tests/pipeline": frozenset(
         {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_averages"}

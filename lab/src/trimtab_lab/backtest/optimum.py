@@ -16,7 +16,7 @@ import numpy as np
 from trimtab_lab.backtest.cost import cost
 from trimtab_lab.backtest.feed import recorded_cycles
 from trimtab_lab.backtest.history import ReplayWindow
-from trimtab_lab.backtest.optimum_program import NOWHERE, PlanProgram, Prices
+from trimtab_lab.backtest.optimum_program import NOWHERE, PlanProgram, CostPrices
 from trimtab_lab.backtest.optimum_result import OptimumResult
 from trimtab_lab.backtest.trace import Trace
 from trimtab_operator.cli.common import iso
@@ -62,7 +62,7 @@ class KnownLoad:
 
     def best(self, weight: float, seconds: float) -> OptimumResult:
         """Search the best plan for at most so many seconds. Raises `NoOptimumError`."""
-        prices = Prices.of(self.cycles, weight)
+        prices = CostPrices.of(self.cycles, weight)
         if not np.isfinite(prices.area).all():
             raise NoOptimumError("fewer than two brokers were measured at a time, so no plan is better than another")
         plan = PlanProgram(prices)

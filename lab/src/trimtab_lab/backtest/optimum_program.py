@@ -46,7 +46,7 @@ Places = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class CostPrices:
     """What the parts of the cost are worth, in points, over k cycles.
 
     area: (k,) of a point between the brokers. hot: (k,) of a broker above `HOT`. client: of a client that is cut.
@@ -129,7 +129,7 @@ class PlanProgram:
     start: values of columns for the plan that moves nothing.
     """
 
-    prices: Prices
+    prices: CostPrices
     program: MixedProgram = field(default_factory=MixedProgram)
     places: list[dict[str, Places]] = field(default_factory=list)
     given: list[set[str]] = field(default_factory=list)
