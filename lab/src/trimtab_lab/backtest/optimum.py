@@ -16,7 +16,7 @@ import numpy as np
 from trimtab_lab.backtest.cost import cost
 from trimtab_lab.backtest.feed import recorded_cycles
 from trimtab_lab.backtest.history import ReplayWindow
-from trimtab_lab.backtest.optimum_program import NOWHERE, PlanProgram, CostPrices
+from trimtab_lab.backtest.optimum_program import NOWHERE, CostPrices, PlanProgram
 from trimtab_lab.backtest.optimum_result import OptimumResult
 from trimtab_lab.backtest.trace import Trace
 from trimtab_operator.cli.common import iso
