@@ -50,7 +50,13 @@ def title(run: Run) -> str:
 
 def _data() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "docs" / "data" / "side-by-side.json").read_text())
-    return found
+    runs = found["runs"]
+    return {**found, "runs": {name: runs[name] for name in sorted(runs, key=_place)}}
+
+
+def _place(name: str) -> int:
+    """Pulsar's own come first, then Trimtab's default, then its others."""
+    return 0 if name.startswith("pulsar") else 1 if "trim-" in name.removeprefix("trimtab") else 2
 
 
 def _typical(runs: Runs) -> Run:
