@@ -65,6 +65,8 @@ BROKEN: Mapping[str, Manifest] = {
     "boundaries must ascend": bundle_split(boundaries=["0x30000000", "0x20000000"]),
     "isolation names no broker": topic_namespace(isolation={"minAvailable": 2}),
     "is primary and secondary": topic_namespace(isolation={"primary": ["a"], "secondary": ["a"]}),
+    "budget bounds nothing": topic_namespace(budget={}),
+    "budget.publishGapSecondsPerHour needs spec.pulsar": policy(budget={"publishGapSecondsPerHour": 60}),
 }
 """By the beginning of a rule's message, an object that breaks this rule alone. Those of unions are made below."""
 

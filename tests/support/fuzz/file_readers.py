@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from trimtab_pipeline.history.exchange import ExchangeError, export, import_window
+from trimtab_pipeline.history.export import ExchangeError, export, import_window
 
 from fuzz_target import Target
 from recorded_history import POLICY, RecordedHistory
