@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from trimtab_pipeline.history.export import ExchangeError, export, import_window
 
 from fuzz_target import Target
 from recorded_history import POLICY, RecordedHistory
@@ -28,6 +27,7 @@ from trimtab_operator.cli.lint.rules import LintContext
 from trimtab_operator.resources.urls import SERVICES_ALONE
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.export import ExchangeError, export, import_window
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.recording import Recording
 
