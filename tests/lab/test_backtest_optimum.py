@@ -281,7 +281,7 @@ def test_a_new_bundle_begins_where_it_was(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten minutes of two brokers, on which nobody acted."""
+    """Ten minutes of two brokers, on which no policy acted."""
     root = tmp_path_factory.mktemp("history")
     RecordedHistory(root).policy(START, SOURCE)
     write(root, World.of([20, 30, 10], [10]), 10)

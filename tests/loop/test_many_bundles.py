@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from manifests import bundle
+from bulk_environment import BulkEnvironment
 from odd_sources import Meanwhile
 from policy_environment import PolicyEnvironment, Scenario
-from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.loop.preview import preview
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.bulk import make_bundles
 
 pytestmark = pytest.mark.apiserver
 
@@ -25,22 +23,8 @@ HOT = cluster(bundles=500, a=0.9, b=0.9, c=0.1, d=0.1)
 PER_CYCLE, PER_BROKER, TAKEN = 60, 40, 5
 
 
-class Crowd(PolicyEnvironment):
-    """An environment whose bundles are made all at once."""
-
-    def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
-        super().__init__(plane, namespace, load)
-        self._plane = plane
-        self._bundles: list[dict[str, Any]] = []
-
-    def build(self) -> None:
-        super().build()
-        make_bundles(self._plane, self.namespace, self._bundles)
-
-    def add_bundle(self, full: str, owner: str) -> None:
-        tenant, name, lower, upper = parse_pulsar_bundle(full)
-        made = bundle(self.names[full], lower, upper, topicNamespace=f"{tenant}-{name}", owner=owner)
-        self._bundles.append(made)
+class Crowd(BulkEnvironment):
+    """An environment that knows which bundles its policy has moved."""
 
     def moved(self) -> list[str]:
         """Destinations of the bundles that the policy has moved."""

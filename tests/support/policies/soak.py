@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from bulk_environment import BulkEnvironment
 from faulty_api import FaultyApi, status
-from manifests import bundle
 from policy_environment import PolicyEnvironment, eager
 from soak_brokers import SoakBrokers
 from trimtab_operator.kube.client import Api
-from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_pipeline.api import Observation, Retention, SourceUnavailableError, Topology
 from trimtab_pipeline.history.dataset import HistoryDataset
 from trimtab_pipeline.history.housekeeping import Housekeeping
@@ -35,7 +34,6 @@ from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.testing import cluster
 from trimtab_strategies.testing.clusters import FULL
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.bulk import make_bundles
 
 STEP, HOUR = 20.0, 3600.0
 """Seconds of the operator's clock between two reconciles; three of them make a cycle."""
@@ -130,27 +128,17 @@ class DrawnSource(StaticSource):
         self.load = self._world.measured(at)
 
 
-class SoakWorld(PolicyEnvironment):
+class SoakWorld(BulkEnvironment):
     """`brokers` times `each` bundles, half of the brokers with twice the load of the others, which swings."""
 
     def __init__(self, plane: ControlPlane, namespace: str, brokers: int, each: int, seed: int = 1) -> None:
         use = {f"b{k:03d}": 0.6 if k % 2 else 0.3 for k in range(brokers)}
         super().__init__(plane, namespace, cluster(bundles=each, **use))
         self.draws = np.random.default_rng(seed)
-        self._plane, self._bundles = plane, list[dict[str, Any]]()
         self._phase = self.draws.uniform(0, 2 * math.pi, len(self.load.bundles))
         self._row = {name: row for row, name in enumerate(self.load.brokers.names)}
         self._objects = [self.names[full] for full in self.load.bundles.names]
         self.brokers: SoakBrokers | None = None
-
-    def build(self) -> None:
-        super().build()
-        make_bundles(self._plane, self.namespace, self._bundles)
-
-    def add_bundle(self, full: str, owner: str) -> None:
-        tenant, name, lower, upper = parse_pulsar_bundle(full)
-        made = bundle(self.names[full], lower, upper, topicNamespace=f"{tenant}-{name}", owner=owner)
-        self._bundles.append(made)
 
     def measured(self, at: float) -> ClusterLoad:
         """What metrics would show at `at` (epoch seconds)."""
@@ -272,7 +260,7 @@ def _drift(world: SoakWorld, brokers: SoakBrokers) -> Iterator[str]:
         record, really = records.get(name), brokers.serving.get(name, "")
         shown = (record.owner, record.status_owner) if record else ("", "")
         if not asked or len({asked, told, really, *shown}) != 1:
-            yield f"{name}: owner {asked}, status {told}, store {shown}, served by {really or 'nobody'}"
+            yield f"{name}: owner {asked}, status {told}, store {shown}, served by {really or 'no broker'}"
 
 
 def _sample(world: SoakWorld, minute: int, source: DrawnSource) -> SoakSample:

@@ -26,7 +26,17 @@ from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, Prices, publish_
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import Settings
-from trimtab_strategies.budget import NO_BUDGET, BudgetLimit, BudgetRules, BudgetTally, Charge, Holder, Price, Shortfall
+from trimtab_strategies.budget import (
+    NO_BUDGET,
+    TINY,
+    BudgetLimit,
+    BudgetRules,
+    BudgetTally,
+    Charge,
+    Holder,
+    Price,
+    Shortfall,
+)
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 
 log = logging.getLogger(__name__)
@@ -140,15 +150,12 @@ def _too_dear(tally: BudgetTally, prices: Prices) -> np.ndarray[tuple[int], np.d
         flights = rules.stricter(space, BudgetLimit.IN_FLIGHT)
         gap = rules.stricter(space, BudgetLimit.PUBLISH_GAP)
         full = flights is not None and len(tally.pending_of(space)) >= flights[0]
-        pending[row] = full or (gap is not None and not prices.gaps[space] <= gap[0] - tally.gaps_of(space) + _TINY)
+        pending[row] = full or (gap is not None and not prices.gaps[space] <= gap[0] - tally.gaps_of(space) + TINY)
     bounded = np.isfinite(left)[prices.namespace]
-    held = pending[prices.namespace] | (bounded & ~(prices.of_namespace <= left[prices.namespace] + _TINY))
+    held = pending[prices.namespace] | (bounded & ~(prices.of_namespace <= left[prices.namespace] + TINY))
     if (own := rules.own.budget.connections) is not None:
-        held = held | ~(prices.of_policy <= own - tally.clients_of_policy() + _TINY)
+        held = held | ~(prices.of_policy <= own - tally.clients_of_policy() + TINY)
     return np.asarray(held)
-
-
-_TINY = 1e-6
 
 
 # -- the last check --

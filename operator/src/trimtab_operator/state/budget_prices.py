@@ -58,7 +58,7 @@ UNKNOWN_PRICE = Price(float("nan"), float("nan"), float("nan"))
 
 
 def _percent(sessions: FloatArray, total: FloatArray) -> FloatArray:
-    """100 * sessions / total; 0 where nobody is connected, NaN where the sessions are unknown."""
+    """100 * sessions / total; 0 without clients, NaN where the sessions are unknown."""
     found: FloatArray = 100 * sessions / np.maximum(total, 1e-9)
     return found
 

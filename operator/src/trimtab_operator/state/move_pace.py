@@ -40,8 +40,7 @@ class MovePace:
 
     def measured(self, broker: str, gap: float, limit: int) -> Self:
         """After a move to `broker` whose publishers were away for `gap` seconds. limit: of the policy."""
-        before = self.gaps.get(broker, ())
-        usual = median(before) if len(before) >= FEWEST else None
+        before, usual = self.gaps.get(broker, ()), self.usual(broker)
         grown = usual is not None and gap >= GROWN * usual and gap - usual >= NOTICEABLE
         allowed = self.allowed(broker, limit)
         windows = {**self.windows, broker: float(max(1, allowed // 2) if grown else allowed + 1)}

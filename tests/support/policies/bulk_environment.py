@@ -1,0 +1,30 @@
+"""An environment for thousands of bundles, which are made all at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manifests import bundle
+from policy_environment import PolicyEnvironment
+from trimtab_operator.kube.naming import parse_pulsar_bundle
+from trimtab_strategies.model import ClusterLoad
+from trimtab_testbed.servers.kube import ControlPlane
+from trimtab_testbed.simulated.bulk import make_bundles
+
+
+class BulkEnvironment(PolicyEnvironment):
+    """An environment whose bundles are made all at once."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
+        super().__init__(plane, namespace, load)
+        self._plane = plane
+        self._bundles: list[dict[str, Any]] = []
+
+    def build(self) -> None:
+        super().build()
+        make_bundles(self._plane, self.namespace, self._bundles)
+
+    def add_bundle(self, full: str, owner: str) -> None:
+        tenant, name, lower, upper = parse_pulsar_bundle(full)
+        made = bundle(self.names[full], lower, upper, topicNamespace=f"{tenant}-{name}", owner=owner)
+        self._bundles.append(made)
