@@ -11,8 +11,8 @@ import pytest
 
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
-from trimtab_lab.backtest.feed import recorded_cycles
 from trimtab_lab.backtest.fidelity import fidelity
+from trimtab_lab.backtest.recorded_cycles import recorded_cycles
 from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, ReplayPhase, play
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings

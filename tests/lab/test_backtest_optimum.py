@@ -21,13 +21,12 @@ import pytest
 from backtest_parts import policy
 from recorded_history import POLICY, RecordedHistory
 from trim_world import POINT, START, World
-from trimtab_lab.backtest.cost import cost
-from trimtab_lab.backtest.feed import recorded_cycles
 from trimtab_lab.backtest.history import ReplayWindow, opened
 from trimtab_lab.backtest.optimum import KnownLoad, NoOptimumError
 from trimtab_lab.backtest.optimum_result import OptimumResult
+from trimtab_lab.backtest.recorded_cycles import recorded_cycles
 from trimtab_lab.backtest.replay import HistoryReplay, play
-from trimtab_lab.backtest.trace import Figures, Trace
+from trimtab_lab.backtest.trace import Figures, Trace, cost
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.history.recording import Recording
 from trimtab_strategies.counterfactual.ownership import VirtualOwners

@@ -15,7 +15,7 @@ import pytest
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World
 from trimtab_lab.backtest.divisions import Divisions
-from trimtab_lab.backtest.feed import RecordedCycle, recorded_cycles
+from trimtab_lab.backtest.recorded_cycles import RecordedCycle, recorded_cycles
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.columns import INSIDE, TRAFFIC
 from trimtab_pipeline.history.recording import Recording

@@ -22,9 +22,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from trimtab_lab.backtest.cost import days
 from trimtab_lab.backtest.solver import MixedProgram
-from trimtab_lab.backtest.trace import Trace
+from trimtab_lab.backtest.trace import Trace, days
 from trimtab_strategies.counterfactual.imbalance import HOT, busiest, daily_cost
 from trimtab_strategies.counterfactual.recorded import RecordedCycle
 from trimtab_strategies.filters import BrokerSelection

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab_lab.backtest.cost import cost
-from trimtab_lab.backtest.trace import Figures
+from trimtab_lab.backtest.trace import Figures, cost
 
 BEST = "best plan"
 """Name of its row in the table."""

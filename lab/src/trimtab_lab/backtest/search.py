@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from trimtab_lab.backtest.cost import cost
 from trimtab_lab.backtest.players import policy_replay
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay
 from trimtab_lab.backtest.sweep import Variant
 from trimtab_lab.backtest.tasks import Report, Runner, play_all, tasks, windows
-from trimtab_lab.backtest.trace import Figures
+from trimtab_lab.backtest.trace import Figures, cost
 
 RUNGS = (1 / 9, 1 / 3, 1.0)
 """Ratios of the first part that are replayed, one after the other."""

@@ -1,7 +1,8 @@
-"""What a replay came to: the usage of the brokers over time, the moves, and the figures of both."""
+"""What a replay came to: the usage of the brokers over time, the moves, the figures of both, and their cost."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from trimtab_strategies.counterfactual.imbalance import HOT, busiest, range_of
+from trimtab_strategies.counterfactual.imbalance import HOT, busiest, daily_cost, range_of
 from trimtab_strategies.counterfactual.recorded import RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
@@ -223,3 +224,20 @@ def _quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weight[order]) >= share * weight.sum()
     return float(values[order][int(np.argmax(reached))])
+
+
+def cost(figures: Figures, weight: float) -> float:
+    """What a replay costs, as one number: the search for parameters and the best plan in hindsight minimise it.
+
+    It is area + weight x percent of the clients cut each day + broker-minutes above 85 % each hour / 5, in points. Less
+    than a day counts as one. Where the number of clients is not known, a move costs nothing. NaN if no two brokers
+    were measured.
+    """
+    cut = 0.0 if math.isnan(figures.cut) else figures.cut
+    hot = figures.hot / figures.hours
+    return float(daily_cost(area=figures.area, cut=cut / days(figures.hours), hot=hot, weight=weight))
+
+
+def days(hours: float) -> float:
+    """The days to which the cut clients of so many hours are spread: what levels a cluster once is not done hourly."""
+    return max(hours / 24, 1.0)

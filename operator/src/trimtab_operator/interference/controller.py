@@ -11,7 +11,8 @@ from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, Confl
 from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.resources.bundle import RELEASE
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
-from trimtab_operator.state.admission import MoveRequest, admit, full_name
+from trimtab_operator.state.admission import MoveRequest, admit
+from trimtab_operator.state.budget_left import full_name
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import (
     NO_COMPETITION,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from trimtab_operator.actuators import DryRunActuator, WriteResult
 from trimtab_operator.loop.gates import DrainsOnly, Gate
 from trimtab_operator.observe.snapshot import Snapshot
-from trimtab_operator.state.admission import MoveRequest, admit, why_withheld
+from trimtab_operator.state.admission import MoveRequest, admit
+from trimtab_operator.state.budget_left import why_withheld
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import Settings
