@@ -19,26 +19,34 @@ SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support
 SITE := $(BIN)/properdocs build --strict --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle demo kind test test-full chart e2e chaos model fuzz soak check types drift fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle programs demo kind test test-full chart e2e chaos model fuzz soak check types drift fmt crds docs plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): requirements/build.txt requirements/dev.txt pyproject.toml
-	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash testbed/install.sh
+$(BIN)/python:
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash testbed/install.sh environment
+
+$(STAMP): requirements/build.txt requirements/dev.txt pyproject.toml | $(BIN)/python
+	@VENV="$(VENV)" bash testbed/install.sh packages
 	@touch $@
 
-setup: $(STAMP) kube ## virtual environment (.venv), Kubernetes and Prometheus binaries; KUBE=download fetches instead of building
+# Packages come from the network and programs from the compiler, so both at once take little longer than one. Programs
+# that run beside others write plain lines instead of a moving one.
+PLAIN := 2>&1 | cat
+
+setup: $(BIN)/python ## virtual environment (.venv), Kubernetes and Prometheus binaries; KUBE=download fetches instead of building
+	@$(MAKE) --no-print-directory --jobs=2 $(STAMP) kube BESIDE="$(PLAIN)"
 	@echo "ready: $(BIN)/trimtab --help"
 
-kube: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.programs.setup kube prometheus $(if $(filter download,$(KUBE)),--download)
+kube: $(BIN)/python
+	@set -o pipefail; PYTHONPATH=testbed/src $(BIN)/python -m trimtab_testbed.programs.setup kube prometheus $(if $(filter download,$(KUBE)),--download) $(BESIDE)
 
 controllers: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.programs.setup controllers $(if $(filter download,$(KUBE)),--download)
+	@set -o pipefail; $(BIN)/python -m trimtab_testbed.programs.setup controllers $(if $(filter download,$(KUBE)),--download) $(BESIDE)
 
 helm: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.programs.helm
+	@set -o pipefail; $(BIN)/python -m trimtab_testbed.programs.helm $(BESIDE)
 	@$(BIN)/python -m trimtab_testbed.programs.setup monitoring
 
 pulsar: $(STAMP)
@@ -53,6 +61,9 @@ $(ORACLE)/.built: $(wildcard tests/oracle/*.sh tests/oracle/pom.xml tests/oracle
 
 oracle: $(ORACLE)/.built ## Pulsar's own classes as a program, which tests and benchmarks compare with (needs Maven and a JDK)
 
+programs: setup
+	@$(MAKE) --no-print-directory --jobs=3 controllers helm oracle BESIDE="$(PLAIN)"
+
 demo: setup ## watch a cluster of six brokers come level, on real parts, in about a minute (DEMO=--keep, DEMO=--json)
 	@$(BIN)/trimtab demo $(DEMO)
 
@@ -62,7 +73,7 @@ kind: ## the same demo in a cluster of kind, for machines with Docker, kind, kub
 test: $(STAMP) ## tests that need Python only, and a smoke test on a real API server where there is one (PYTEST="-k word" for some)
 	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "quick or smoke" $(PYTEST)
 
-test-full: setup controllers helm oracle $(ARCHIVE) ## all tests but those on real Pulsar brokers (PYTEST="-m full" for what make test leaves out)
+test-full: programs $(ARCHIVE) ## all tests but those on real Pulsar brokers (PYTEST="-m full" for what make test leaves out)
 	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "not e2e" $(PYTEST)
 
 chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)

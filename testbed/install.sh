@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Makes the virtual environment from the hashed lock files. Called by the Makefile with PYTHON and VENV set.
+# Makes the virtual environment (`environment`, with PYTHON), or fills it from the hashed lock files (`packages`).
+# Called by the Makefile with VENV set.
 set -euo pipefail
 
 say() { printf '%s\n' "setup: $*"; }
 fail() { printf '%s\n' "setup: $*" >&2; exit 1; }
 
-command -v "$PYTHON" >/dev/null || fail "$PYTHON not found: install Python 3.11 or newer, or name one with PYTHON=..."
-# A version manager's shim may be found and yet have nothing to run: its first line says why.
-version=$("$PYTHON" --version 2>&1) || fail "$PYTHON does not run: ${version%%$'\n'*}"
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-  fail "$PYTHON is $version; Trimtab needs Python 3.11 or newer (name one with PYTHON=...)"
-"$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "$PYTHON has no venv module: install it (Debian: python3-venv)"
+check_python() {
+  command -v "$PYTHON" >/dev/null || fail "$PYTHON not found: install Python 3.11 or newer, or name one with PYTHON=..."
+  # A version manager's shim may be found and yet have nothing to run: its first line says why.
+  version=$("$PYTHON" --version 2>&1) || fail "$PYTHON does not run: ${version%%$'\n'*}"
+  "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$PYTHON is $version; Trimtab needs Python 3.11 or newer (name one with PYTHON=...)"
+  "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null || fail "$PYTHON has no venv module: install it (Debian: python3-venv)"
+}
 
 log=$(mktemp 2>/dev/null) || fail "TMPDIR=${TMPDIR:-/tmp} is not a writable folder"
 trap 'rm -f "$log"' EXIT
@@ -32,8 +35,16 @@ quietly() {
   say "$what: done in $((SECONDS - begun)) s"
 }
 
-[ -x "$VENV/bin/python" ] || quietly "virtual environment" "$PYTHON" -m venv "$VENV"
-pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
-quietly "build tools" "${pip[@]}" --require-hashes -r requirements/build.txt
-quietly "dependencies, Spark among them (450 MB)" "${pip[@]}" --no-build-isolation --require-hashes -r requirements/dev.txt
-quietly "trimtab itself" "${pip[@]}" --no-build-isolation --no-deps -e .
+case ${1:-} in
+  environment)
+    check_python
+    quietly "virtual environment" "$PYTHON" -m venv "$VENV"
+    ;;
+  packages)
+    pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
+    quietly "build tools" "${pip[@]}" --require-hashes -r requirements/build.txt
+    quietly "dependencies, Spark among them (450 MB)" "${pip[@]}" --no-build-isolation --require-hashes -r requirements/dev.txt
+    quietly "trimtab itself" "${pip[@]}" --no-build-isolation --no-deps -e .
+    ;;
+  *) fail "say what to install: environment or packages" ;;
+esac

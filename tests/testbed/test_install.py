@@ -12,7 +12,9 @@ _SCRIPT = Path(__file__).parents[2] / "testbed" / "install.sh"
 
 def _complaint(tmp_path: Path, **environment: str) -> list[str]:
     wanted = {**os.environ, "PYTHON": sys.executable, "VENV": str(tmp_path / "venv"), **environment}
-    done = subprocess.run(["bash", str(_SCRIPT)], env=wanted, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", str(_SCRIPT), "environment"], env=wanted, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, (tmp_path / "venv").exists()) == (1, "", False)
     return done.stderr.splitlines()
 

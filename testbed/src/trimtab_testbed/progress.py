@@ -1,4 +1,7 @@
-"""Shows that a long task is running: a spinner on a terminal, a line every few seconds elsewhere."""
+"""Shows that a long task is running: a spinner on a terminal, a line every few seconds elsewhere.
+
+Elsewhere it needs the standard library only, so programs can be built while packages are still being installed.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.status import Status
 
 LINE_EVERY = 4.0
 """Seconds between two lines when the output is not a terminal."""
@@ -19,8 +23,7 @@ class ProgressLine:
 
     def __init__(self, task: str) -> None:
         self._task, self._detail = task, ""
-        self._console = Console(stderr=True)
-        self._status = self._console.status(task) if self._console.is_terminal else None
+        self._status = _spinner(task) if sys.stderr.isatty() else None
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
         self._began = 0.0
@@ -66,5 +69,12 @@ class ProgressLine:
                 self._line(text)
 
     def _line(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-        sys.stderr.flush()
+        print(text, file=sys.stderr, flush=True)
+
+
+def _spinner(task: str) -> Status | None:
+    try:
+        from rich.console import Console  # noqa: PLC0415  see the module
+    except ModuleNotFoundError:
+        return None
+    return Console(stderr=True).status(task)
