@@ -12,7 +12,7 @@ from mutants import MUTANTS, Mutant, moves
 pytestmark = [pytest.mark.long, pytest.mark.minutes]
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "protocol.md"
-MOST = 30_000
+MOST = 60_000
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.short}: {mutant.mistake}")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from explorer import Model, explore
-from mutants import budgeted_moves, moves, own_balancer, splits
+from mutants import budgeted_moves, election, moves, own_balancer, splits, unloads
+from trimtab_operator.pulsar.client.api import LoadManager
 
 pytestmark = pytest.mark.long
 
@@ -17,11 +18,17 @@ BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
     "moves with a budget": (budgeted_moves(faults=1, takeovers=1), 6_000),
     "splits": (splits(faults=2, takeovers=1, acts=1), 12_000),
     "Pulsar's own balancer": (own_balancer(faults=1, takeovers=1, acts=2), 6_000),
+    "unloads": (unloads(faults=1, takeovers=1, acts=1), 4_000),
+    "unloads, extensible": (unloads(faults=1, takeovers=1, acts=1, manager=LoadManager.EXTENSIBLE), 4_000),
+    "the election": (election(faults=2, acts=2), 12_000),
+    "the election, once one leads": (election(faults=1, acts=1, begun=True), 12_000),
 }
 CLOSED: dict[str, Callable[[], Model]] = {
     "moves without faults": moves(lag=False),
     "a split without faults": splits(lag=False),
     "Pulsar's own balancer without faults": own_balancer(acts=2),
+    "unloads without faults": unloads(acts=1, lag=False),
+    "unloads without faults, extensible": unloads(acts=1, lag=False, manager=LoadManager.EXTENSIBLE),
 }
 
 

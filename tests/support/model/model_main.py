@@ -6,12 +6,15 @@ import argparse
 import sys
 
 from explorer import explore
-from mutants import budgeted_moves, moves, own_balancer, splits
+from mutants import budgeted_moves, election, moves, own_balancer, splits, unloads
 
 SHARES = (
-    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.5),
+    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.45),
     (budgeted_moves(faults=1, takeovers=1), 0.05),
-    (splits(faults=2, takeovers=1, acts=1), 0.4),
+    (splits(faults=2, takeovers=1, acts=1), 0.3),
+    (unloads(faults=1, takeovers=1, acts=2), 0.05),
+    (election(faults=2, acts=2), 0.05),
+    (election(faults=1, acts=1, begun=True), 0.05),
     (own_balancer(faults=1, takeovers=1, acts=2), 0.05),
 )
 """Models, and their shares of the states."""

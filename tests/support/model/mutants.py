@@ -11,13 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from election_world import REPEATED, TOGETHER, Budgets, ElectionWorld
 from explorer import Exploration, Model, explore
 from kube_world import Left
 from move_world import BUDGETED, MoveWorld
 from own_balancer_world import OwnBalancerWorld
 from split_world import SplitWorld
 from trimtab_operator.kube.client import BUNDLES
+from trimtab_operator.kube.errors import ConflictError
+from trimtab_operator.kube.leader_election import LeaseLostError
+from trimtab_operator.pulsar.bridge.unload_request import UnloadRequest
+from trimtab_operator.pulsar.client.api import LoadManager
 from trimtab_operator.splits.steps import SplitStep
+from unload_world import UnloadWorld
 
 TWICE = "serve the same hashes"
 STUCK = "no calm event leads to a settled state"
@@ -132,6 +138,46 @@ def _without_frees(original: Any) -> Any:
     return repairs
 
 
+def _believes_the_answer(_: Any) -> Any:
+    async def wait_for_owner(_: Any, request: UnloadRequest) -> str:
+        return request.destination
+
+    return wait_for_owner
+
+
+def _from_the_answer(original: Any) -> Any:
+    def granted(self: Any, _asked: float, lease: Mapping[str, Any]) -> bool:
+        return bool(original(self, self.fence.clock(), lease))
+
+    return granted
+
+
+def _deleted_is_free(original: Any) -> Any:
+    async def reach(self: Any) -> bool:
+        self._existed = False
+        return bool(await original(self))
+
+    return reach
+
+
+def _restored_late(_: Any) -> Any:
+    async def restore(self: Any) -> bool:
+        try:
+            return bool(await self._create(self.epoch))
+        except ConflictError as error:
+            raise LeaseLostError("another process created it") from error
+
+    return restore
+
+
+def _same_epoch(original: Any) -> Any:
+    def taken(self: Any, epoch: int) -> dict[str, Any]:
+        spec: dict[str, Any] = original(self, max(1, epoch - 1))
+        return spec
+
+    return taken
+
+
 def _unguarded(original: Any) -> Any:
     return replace(original, guarded=False)
 
@@ -158,6 +204,18 @@ def own_balancer(faults: int = 0, takeovers: int = 0, acts: int = 0) -> Callable
     return lambda: OwnBalancerWorld(Left(faults, takeovers, 0, acts))
 
 
+def unloads(
+    faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True, manager: LoadManager = LoadManager.MODULAR
+) -> Callable[[], Model]:
+    """A model of unloads in a Pulsar cluster with these budgets and this load manager."""
+    return lambda: UnloadWorld(Left(faults, takeovers, 0, acts, lag), manager)
+
+
+def election(faults: int = 0, acts: int = 0, *, begun: bool = False) -> Callable[[], Model]:
+    """A model of the election with these budgets. begun: whether one leads at the start."""
+    return lambda: ElectionWorld(Budgets(faults, acts), begun=begun)
+
+
 _P = "trimtab_operator."
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -182,7 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _a_property(0), moves(), PENDING,
     ),
     Mutant(
-        f"{_P}state.admission:pending_by_namespace", "a budget does not count the pending moves of a namespace",
+        f"{_P}state.budget_left:pending_by_namespace", "a budget does not count the pending moves of a namespace",
         _always({}), budgeted_moves(), PENDING,
     ),
     Mutant(
@@ -232,6 +290,34 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         f"{_P}pulsar.own_balancer.restore:_FORMAT", "former settings are stored without the version that was read",
         _unguarded, own_balancer(faults=1, takeovers=1), DELAYED,
+    ),
+    Mutant(
+        f"{_P}pulsar.bridge.ownership:OwnershipSource.wait_for_owner", "the answer to an unload counts as a landing",
+        _believes_the_answer, unloads(acts=1, lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}pulsar.bridge.unload_attempt:BundleUnload._confirm", "a landing is not written",
+        _nothing, unloads(lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector._granted", "the fence opens from the answer on, not from the request",
+        _from_the_answer, election(), TOGETHER,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector._may_take", "a candidate takes a Lease that others hold",
+        _always(value=True), election(), TOGETHER,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector._reach", "a deleted Lease counts as free at once",
+        _deleted_is_free, election(acts=1, begun=True), TOGETHER,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector._restore", "a deleted Lease is restored after the fence has closed",
+        _restored_late, election(acts=1, begun=True), TOGETHER,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector._taken", "a new leader keeps the epoch of the former one",
+        _same_epoch, election(), REPEATED,
     ),
 )  # fmt: skip
 

@@ -6,6 +6,9 @@ open for `deadline` seconds from the moment at which it *sent* a renewal that wa
 another process can lead. Each write of the Lease carries the resourceVersion that was read: of two candidates, one gets
 a conflict.
 
+A Lease that was deleted counts as renewed at the moment at which a candidate first misses it: its holder may have
+renewed it just before, unseen, and still lead.
+
 ``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. If the Lease
 was lost, `Elector.claim` raises it above any epoch that was written elsewhere.
 """
@@ -90,7 +93,7 @@ class Elector:
     """Campaigns for the Lease, renews it and releases it, for one term. A process that lost it does not campaign again.
 
     api: without a fence, because the elector opens it, and with a short time limit for requests.
-    leader: identity of the last known holder; empty if none. epoch: of our own term, 0 before it.
+    leader: identity of the last known holder; empty if none. epoch: of our own term, 0 before it. wall: epoch seconds.
     """
 
     api: Api
@@ -100,6 +103,8 @@ class Elector:
     leader: str = ""
     epoch: int = 0
     reference: Mapping[str, Any] = field(default_factory=dict)
+    wall: Callable[[], float] = time.time
+    _existed: bool = False
     _version: str = ""
     _transitions: int = 0
     _acquired: str = ""
@@ -110,28 +115,32 @@ class Elector:
     async def campaign(self, *, led_before: bool = False) -> None:
         """Wait until we lead. The fence is open then, and stays open only while `keep` runs.
 
-        led_before: whether this cluster ever had a leader. A missing Lease was then deleted, perhaps a moment ago, and
-        its holder may still lead and restore it: the Lease counts as renewed just now.
+        led_before: whether this cluster ever had a leader. A missing Lease was then deleted.
         """
-        if led_before:
-            self._free_at = self.fence.clock() + self.candidacy.duration
-        while True:
-            if await self._try(self._reach):
-                return
+        self._existed = led_before
+        while not await self.attempt():
             pause = self._pause() / 2  # the sooner the last renewal is seen, the sooner the takeover
             held_for = self._free_at - self.fence.clock()
             await asyncio.sleep(min(pause, held_for) if held_for > 0 else pause)
+
+    async def attempt(self) -> bool:
+        """Take the Lease if it may be taken. Whether we lead then."""
+        return await self._try(self._reach)
 
     async def keep(self) -> None:
         """Renew until the Lease is lost. Raises `LeaseLostError`, with the fence closed."""
         try:
             while True:
                 await asyncio.sleep(min(self._pause(), self.fence.left))
-                if not self.fence.left:
-                    raise LeaseLostError(f"the Lease could not be renewed for {self.candidacy.deadline:g} s")
-                await self._try(self._renew)
+                await self.renew()
         finally:
             self.fence.close()
+
+    async def renew(self) -> None:
+        """Try once to renew the Lease. Raises `LeaseLostError`."""
+        if not self.fence.left:
+            raise LeaseLostError(f"the Lease could not be renewed for {self.candidacy.deadline:g} s")
+        await self._try(self._renew)
 
     async def claim(self, epoch: int) -> int:
         """Raise the epoch of our term to at least `epoch`, before anything is written with it. Returns the epoch.
@@ -183,15 +192,18 @@ class Elector:
         try:
             ours = self._look(await self._read())
         except NotFoundError:
-            return self._may_take() and await self._create(1)
+            if self._existed:
+                self._existed, self._version = False, ""
+                self._free_at = self.fence.clock() + self.candidacy.duration
+            return self._may_take() and await self._create(self._transitions + 1)
         if ours:  # an earlier attempt took it, and its answer was lost
-            return await self._write({"renewTime": _now()})
+            return await self._write({"renewTime": self._now()})
         return self._may_take() and await self._write(self._taken(self._transitions + 1))
 
     async def _renew(self) -> bool:
         """Renew the Lease. Raises `ApiError`; `LeaseLostError` when another process holds it."""
         try:
-            return await self._write({"renewTime": _now()})
+            return await self._write({"renewTime": self._now()})
         except NotFoundError:
             return await self._restore()
         except ConflictError:
@@ -200,7 +212,12 @@ class Elector:
             return False
 
     async def _restore(self) -> bool:
-        """Create the deleted Lease again, before another process takes it."""
+        """Create the deleted Lease again, before another process takes it.
+
+        Only while the fence is open: later, another process may have led, and it was its Lease that was deleted.
+        """
+        if not self.fence.left:
+            raise LeaseLostError("the Lease was deleted, and this process had not renewed it in time")
         try:
             return await self._create(self.epoch)
         except ConflictError as error:
@@ -219,6 +236,7 @@ class Elector:
 
     def _look(self, lease: Mapping[str, Any]) -> bool:
         """Note the holder of the Lease, and when it last changed; True if we hold it since our own `acquireTime`."""
+        self._existed = True
         spec, meta = lease.get("spec") or {}, lease["metadata"]
         self.leader, self._transitions = spec.get("holderIdentity") or "", spec.get("leaseTransitions") or 0
         if self._version != meta["resourceVersion"]:
@@ -228,12 +246,15 @@ class Elector:
         ours = self.leader == self.candidacy.identity and spec.get("acquireTime") == self._acquired
         return ours and bool(self._acquired)
 
+    def _now(self) -> str:
+        return micro_timestamp(self.wall())
+
     def _may_take(self) -> bool:
         return self.fence.clock() >= self._free_at
 
     def _taken(self, epoch: int) -> dict[str, Any]:
         """The spec of the Lease when we take it."""
-        self._acquired = _now()
+        self._acquired = self._now()
         return {
             "holderIdentity": self.candidacy.identity,
             "leaseDurationSeconds": math.ceil(self.candidacy.duration),
@@ -281,7 +302,3 @@ async def candidate(
         Api.connect(kubeconfig, context, patience=0, observe=observe) as unfenced,
     ):
         yield api, Elector(unfenced, namespace, candidacy, fence)
-
-
-def _now() -> str:
-    return micro_timestamp(time.time())
