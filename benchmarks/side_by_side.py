@@ -1,9 +1,10 @@
 """Pulsar's own balancers against Trimtab, on real brokers under the same load; see docs/side-by-side.md.
 
 Each entrant gets a cluster of its own and plays the same scenario, one after the other: some 13 minutes each, on a
-machine that has nothing else to do. A run is saved in docs/data/side-by-side.json as soon as it has finished; `make
-docs` makes the page and its drawing from that. Recorded runs are not played again, so the same command goes on after a
-break. To replace old runs, give the time that divides them from new ones:
+machine that has nothing else to do, and no other guest on its host (`vmstat`: steal is 0). A run is saved in
+docs/data/side-by-side.json as soon as it has finished; `make docs` makes the page and its drawing from that. Recorded
+runs are not played again, so the same command goes on after a break. To replace old runs, give the time that divides
+them from new ones:
 
     python benchmarks/side_by_side.py --runs 3 --since "2026-11-23 08:00"
 

@@ -140,6 +140,7 @@ def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_
     work.mkdir(parents=True, exist_ok=True)
     programs, limits = (find.find_kube(), find.find_prometheus()), PodLimits(cores=cores)
     with RealPulsarCluster(*programs, work, cluster, limits=limits, scrape_interval=scrape_interval) as stage:
+        stage.set_started()
         yield stage
 
 

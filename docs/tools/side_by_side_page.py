@@ -19,28 +19,69 @@ _SETTLED = "settled"
 
 def page() -> str:
     """docs/side-by-side.md."""
-    recorded, story = _data()["runs"], _data()["story"]
+    every, story = _data()["runs"], _data()["story"]
+    recorded, shared = _on(every, shared=False), _on(every, shared=True)
+    once = {name: runs for name, runs in every.items() if name not in SHORT_TITLES}
     shares = [1 / (rank + 1) for rank in range(story["topics"])]
     return filled(
         "side-by-side.md",
         SHORT=_short(recorded),
         LEVEL=_level(recorded),
         COST=_cost(recorded),
+        SHAREDLEVEL=_level(shared),
+        SHAREDCOST=_cost(shared),
+        OTHERLEVEL=_level(once),
+        OTHERCOST=_cost(once),
         TOPICS=str(story["topics"]),
         RATE=f"{story['rate']:g}",
         HOTTEST=f"{story['rate'] / sum(shares):.0f}",
         COLDEST=f"{story['rate'] * shares[-1] / sum(shares):.0f}",
         CORES=f"{story['cores']:g}",
         WARM=f"{story['warm_up']:g}",
-        MACHINE=str(max(run["cores"] for runs in recorded.values() for run in runs)),
+        MACHINE=str(max(run["cores"] for runs in every.values() for run in runs)),
         COUNTS=_counts(recorded),
     )
 
 
 def drawing() -> str:
     """docs/side-by-side.svg: of each entrant the middle run, by how uneven the brokers were."""
-    shown = {title(runs[0]): _typical(runs) for runs in _data()["runs"].values()}
+    every = _data()["runs"]
+    quiet = {**every, **_on(every, shared=False)}
+    shown = {title(runs[0]): _typical(runs) for runs in quiet.values()}
     return side_by_side_plot.draw(shown, _data()["story"]["rate"])
+
+
+SHORT_TITLES = {
+    "pulsar-threshold": "Pulsar: ThresholdShedder (its default)",
+    "pulsar-uniform": "Pulsar: UniformLoadShedder",
+    "pulsar-avg": "Pulsar: AvgShedder",
+    "pulsar-transfer": "Pulsar: TransferShedder (extensible)",
+    "trimtab-trim-modular": "Trimtab: Trim (its default)",
+    "trimtab-trim-extensible": "Trimtab: Trim (extensible)",
+}
+"""The entrants in the README, by their names in the benchmark."""
+
+
+def readme_table() -> str:
+    """The table of README.md: medians of Pulsar's own balancers and of Trim, on a machine left alone."""
+    recorded, never = (
+        _on(_data()["runs"], shared=False),
+        lambda value: "never" if math.isinf(value) else f"{value:.0f} s",
+    )
+
+    def row(name: str, text: str) -> tuple[str, ...]:
+        runs = recorded[name]
+        level = [never(_middle(run[half][_SETTLED] for run in runs)) for half in ("first", "shift")]
+        moves = " + ".join(f"{median(run[half]['moves'] for run in runs):.0f}" for half in ("first", "shift"))
+        apart, gap = (median(values) for values in (_ends(runs), [run["gaps"]["median"] for run in runs]))
+        return text, *level, moves, f"{apart:.2f}", f"{gap:,.0f} ms"
+
+    heads = " | level at first | level after the change | moves | apart at the end | publish gap, median"
+    return table(heads, [row(name, text) for name, text in SHORT_TITLES.items()])
+
+
+def _ends(runs: Runs) -> list[float]:
+    return [run["shift"]["uneven_end"] for run in runs]
 
 
 def title(run: Run) -> str:
@@ -52,6 +93,12 @@ def _data() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((ROOT / "docs" / "data" / "side-by-side.json").read_text())
     runs = found["runs"]
     return {**found, "runs": {name: runs[name] for name in sorted(runs, key=_place)}}
+
+
+def _on(every: Mapping[str, Runs], *, shared: bool) -> dict[str, Runs]:
+    """The runs of Pulsar's own balancers and of Trim on a machine left alone, or on the `shared` one."""
+    found = {name: [run for run in every[name] if (run.get("host") == "shared") == shared] for name in SHORT_TITLES}
+    return {name: runs for name, runs in found.items() if runs}
 
 
 def _place(name: str) -> int:

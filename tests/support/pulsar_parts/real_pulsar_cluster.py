@@ -202,6 +202,12 @@ class RealPulsarCluster(SmallCluster):
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
         self.rest.patch(f"{PODS}/{name}/status", {"status": status})
 
+    def set_started(self) -> None:
+        """Have all pods say that they started now, as a kubelet does."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for name in self.names:
+            self.rest.patch(f"{PODS}/{name}/status", {"status": {"startTime": now}})
+
     # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:

@@ -1,0 +1,37 @@
+"""The figures of real brokers in README.md are those of the recorded runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+RUNS = json.loads((ROOT / "docs" / "data" / "side-by-side.json").read_text())["runs"]
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Any]:
+    """The page's generator."""
+    sys.path.append(str(ROOT / "docs" / "tools"))
+    yield import_module("side_by_side_page")
+    sys.path.remove(str(ROOT / "docs" / "tools"))
+
+
+def test_the_readme_has_the_medians_of_the_recorded_runs(script: Any) -> None:
+    assert [line for line in script.readme_table().splitlines() if line not in README.splitlines()] == []
+
+
+def test_a_run_on_a_shared_machine_is_in_no_median_of_the_readme(script: Any) -> None:
+    shared = {name for name, runs in RUNS.items() if any(run.get("host") == "shared" for run in runs)}
+    quiet = script._on(RUNS, shared=False)
+
+    assert shared
+    assert set(quiet) == set(script.SHORT_TITLES)
+    assert [run for runs in quiet.values() for run in runs if run.get("host") == "shared"] == []
