@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from chart import CHART, IMAGE, NAMESPACE, Runner, combinations, documents
+from trimtab_operator.kube.naming import BUDGET
 from trimtab_testbed.servers.kube import ControlPlane, KubectlError
 
 pytestmark = pytest.mark.apiserver
@@ -63,7 +64,8 @@ def test_notes_say_what_to_do_next(offline: Runner, furnished: ControlPlane) -> 
     assert "after 180 s" in uninstall
     assert "trimtab restore -n messaging --stop-deployment trimtab --lease-name trimtab\n" in uninstall
     assert "helm uninstall trimtab -n messaging --no-hooks" in uninstall
-    for stays in ("trimtab-memory-POLICY", "trimtab-proposal-POLICY", "trimtab-decisions-POLICY", "Lease trimtab"):
+    kinds = ("memory", "proposal", "decisions", "shadow")
+    for stays in (*(f"trimtab-{kind}-POLICY" for kind in kinds), BUDGET, "Lease trimtab"):
         assert stays in uninstall
     assert "--no-hooks" not in notes("--set", "restore.enabled=false")
     listed = notes("--set", "allowUrls={*.svc,https://mimir.example.com}")

@@ -57,7 +57,9 @@ def held(hold: str) -> Answer | None:
             facts = replace(facts, quarantine={name: NOW + 3900})
         case "paused":
             facts = replace(facts, paused=True)
-    return of_bundle(record, name, "a", replace(facts, bundle=found)).why_not()
+        case "overlapping":
+            found = bundle(name, "", assigned_owner="", reason="Overlap", assigned_at=NOW + 10)
+    return of_bundle(record, name, found.status_owner, replace(facts, bundle=found)).why_not()
 
 
 def moved_by_a_person(case: str) -> Answer | None:
@@ -133,7 +135,10 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
         decided(HOT_OF_FOUR), largest(decided(HOT_OF_FOUR), "a", Reason.NOT_CHOSEN), "a"
     ).why_not("c"),
     "a bundle on a level broker": lambda: held(""),
-    **{f"a bundle {hold}": partial(held, hold) for hold in ("pinned", "in flight", "cooling down", "quarantined")},
+    **{
+        f"a bundle {hold}": partial(held, hold)
+        for hold in ("pinned", "in flight", "cooling down", "quarantined", "overlapping")
+    },
     "a bundle under a pause": partial(held, "paused"),
     "a bundle that a person moved": partial(moved_by_a_person, "back"),
     "a bundle that a person pinned elsewhere": partial(moved_by_a_person, "pinned"),

@@ -77,7 +77,7 @@ UNWISE = {
     "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "apply only to mode Auto and to approval.auto"),
     "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may open for no cycle"),
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
-    "dry-run": ({"mode": "DryRun"}, "it moves nothing, and shows its plan"),
+    "dry-run": ({"mode": "DryRun"}, "it balances nothing, and shows its plan"),
     "auto-approval-without-approve": (
         {"mode": "Auto", "approval": {"auto": {}}},
         "applies only to mode Approve, and mode is Auto",

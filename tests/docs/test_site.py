@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,57 @@ def test_every_page_of_docs_is_on_the_site_and_in_its_navigation(site: Path) -> 
         assert (site / built).exists(), inside
     for kind in ("tutorial/ten-minutes", "how-to/index", "reference/index", "project/about-scope"):
         assert f"{kind}.html" in shown
+
+
+def tables(page: Path) -> list[str]:
+    return re.findall(r"<table>.*?</table>", page.read_text(), re.DOTALL)
+
+
+def words(html: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", html)).strip()
+
+
+@pytest.mark.parametrize("name", ["comparison", "strategies", "reference/cli", "metrics"])
+def test_a_cell_names_its_column_so_that_a_phone_shows_a_row_as_a_block(site: Path, name: str) -> None:
+    found = tables(site / f"{name}.html")
+
+    assert found
+    for table in found:
+        columns = [words(head) for head in re.findall(r"<th\b[^>]*>(.*?)</th>", table, re.DOTALL)]
+        told = ["", *columns[1:]] if len(columns) > 2 else [""] * len(columns)
+        for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL):
+            if "<td" in row:
+                assert [unescape(label) for label in re.findall(r'<td data-label="([^"]*)"', row)] == told
+
+
+def test_a_narrow_screen_hides_heads_and_shows_the_names_of_columns(site: Path) -> None:
+    style = (site / "assets" / "site.css").read_text().partition("@media screen and (max-width: 599px)")[2]
+
+    assert re.search(r"thead \{ display: none; \}", style)
+    assert 'content: attr(data-label) ": "' in style
+    assert 'href="assets/site.css"' in (site / "comparison.html").read_text()
+
+
+def test_a_page_with_a_wide_table_has_no_column_of_contents(site: Path) -> None:
+    def contents(name: str) -> bool:
+        return bool(
+            re.search(r'class="md-sidebar md-sidebar--secondary"[^>]*data-md-type="toc"(?![^>]*hidden)', page(name))
+        )
+
+    def page(name: str) -> str:
+        return (site / f"{name}.html").read_text()
+
+    def widest(name: str) -> int:
+        return max(table.count("<th") for table in tables(site / f"{name}.html"))
+
+    assert widest("comparison") >= 7
+    assert not contents("comparison")
+    assert widest("lifecycle") < 7
+    assert contents("lifecycle")
+
+
+def test_the_comparison_begins_with_what_it_comes_to() -> None:
+    assert re.findall(r"(?m)^## (.*)", (ROOT / "docs" / "comparison.md").read_text())[0] == "In short"
 
 
 def test_alerts_lead_to_pages_in_the_repository_and_on_the_site(site: Path) -> None:

@@ -129,12 +129,44 @@ def test_a_newcomer_that_overlaps_gets_no_owner_and_those_in_place_keep_theirs(r
 
         assert env.owners() == {**before, "a-newcomer": ""}
         assert env.desired_owners()["a-newcomer"] == ""
-        text = "a-newcomer overlaps t-new-0x40000000-0x80000000: each first one gets no owner; delete it"
+        text = "a-newcomer overlaps t-new-0x40000000-0x80000000: delete each first one, it gets no owner"
         assert watched.ready()[2] == text
         assert watched.faults() == {"Gap": 0, "Overlap": 1, "Unknown": 0}
 
         env.rest.delete(env.path("bundles", "a-newcomer"))
         assert await watched.look() == CUT
+
+    run_policy(LEVEL, scenario, mode="DryRun")
+
+
+def test_an_owner_that_a_person_writes_for_a_bundle_that_overlaps_is_withdrawn(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
+        before = env.owners()
+
+        watched.add("a-newcomer", "0x20000000", "0x50000000", owner="a")
+        await env.reconcile(after=20)
+
+        assert env.desired_owners()["a-newcomer"] == ""
+        await watched.assigned()
+        assert env.owners() == {**before, "a-newcomer": ""}
+        told = [text for reason, text in env.events() if reason == "Overlap"]
+        assert any("a-newcomer" in text for text in told)
+
+    run_policy(LEVEL, scenario, mode="DryRun")
+
+
+def test_a_bundle_that_overlaps_and_is_served_all_the_same_is_told_first(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
+        watched.add("a-newcomer", "0x20000000", "0x50000000")
+        watched.add("z-served", "0x80000000", "0xa0000000")
+        env.rest.patch(env.path("bundles", "z-served", "status"), {"status": {"owner": "a", "state": "Owned"}})
+
+        assert await watched.settled() == ("False", "Overlap")
+
+        text = watched.ready()[2]
+        assert text.startswith("z-served overlaps t-new-0x80000000-0xc0000000 (brokers serve both), a-newcomer")
 
     run_policy(LEVEL, scenario, mode="DryRun")
 

@@ -16,6 +16,8 @@ This is not balancing. It runs often, and moves no bundle that has a living owne
 | an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); pinned bundles wait |
 | a person's desired owner that has landed over an older one | it is noted as theirs (`ADMIN`), and nothing moves |
 
+A desired owner of a bundle that overlaps others is withdrawn by `BundleReconciler`, which knows the hash rings.
+
 The brokers of a Pulsar cluster find owners themselves, and release bundles before they end. So with a connected cluster
 no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the owner, or empty.
 """

@@ -10,6 +10,7 @@ import numpy as np
 
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.decision_log.record import (
+    RECEIVES_FEWER,
     Alternative,
     BrokerView,
     CapUsage,
@@ -160,7 +161,7 @@ def _gives(name: str, plan: Plan) -> Why:
     if leaving:
         return Why(reason=leaving[0].reason, detail=f"gives {counted(len(leaving), 'bundle')} away")
     for held in plan.held_back:
-        if held.subject == name and held.reason is not Reason.UNSCHEDULABLE:
+        if held.subject == name and held.reason not in RECEIVES_FEWER:
             return Why(reason=held.reason, detail=held.detail)
     if not plan.moves:
         for held in plan.held_back:

@@ -23,6 +23,10 @@ STEADY = 5.0
 """Percent points of usage up to which a broker counts as unchanged."""
 
 
+RECEIVES_FEWER = frozenset({Reason.UNSCHEDULABLE, Reason.RAMPING_UP})
+"""Reasons of the guard that say nothing about the bundles that a broker gives away."""
+
+
 class Held(Status):
     """An action that was held back, and why. subject: a broker or bundle; empty for the whole cycle."""
 

@@ -21,8 +21,8 @@ SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
 """Reasons of a desired owner that only follows the observed owner: it moves nothing."""
 
 
-WITHDRAWN = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.UNKNOWN_BROKER})
-"""Reasons of a desired owner that was withdrawn: it names the broker that serves the bundle."""
+WITHDRAWN = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.UNKNOWN_BROKER, Reason.OVERLAP})
+"""Reasons of a desired owner that was withdrawn: it names the broker that serves the bundle, or none."""
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -262,6 +262,8 @@ def _policy(spec: Mapping[str, Any]) -> NamespacePolicy:
         anti_affinity_group=spec.get("antiAffinityGroup") or "",
         unload=spec.get("balanced", True),
         last=spec.get("priority") == Priority.LAST,
+        spread=spec.get("spread", False),
+        zone=spec.get("zone") or "",
     )
 
 

@@ -11,7 +11,7 @@ from math import inf
 
 from trimtab_operator.actuators import WRITERS, Actuator, WriteResult, apply_moves
 from trimtab_operator.aio import at_most
-from trimtab_operator.confirm import BundleRepairs, repairs_of
+from trimtab_operator.confirm import BundleRepairs, DesiredOwner, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
@@ -68,6 +68,7 @@ class BundleReconciler:
             bundles, partial(repairs_of, lost=lost, overdue=overdue, ending=ending, known=known, linked=linked)
         )
         await self._brake(work, lost, settings, publisher)
+        await self._withdraw_overlaps(bundles, work)
         if work.empty:
             return
         await self._note(work.notes, run.actuator)
@@ -150,6 +151,17 @@ class BundleReconciler:
         rings = self.cluster.rings
         await rings.examined({bundle.topic_namespace for bundle, _ in unassigned})
         return [(bundle, why) for bundle, why in unassigned if not rings.overlaps(bundle)]
+
+    async def _withdraw_overlaps(self, bundles: Sequence[BundleRecord], work: BundleRepairs) -> None:
+        """Withdraw the owner that a person wrote for a bundle that overlaps others, before a broker takes it."""
+        rings, asked = self.cluster.rings, [b for b in bundles if b.owner_pending and not b.status_owner]
+        if not asked or self.cluster.link.linked:
+            return
+        await rings.examined({bundle.topic_namespace for bundle in asked})
+        overlapping = {bundle.name: bundle for bundle in asked if rings.overlaps(bundle)}
+        kept = [desired for desired in work.desired_owners if desired.bundle.name not in overlapping]
+        work.desired_owners = [*kept, *(DesiredOwner(b, "", Reason.OVERLAP) for b in overlapping.values())]
+        work.unassigned = [(bundle, why) for bundle, why in work.unassigned if bundle.name not in overlapping]
 
     def _appearing(self, policy: str) -> bool:
         """Whether a restarted pod is ready, but does not count as a broker yet."""

@@ -159,8 +159,11 @@ def _gaps(ring: Ring) -> str:
 
 
 def _overlaps(ring: Ring) -> str:
-    pairs = some(sorted(ring.overlaps.items()), _SHOWN, words=lambda pair: f"{pair[0]} overlaps {pair[1]}")
-    return f"{pairs}: each first one gets no owner; delete it"
+    def told(pair: tuple[str, str]) -> str:
+        return f"{pair[0]} overlaps {pair[1]}" + (" (brokers serve both)" if pair[0] in ring.served else "")
+
+    first = sorted(ring.overlaps.items(), key=lambda pair: (pair[0] not in ring.served, pair))
+    return f"{some(first, _SHOWN, words=told)}: delete each first one, it gets no owner"
 
 
 def _reported(record: TopicNamespaceRecord) -> tuple[str, str, str]:

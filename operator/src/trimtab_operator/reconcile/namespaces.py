@@ -1,7 +1,7 @@
 """Reconciles TopicNamespaces: creates the first bundles at Pulsar's default boundaries, and sets the condition `Valid`.
 
-The CRD can't validate isolation, which depends on the brokers and on regular expressions. So the condition reports it,
-also while no policy runs. A cycle still runs, and lists the namespace among what it held back.
+The CRD can't validate isolation and zones, which depend on the brokers and on regular expressions. So the condition
+reports them, also while no policy runs. A cycle still runs, and lists the namespace among what it held back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab_operator.kube.client import BUNDLES, TOPIC_NAMESPACES, ConflictErro
 from trimtab_operator.kube.conditions import Condition, set_condition
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name
 from trimtab_operator.kube.records import TopicNamespaceRecord
-from trimtab_operator.observe.topology import policies
+from trimtab_operator.observe.topology import policies, traits
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.conditions import ConditionReason, TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, MIRRORED, Readiness, TopicNamespaceSpec
@@ -112,7 +112,7 @@ def _values(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
 
 @dataclass(slots=True)
 class Examiner:
-    """Validates the isolation of one Kubernetes namespace's TopicNamespaces, when they or the brokers change."""
+    """Validates isolation and zone of one Kubernetes namespace's TopicNamespaces, when they or the brokers change."""
 
     cluster: ClusterState
     _seen: tuple[tuple[str, ...], dict[str, NamespacePolicy]] | None = None
@@ -122,16 +122,33 @@ class Examiner:
         """Validate once, and write what has changed. Raises `ApiError`."""
         records = list(self.cluster.stores.topic_namespaces.items.values())
         await self._look(records)
+        zones = self._zones() if any(record.policy.zone for record in records) else None
         for record in records:
-            problem = self._problems.get(record.full_name, "") if record.policy.isolation else ""
+            isolated = self._problems.get(record.full_name, "") if record.policy.isolation else ""
+            problem = "; ".join(filter(None, (isolated, _zone_problem(record.policy.zone, zones))))
             if (conditions := examined(record, problem, self.cluster.now())) is not None:
                 await write_conditions(self.cluster, record, conditions)
+
+    def _zones(self) -> frozenset[str] | None:
+        """The zones of the brokers; None while a pod is missing that may be the only one of its zone."""
+        brokers, pods = self.cluster.stores.brokers.items.values(), self.cluster.stores.pods.items
+        if not brokers or any(b.pod and b.pod not in pods and not b.failure_domain for b in brokers):
+            return None
+        return frozenset(found.failure_domain for found in traits(brokers, pods).values()) - {""}
 
     async def _look(self, records: list[TopicNamespaceRecord]) -> None:
         seen = (tuple(sorted(self.cluster.stores.brokers.items)), policies(records))
         if seen != self._seen:
             found = await asyncio.to_thread(isolation_problems, *seen)
             self._seen, self._problems = seen, {held.subject: held.detail for held in found}
+
+
+def _zone_problem(zone: str, zones: frozenset[str] | None) -> str:
+    """What is wrong with a namespace's zone. zones: of the brokers, None unknown."""
+    if not zone or zones is None or zone in zones:
+        return ""
+    others = ", ".join(sorted(zones)) or "none: label their pods, or set failureDomain of the Brokers"
+    return f"no broker is in zone {zone!r}; the zones of the brokers are {others}"
 
 
 async def write_conditions(cluster: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:

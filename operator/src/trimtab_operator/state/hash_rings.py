@@ -2,7 +2,8 @@
 
 Bundles overlap when a person creates one beside the existing ones. Only one of two keeps its place: the one that has an
 owner, then the one that its TopicNamespace created, then the older one. The other gets no owner, or the same hashes
-would have two owners. A child of a split does not count while its parent exists.
+would have two owners. An owner that a person writes for it is withdrawn, unless a broker was faster. A child of a split
+does not count while its parent exists.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ class Ring:
 
     bundles: their number. gaps: ranges (lower, upper) that no bundle covers, ascending.
     overlaps: by the name of each bundle without a place, one that overlaps it and has a place.
+    served: those bundles without a place that a broker serves all the same.
     """
 
     bundles: int
     gaps: tuple[tuple[str, str], ...] = ()
     overlaps: Mapping[str, str] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
 
     @property
     def whole(self) -> bool:
@@ -52,7 +55,8 @@ def examine(bundles: Mapping[str, BundleRecord]) -> Ring:
     overlaps = dict[str, str]()
     if any(one.upper > other.lower for one, other in pairwise(found)):  # all are 0x%08x, so text compares as numbers
         found, overlaps = _in_place(found)
-    return Ring(len(bundles), tuple(_gaps(found)), overlaps)
+    served = frozenset(name for name in overlaps if bundles[name].status_owner)
+    return Ring(len(bundles), tuple(_gaps(found)), overlaps, served)
 
 
 def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict[str, str]]:

@@ -228,7 +228,9 @@ class StatusPublisher:
                 "Normal", "Assigned", f"wrote {counted(written, 'owner')} ({text or 'freed from lost brokers'})"
             )
         failed = [w for w in done if w.reason is not None]
-        await self._unknown_brokers(work, {w.bundle for w in done} - {w.bundle for w in failed})
+        landed = {w.bundle for w in done} - {w.bundle for w in failed}
+        await self._unknown_brokers(work, landed)
+        await self._overlaps(work, landed)
         for reason, count in Counter(str(w.reason) for w in failed).items():
             self.cluster.metrics.held_back.labels(self.policy, reason).inc(count)
         if done:
@@ -249,6 +251,13 @@ class StatusPublisher:
         for bundle, what in unknown[:_NAMED]:
             text = f"spec.owner {bundle.owner} names no Broker: {what}. See the names with: kubectl get brokers"
             await self._about_bundle(bundle.name, str(Reason.UNKNOWN_BROKER), text)
+
+    async def _overlaps(self, work: BundleRepairs, written: Collection[str]) -> None:
+        """Post an Event on each Bundle that overlaps others and was to have an owner, on at most `_NAMED`."""
+        withdrawn = [desired.bundle for desired in work.desired_owners if desired.reason is Reason.OVERLAP]
+        for bundle in [bundle for bundle in withdrawn if bundle.name in written][:_NAMED]:
+            text = f"spec.owner {bundle.owner} of {bundle.name} is withdrawn: another Bundle has its hashes. Delete one"
+            await self._about_bundle(bundle.name, str(Reason.OVERLAP), text)
 
     async def _about_bundle(self, name: str, reason: str, text: str) -> None:
         try:

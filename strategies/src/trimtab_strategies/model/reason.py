@@ -46,6 +46,7 @@ class Reason(StrEnum):
     VERSION = "Version"  # it runs an older version than another broker
     LOAD_MANAGER = "LoadManager"  # it runs another load manager
     UNEVEN = "Uneven"  # it has more bundles of the namespace than another broker
+    ZONE = "Zone"  # brokers of the namespace's zone have room
 
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
@@ -87,6 +88,7 @@ class Reason(StrEnum):
     PACE = "Pace"  # enough moves to the broker are pending for the time that clients need to reconnect there
     LAST_PRIORITY = "LastPriority"  # its namespace has the priority Last, and other bundles can move
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
+    RAMPING_UP = "RampingUp"  # the broker started lately, and receives fewer bundles per cycle
     NOT_READY = "NotReady"  # the broker is not ready
     MASS_FAILURE = "MassFailure"  # so many brokers are missing that moves would make it worse
     STORE_NOT_SYNCED = "StoreNotSynced"  # the operator's data about the bundles is incomplete or old
@@ -100,6 +102,7 @@ class Reason(StrEnum):
     DEADLINE = "Deadline"  # the cycle ran out of time
     UNKNOWN_BUNDLE = "UnknownBundle"  # the name belongs to no bundle
     INVALID_SPLIT = "InvalidSplit"  # the bundle can't be split as requested
+    OVERLAP = "Overlap"  # the bundle overlaps another one, which has these hashes already
     UNKNOWN_BROKER = "UnknownBroker"  # the name belongs to no broker
     INVALID_POLICY = "InvalidPolicy"  # the policy can't be run as written
     EXCLUDED = "Excluded"  # the namespace is left out of balancing

@@ -42,8 +42,8 @@ Run the operator until SIGTERM or Ctrl-C: for the messaging cluster in one Kuber
 several (-n a -n b), or for all namespaces with a BalancingPolicy (-A).
 
 It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer unless Spark runs on a Connect
-server, and a BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and moves nothing. In
-every mode, bundles without an owner, and those of a lost broker, get an owner.
+server, and a BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and balances nothing.
+In every mode, bundles without an owner, and those of a lost broker, get an owner.
 
 example:
   trimtab run --namespace messaging --history /var/lib/trimtab

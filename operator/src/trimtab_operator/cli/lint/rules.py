@@ -193,7 +193,7 @@ def _approval(policy: LintedPolicy) -> Iterator[Found]:
 def _dry_run(policy: LintedPolicy) -> Iterator[Found]:
     if policy.spec.mode is Mode.DRY_RUN:
         at: At = ("spec", "mode") if "mode" in policy.raw else ("spec",)
-        yield _note("dry-run", at, "mode is DryRun: it moves nothing, and shows its plan; Approve and Auto move")
+        yield _note("dry-run", at, "mode is DryRun: it balances nothing, and shows its plan; Approve and Auto move")
 
 
 def _paused(policy: LintedPolicy) -> Iterator[Found]:

@@ -29,7 +29,7 @@ from trimtab_operator.cli.why.answers import (
 )
 from trimtab_operator.cli.why.manual_move import answer as manual_move_answer
 from trimtab_operator.cli.why.wording import SENTENCES
-from trimtab_operator.decision_log.record import DecisionRecord, MoveView, SplitView
+from trimtab_operator.decision_log.record import RECEIVES_FEWER, DecisionRecord, MoveView, SplitView
 from trimtab_operator.kube.records import WITHDRAWN
 from trimtab_operator.observe.topology import last_unload
 from trimtab_strategies.model import Reason, counted
@@ -94,7 +94,7 @@ class BundleExplanation:
         lines = [f"also: {because(*other)}" for other in others]
         if record is not None:
             lines += decided(record, self.facts, self.records)
-            lines += figures(record, self.facts, self.owner) + self._own(record)
+            lines += (figures(record, self.facts, self.owner) if self.owner else []) + self._own(record)
             lines += [destination_line(record, to)] if to else []
         lines += self._costs()
         reasons = [reason, *(other for other, _ in others)]
@@ -115,7 +115,9 @@ class BundleExplanation:
             found.append((Reason.PAUSED, f"policy {facts.policy}"))
         if bundle is None:
             return found
-        if not bundle.status_owner:
+        if not bundle.status_owner and bundle.desired_for == Reason.OVERLAP:
+            found.append((Reason.OVERLAP, ""))
+        elif not bundle.status_owner:
             found.append((Reason.UNOWNED, f"desired owner {bundle.owner}" if bundle.owner else ""))
         if bundle.split:
             found.append((Reason.SPLITTING, bundle.split))
@@ -169,15 +171,16 @@ class BundleExplanation:
     def _left_behind(self, record: DecisionRecord) -> Hold:
         """Why a bundle has not left a broker that is being drained."""
         of_broker = (held for held in record.held_back if held.subject == self.owner)
-        found = next((held for held in of_broker if held.reason is not Reason.UNSCHEDULABLE), None)
+        found = next((held for held in of_broker if held.reason not in RECEIVES_FEWER), None)
         return (found.reason, found.detail) if found is not None else (Reason.DRAINED, "")
 
     def _cap(self, record: DecisionRecord, reason: Reason) -> str:
-        caps = record.caps
+        caps, soon = record.caps, f"the next cycle is within {length(record.interval)}"
+        ramp = " and less while a broker ramps up" * any(h.reason is Reason.RAMPING_UP for h in record.held_back)
         if reason is Reason.CYCLE_CAP:
-            return f"limits.maxMovesPerCycle is {caps.per_cycle}; the next cycle is within {length(record.interval)}"
+            return f"limits.maxMovesPerCycle is {caps.per_cycle}; {soon}"
         if reason is Reason.BROKER_CAP:
-            return f"limits.maxMovesPerBroker is {caps.per_broker}; the next cycle is within {length(record.interval)}"
+            return f"limits.maxMovesPerBroker is {caps.per_broker}{ramp}; {soon}"
         free = f"; {until(caps.free_at, self.facts.now)}" if caps.free_at is not None else ""
         return f"limits.maxMovesPerHour is {caps.per_hour}, {caps.last_hour} made{free}"
 

@@ -45,6 +45,7 @@ _SPLIT = "split it: trimtab split {bundle} -n {namespace}"
 _SHEDDER = "change the shedder's parameters: kubectl edit bpol {policy} -n {namespace} (spec.shedder)"
 _PLACEMENT = "change the placement: kubectl edit bpol {policy} -n {namespace} (spec.placement)"
 _SELECTION = "change spec.selection of the policy: kubectl edit bpol {policy} -n {namespace}"
+_SPREAD = "spread its namespace no longer: kubectl edit tns -n {namespace} (spec.spread)"
 _PATCH_BUNDLE = "kubectl patch bundle {bundle} -n {namespace} --type merge -p"
 _UNPIN = f'remove the pin: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"pinned": false}}}}}}}}\''
 _SPLITTER = "change the split rule: kubectl edit bpol {policy} -n {namespace} (spec.split)"
@@ -93,7 +94,11 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.TOPIC_LIMIT: Sentence("the broker has as many topics as a broker may have", (_SELECTION,)),
     Reason.VERSION: Sentence("the broker runs an older version than another one", (_SELECTION,)),
     Reason.LOAD_MANAGER: Sentence("the broker runs another load manager", (_SELECTION,)),
-    Reason.UNEVEN: Sentence("the broker has more bundles of that namespace than another one", (_SELECTION,)),
+    Reason.UNEVEN: Sentence("the broker has more bundles of that namespace than another one", (_SELECTION, _SPREAD)),
+    Reason.ZONE: Sentence(
+        "brokers in the zone of its namespace have room",
+        ("let it go anywhere: kubectl edit tns -n {namespace} (spec.zone)", _MOVE),
+    ),
     # why nothing moved: the strategy
     Reason.BALANCED: Sentence("no broker is far enough from the others", (_SHEDDER, _MOVE)),
     Reason.HIT_COUNT: Sentence("no imbalance has lasted for enough cycles", ("wait for more cycles", _SHEDDER)),
@@ -224,6 +229,10 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.UNSCHEDULABLE: Sentence(
         "it is not schedulable (spec.schedulable is false, or its node is cordoned)", (_OPEN, _DRAWN)
     ),
+    Reason.RAMPING_UP: Sentence(
+        "it started lately, and receives fewer bundles per cycle until it is warm",
+        ("wait until spec.limits.rampUp has passed", f"{_LIMITS}: {_set(limits={'rampUp': '0s'})}"),
+    ),
     Reason.NOT_READY: Sentence(
         "it is not ready", (_DRAWN, "see its pod: kubectl describe pod {broker} -n {namespace}")
     ),
@@ -255,6 +264,9 @@ SENTENCES: Mapping[Reason, Sentence] = {
     ),
     Reason.INVALID_SPLIT: Sentence(
         "it can't be split as requested", ("see why: kubectl get bundlesplits -n {namespace} -o yaml",)
+    ),
+    Reason.OVERLAP: Sentence(
+        "another bundle has its hashes", ("delete one of the two: kubectl get tns -n {namespace} -o wide names them",)
     ),
     Reason.UNKNOWN_BROKER: Sentence(
         "a bundle's spec.owner, or the policy, names a broker that does not exist",
