@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from fuzz_target import BETWEEN, peak, reset_peak
+from fuzz_target import BETWEEN, SLOWEST, peak, reset_peak
 from fuzz_targets import TARGETS
 from pulsar_readers import CALLS, CODES
 
@@ -21,6 +21,9 @@ HUGE = "1" + "0" * 400
 SUCCESS = b'{"status":"success","data":{"resultType":"vector","result":['
 
 MOST = 300 * 2**20
+
+ON_A_SHARED_MACHINE = 3 * SLOWEST
+"""Seconds of processor time: what takes a second alone takes up to three beside other work. A bomb takes minutes."""
 
 
 def answer(call: str, body: object, status: int = 200) -> bytes:
@@ -179,9 +182,10 @@ BOMBS: Mapping[str, list[bytes]] = {
 @pytest.mark.parametrize(
     ("name", "number"), [(name, number) for name, inputs in BOMBS.items() for number in range(len(inputs))]
 )
-def test_it_raises_nothing_unforeseen_within_a_second_and_in_bounded_memory(name: str, number: int) -> None:
+def test_it_raises_nothing_unforeseen_in_bounded_time_and_memory(name: str, number: int) -> None:
+    TARGETS[name].warm_up()
     before = reset_peak()
 
-    TARGETS[name].check(BOMBS[name][number])
+    TARGETS[name].check(BOMBS[name][number], slowest=ON_A_SHARED_MACHINE)
 
     assert peak() - before < MOST

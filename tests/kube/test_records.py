@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manifests import broker, bundle, topic_namespace
-from trimtab_operator.kube.broker_records import NodeRecord, broker_record, node_record, pod_record
+from trimtab_operator.kube.broker_records import NodeRecord, PodRecord, broker_record, node_record, pod_record
 from trimtab_operator.kube.conditions import epoch, micro_timestamp, set_condition, timestamp
 from trimtab_operator.kube.records import bundle_record, topic_namespace_record
 from trimtab_operator.resources.conditions import PolicyCondition
@@ -146,6 +146,27 @@ def test_a_broker_that_a_person_set_something_in_is_no_longer_the_discoverys() -
     assert not discovered(schedulable=False)
     assert not discovered(weight=2)
     assert not broker_record(stored(broker(pod="p"))).discovered
+
+
+def test_a_pod_started_with_the_newest_of_its_containers_or_else_as_a_whole() -> None:
+    def running(second: float) -> dict[str, Any]:
+        return {"state": {"running": {"startedAt": timestamp(NOON + second)}}}
+
+    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    raw: Any = {"metadata": {"name": "p"}, "status": {"startTime": timestamp(NOON)}}
+
+    assert pod_record(raw).started == NOON
+    raw["status"]["containerStatuses"] = [running(5), waiting, running(90)]
+    assert pod_record(raw).started == NOON + 90
+    assert pod_record({"metadata": {"name": "p"}}).started is None
+
+
+def test_a_pod_that_started_again_is_another_one_even_if_it_was_never_seen_unready() -> None:
+    def seen(second: float) -> PodRecord:
+        return pod_record({"metadata": {"name": "p"}, "status": {"startTime": timestamp(NOON + second)}})
+
+    assert seen(0) == seen(0)
+    assert seen(0) != seen(5)
 
 
 def test_a_pod_was_last_heard_of_when_it_became_ready_or_was_asked_to_stop() -> None:

@@ -2,62 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from typing import Any
-
 import pytest
 
+from asked_constraints import HOT, ask, describe, where
 from faulty_api import until
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_operator import app
-from trimtab_operator.kube.client import RefusedError
-from trimtab_operator.reconcile.namespaces import Examiner
+from trimtab_operator.kube.conditions import timestamp
 from trimtab_strategies.testing import cluster, with_bundles
 
 pytestmark = pytest.mark.apiserver
 
-HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.0)
 NEW = cluster(bundles=1, unowned=4, a=0.6, b=0.5, c=0.0)
 PAIR = with_bundles(
     cluster(bundles={"a": [1], "b": [1]}, a=0.9, b=0.8, c=0.0, d=0.9), owner=dict.fromkeys(range(2), -1)
 )
 
 
-async def ask(env: PolicyEnvironment, space: str, **spec: Any) -> None:
-    """A person edits the TopicNamespace, and the operator has seen it."""
-    found = env.rest.patch(env.path("topicnamespaces", space), {"spec": spec})
-    await shown(env.cluster.stores.topic_namespaces.items, space, found)
-
-
-async def describe(env: PolicyEnvironment, name: str, **spec: Any) -> None:
-    """A person says what a broker is, and the operator has seen it."""
-    found = env.rest.patch(env.path("brokers", name), {"spec": spec})
-    await shown(env.cluster.stores.brokers.items, name, found)
-
-
-async def shown(items: Any, name: str, found: Any) -> None:
-    version = found["metadata"]["resourceVersion"]
-    await until(f"the store shows {name}", lambda: items[name].resource_version == version)
-
-
-async def examine(env: PolicyEnvironment) -> None:
-    """The operator looks at what is asked; what it writes has been seen."""
-    await Examiner(env.cluster).examine()
-    versions = env.versions("topicnamespaces")
-    items = env.cluster.stores.topic_namespaces.items
-    await until("the store shows them", lambda: {n: r.resource_version for n, r in items.items()} == versions)
-
-
-def where(env: PolicyEnvironment, space: str) -> Counter[str]:
-    """Number of bundles of a namespace by desired owner."""
-    found = env.bundles().values()
-    return Counter(b["spec"].get("owner", "") for b in found if b["spec"]["topicNamespace"] == space)
-
-
-def valid(env: PolicyEnvironment, space: str) -> tuple[str, str, str]:
-    conditions = env.rest.get(env.path("topicnamespaces", space)).get("status", {}).get("conditions", [])
-    return next(((c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == "Valid"), ("", "", ""))
+async def start_pod(env: PolicyEnvironment, name: str, at: float) -> None:
+    """The pod of a broker has started then (epoch seconds), and the operator has seen it."""
+    pods = f"/api/v1/namespaces/{env.namespace}/pods"
+    spec = {"containers": [{"name": "broker", "image": "none"}]}
+    env.rest.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    env.rest.patch(f"{pods}/{name}/status", {"status": {"startTime": timestamp(at)}})
+    items = env.cluster.stores.pods.items
+    await until(f"pod {name} is seen", lambda: name in items and items[name].started is not None)
 
 
 def test_a_namespace_isolated_to_two_brokers_is_never_moved_elsewhere(run_policy: RunPolicy) -> None:
@@ -167,6 +135,43 @@ def test_a_group_is_spread_over_failure_domains_first(run_policy: RunPolicy) -> 
     run_policy(PAIR, scenario, selection={"type": "Extensible", "extensible": {"failureDomains": True}})
 
 
+def test_a_namespace_moves_within_its_zone(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        for name, zone in {"a": "north", "b": "north", "c": "south"}.items():
+            await describe(env, name, failureDomain=zone)
+        await ask(env, "public-a", zone="north")
+
+        await env.reconcile()
+
+        assert set(where(env, "public-a")) == {"a", "b"}
+
+    run_policy(HOT, scenario)
+
+
+def test_bundles_of_a_spread_namespace_get_owners_evenly(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await ask(env, "public-new", spread=True)
+
+        await env.reconcile()
+
+        assert sorted(where(env, "public-new").values()) == [1, 1, 2]
+
+    run_policy(NEW, scenario)
+
+
+def test_a_broker_that_started_lately_receives_fewer_bundles(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        for name, age in {"a": 1e5, "b": 1e5, "c": 0.0}.items():
+            await start_pod(env, name, env.cluster.now() - age)
+
+        await env.reconcile()
+
+        assert where(env, "public-a")["c"] == 1
+        assert env.held_back()["RampingUp"] == 1
+
+    run_policy(HOT, scenario, limits={"rampUp": "10m"})
+
+
 def test_a_namespace_that_is_not_balanced_stays_where_it_is(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await ask(env, "public-a", balanced=False)
@@ -233,128 +238,3 @@ def test_a_broker_that_does_not_name_its_load_manager_passes_and_another_one_doe
         assert set(where(env, "public-a")) == {"a", "b"}
 
     run_policy(HOT, scenario, selection={"type": "Extensible", "extensible": {"loadManager": "Ours"}})
-
-
-def test_a_broker_that_is_primary_and_secondary_is_reported_until_that_is_mended(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        await ask(env, "public-a", isolation={"primary": ["a", "b"], "secondary": ["[bc]"]})
-        await examine(env)
-        await env.reconcile()
-        problem = "host 'b' is primary and secondary of the isolation policy: let only one pattern match it"
-        assert valid(env, "public-a") == ("False", "InvalidPolicy", problem)
-        assert env.held_back()["InvalidPolicy"] == 1
-
-        await ask(env, "public-a", isolation={"secondary": ["c"]})
-        await examine(env)
-        await env.cycle()
-        assert valid(env, "public-a")[:2] == ("True", "Valid")
-        assert "InvalidPolicy" not in env.held_back()
-
-    run_policy(HOT, scenario)
-
-
-@pytest.mark.parametrize(
-    ("primary", "words"),
-    [
-        ("a(", ["'a('", "is not a regular expression", "correct it"]),
-        ("a-[0-9]", ["matches no broker", "'a-[0-9]'", "name hosts that exist"]),
-    ],
-    ids=["malformed", "nobody"],
-)
-def test_a_pattern_that_nothing_can_match_is_reported_naming_it(
-    primary: str, words: list[str], run_policy: RunPolicy
-) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        await ask(env, "public-a", isolation={"primary": [primary]})
-
-        await examine(env)
-
-        status, reason, message = valid(env, "public-a")
-        assert (status, reason) == ("False", "InvalidPolicy")
-        assert [word for word in words if word not in message] == []
-
-    run_policy(HOT, scenario)
-
-
-def test_what_was_reported_is_not_written_again_and_what_is_fine_is_not_reported(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        await ask(env, "public-a", isolation={"primary": ["nobody"]})
-        await ask(env, "public-b", isolation={"primary": ["b"]})
-        await examine(env)
-        before = env.versions("topicnamespaces")
-
-        await examine(env)
-
-        assert env.versions("topicnamespaces") == before
-        assert valid(env, "public-b") == ("", "", "")
-
-    run_policy(HOT, scenario)
-
-
-def test_a_missing_broker_that_appears_mends_the_isolation(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        await ask(env, "public-a", isolation={"primary": ["late"]})
-        await examine(env)
-        assert valid(env, "public-a")[0] == "False"
-
-        made = env.rest.create(
-            env.path("brokers"),
-            {
-                "apiVersion": "trimtab.dev/v1alpha1",
-                "kind": "Broker",
-                "metadata": {"name": "late"},
-                "spec": {"pod": "late"},
-            },
-        )
-        items = env.cluster.stores.brokers.items
-        await until("the broker is seen", lambda: made["metadata"]["name"] in items)
-        await examine(env)
-
-        assert valid(env, "public-a")[0] == "True"
-
-    run_policy(HOT, scenario)
-
-
-def test_the_running_operator_tells_without_any_policy_and_one_refusal_is_not_the_others_trouble(
-    run_policy: RunPolicy,
-) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        env.rest.delete(env.path("balancingpolicies", "main"))
-        for space in ("public-a", "public-b"):
-            await ask(env, space, isolation={"primary": ["nobody"]})
-        patch = env.cluster.api.patch
-
-        async def refusing(ref, namespace, name, body, **how):  # noqa: ANN001, ANN003, ANN202  the client's own
-            if name == "public-a":
-                raise RefusedError("403 a webhook says no", status=403)
-            return await patch(ref, namespace, name, body, **how)
-
-        env.cluster.api.patch = refusing  # type: ignore[method-assign]
-        running = asyncio.create_task(app.examine_topic_namespaces(env.cluster))
-        await until("the problem is told", lambda: valid(env, "public-b")[0] == "False")
-        running.cancel()
-        await asyncio.wait({running})
-
-        assert valid(env, "public-a") == ("", "", "")
-
-    run_policy(HOT, scenario)
-
-
-def test_a_condition_of_another_kind_is_kept(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        cut = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "Cut",
-            "message": "",
-            "lastTransitionTime": "2026-01-31T12:00:00Z",
-        }
-        env.rest.patch(env.path("topicnamespaces", "public-a", "status"), {"status": {"conditions": [cut]}})
-        await ask(env, "public-a", isolation={"primary": ["nobody"]})
-
-        await examine(env)
-
-        found = env.rest.get(env.path("topicnamespaces", "public-a"))["status"]["conditions"]
-        assert [(c["type"], c["status"]) for c in found] == [("Ready", "True"), ("Valid", "False")]
-
-    run_policy(HOT, scenario)

@@ -55,6 +55,12 @@ def test_brokers_of_which_nothing_is_known_have_no_traits() -> None:
     assert traits([broker(), broker("y", pod="")], {"x": pod()}) == {}
 
 
+def test_a_broker_started_with_its_pod() -> None:
+    found = traits([broker(), broker("y", pod="")], {"x": pod(started=1000.0)})
+
+    assert {name: known.started for name, known in found.items()} == {"x": 1000.0}
+
+
 def test_a_broker_that_does_not_name_its_load_manager_is_taken_to_run_the_one_asked_for() -> None:
     silent, other = broker(version="4.2.4"), broker("y", load_manager="Theirs")
 

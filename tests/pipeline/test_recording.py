@@ -110,7 +110,7 @@ def test_facts_hold_until_they_change(tmp_path: Path) -> None:
         {
             ("bundle", name): {"owner": "broker-0", "pinned": True, "lastUnload": 7.0},
             ("namespace", "public/default"): isolated,
-            ("traits", "broker-0"): {**traits, "non_persistent": True, "weight": None},
+            ("traits", "broker-0"): {**traits, "non_persistent": True, "weight": None, "started": None},
             ("publishGap", "public/default"): {"seconds": 0.5},
             ("leaving", "broker-1"): {"causes": ["drained"]},
         },
@@ -127,7 +127,7 @@ def test_facts_hold_until_they_change(tmp_path: Path) -> None:
     assert (policy.anti_affinity_group, policy.unload) == ("pair", False)
     assert last.policies == {}
     assert third.traits["broker-0"].version == "4.0.8"
-    assert np.isnan(third.traits["broker-0"].weight)
+    assert np.isnan([third.traits["broker-0"].weight, third.traits["broker-0"].started]).all()
     assert third.publish_gaps == {"public/default": 0.5}
 
 

@@ -224,6 +224,9 @@ CHANGED = {
     "boundaries of a split": (bundle_split(), {"boundaries": ["0x10000000"]}, "a BundleSplit is immutable"),
     "destinations of a split": (bundle_split(), {"destinations": ["a", "b"]}, "a BundleSplit is immutable"),
     "bundle of a split": (bundle_split(), {"bundle": "c"}, "a BundleSplit is immutable"),
+    "pod of a broker": (broker(pod="p"), {"pod": "q"}, "pod and address are immutable: create another Broker"),
+    "address of a broker": (broker(address="a:1"), {"address": "b:1"}, "pod and address are immutable"),
+    "address of a broker that has a pod": (broker(pod="p"), {"address": "b:1"}, "pod and address are immutable"),
     "tenant of a topic namespace": (topic_namespace(), {"tenant": "other"}, "tenant and name are immutable"),
     "bundles of a topic namespace": (topic_namespace(), {"bundles": 8}, "bundles is immutable"),
 }

@@ -24,14 +24,18 @@ def fields(schema: Field, at: str) -> Iterator[tuple[str, Field]]:
         yield from fields(field.get("items", {}), f"{at}.{name}[]")
 
 
-FIELDS = {
-    path: field
-    for kind in KINDS
-    for path, field in fields(
-        manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], kind.kind
-    )
-}
-NUMBERS = {path: field for path, field in FIELDS.items() if field.get("type") in {"number", "integer"}}
+def fields_of(part: str) -> dict[str, Field]:
+    """The fields of the `part` (spec or status) of all kinds."""
+    schemas = {kind.kind: manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
+    return {path: field for kind, whole in schemas.items() for path, field in fields(whole["properties"][part], kind)}
+
+
+def numbers(found: Mapping[str, Field]) -> dict[str, Field]:
+    return {path: field for path, field in found.items() if field.get("type") in {"number", "integer"}}
+
+
+FIELDS = fields_of("spec")
+NUMBERS, STATUS = numbers(FIELDS), numbers(fields_of("status"))
 
 
 def wrong(found: Mapping[str, Field], well: Any) -> list[str]:
@@ -69,6 +73,24 @@ def test_a_name_with_percent_says_percent() -> None:
 
     assert len(named) > 10
     assert wrong(named, lambda _, field: re.search(r"\b[Pp]ercent", field["description"])) == []
+
+
+PARTS_OF_PERCENT = re.compile(
+    r"^(Percent|Percentage points?) (of|by|above|below|between|from|points?)\b|^Percentage points:"
+)
+
+IN_PERCENT = re.compile(r"\b[Pp]ercent(age)?\b|^Points\b|\bpoints\b(?! squared|-minutes)")
+
+
+def test_every_percentage_begins_with_the_word() -> None:
+    """In a spec and in a status: either the name ends in Percent, or the description begins with it."""
+    found = {path: field for path, field in {**NUMBERS, **STATUS}.items() if IN_PERCENT.search(field["description"])}
+    found = {
+        path: field for path, field in found.items() if not field["description"].startswith(("Factor on ", "Ratio "))
+    }
+
+    assert len(found) > 50
+    assert wrong(found, lambda name, field: "ercent" in name or PARTS_OF_PERCENT.match(field["description"])) == []
 
 
 def test_every_hit_count_counts_the_cycle_that_acts() -> None:

@@ -92,6 +92,35 @@ def test_drained_brokers_do_not_count() -> None:
     assert after(used(0.6, 0.6, 0.6, 0.0, unschedulable=["b3"])).brokers == 3
 
 
+def test_an_autoscaler_is_told_once_it_is_sure() -> None:
+    hot = used(0.9, 0.9, 0.9, 0.9)
+
+    assert [after(*[hot] * times).wanted for times in (1, 2, 3)] == [0, 0, 6]
+    assert after(*[used(0.6, 0.6)] * 3).wanted == 2
+
+
+def test_an_autoscaler_keeps_its_number_while_a_broker_restarts_or_is_not_measured() -> None:
+    calm = after(*[used(0.6, 0.6, 0.6, 0.6)] * 3)
+
+    for change in ("lost", "untrusted", "unschedulable"):
+        assert calm.after(used(0.6, 0.6, 0.6, 0.6, **{change: ["b3"]}), AIM).wanted == 4
+
+
+def test_an_autoscaler_is_told_of_too_few_brokers_also_when_one_is_lost() -> None:
+    calm = after(*[used(0.6, 0.6, 0.6, 0.6)] * 3)
+
+    for _ in range(20):
+        calm = calm.after(used(0.9, 0.9, 0.9, 0.9, lost=["b3"]), AIM)
+
+    assert calm.wanted == 5  # 3 * 90 / 60, rounded up from the average
+
+
+def test_an_autoscaler_is_not_told_of_a_spike() -> None:
+    calm, spike = used(0.6, 0.6, 0.6, 0.6), used(1.0, 1.0, 1.0, 1.0)
+
+    assert after(*[calm] * 3, spike).wanted == 4
+
+
 def test_until_it_is_sure_what_was_said_stays() -> None:
     before: list[dict[str, Any]] = [{"type": "RightSized", "status": "False", "reason": "TooSmall", "message": "m"}]
 

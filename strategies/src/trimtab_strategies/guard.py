@@ -34,6 +34,7 @@ class MoveLimits:
     max_moves_per_broker: moves from, and moves to, one broker in one decision.
     min_trusted_brokers:  ratio 0-1 of the ready brokers whose data must be trusted.
     max_lost_brokers:     ratio 0-1 of the brokers that may be not ready.
+    ramp_up:              seconds after its start in which a broker receives fewer bundles; 0: none.
     """
 
     cool_down: float = 1800.0
@@ -43,6 +44,7 @@ class MoveLimits:
     max_splits_per_cycle: int = 10
     min_trusted_brokers: float = 0.75
     max_lost_brokers: float = 0.4
+    ramp_up: float = 0.0
 
     def cycle_cap(self, brokers: int) -> int:
         """The most moves in one decision: by default twice the number of brokers, at least 20."""
@@ -125,7 +127,11 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
         refusal=_refusal(cluster, limits, may_shed),
         budget=min(per_cycle, left_this_hour),
         cap=Reason.HOUR_CAP if left_this_hour < per_cycle else Reason.CYCLE_CAP,
-        held_back=(*_brokers_held_back(cluster, may_receive), *_bundles_held_back(sheddable, limits)),
+        held_back=(
+            *_brokers_held_back(cluster, may_receive),
+            *_ramping_up(cluster, limits),
+            *_bundles_held_back(sheddable, limits),
+        ),
     )
 
 
@@ -259,6 +265,21 @@ def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldB
     return held_back
 
 
+def _ramping_up(cluster: ClusterLoad, limits: MoveLimits) -> list[HeldBack]:
+    """One entry per broker that receives fewer bundles because it started lately."""
+    most = receivable(cluster, limits)
+    rows = np.flatnonzero(most < limits.max_moves_per_broker).tolist()
+    return [
+        HeldBack(
+            cluster.brokers.names[row],
+            Reason.RAMPING_UP,
+            f"started {max(0.0, cluster.now - cluster.traits_of(row).started):.0f} s ago: receives at most "
+            f"{counted(int(most[row]), 'bundle')} in this cycle (limits.rampUp)",
+        )
+        for row in rows
+    ]
+
+
 def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]:
     """One entry per reason, with the number of bundles."""
     words = {
@@ -276,17 +297,44 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
     return [HeldBack("", reason, f"{counted(count, 'bundle')} {words[reason]}", count) for reason, count in counts]
 
 
+def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
+    """The most moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, and less while it ramps up.
+
+    A broker starts with cold caches. The number grows from 1 in proportion to the time since its start, until
+    `limits.ramp_up` has passed. Where no ready broker is older than that, the whole cluster is new, and all count as
+    warm.
+    """
+    started = np.array([cluster.traits_of(row).started for row in range(len(cluster.brokers))])
+    age = np.maximum(cluster.now - started, 0.0)
+    young = age < limits.ramp_up  # an unknown start is NaN, and not young
+    if not (cluster.brokers.ready & ~young).any():
+        young[:] = False
+    most = limits.max_moves_per_broker
+    part = np.divide(age, limits.ramp_up, out=np.ones(len(age)), where=young)
+    receives: IntArray = np.maximum(1, np.floor(most * part)).astype(np.int64)
+    return receives
+
+
 class MoveCaps:
     """The moves that one decision has left; brokers are rows."""
 
-    def __init__(self, brokers: int, *, budget: int, per_broker: int) -> None:
-        """Allow `budget` moves among so many brokers, at most `per_broker` from each and `per_broker` to each."""
+    def __init__(self, brokers: int, *, budget: int, per_broker: int, receives: IntArray | None = None) -> None:
+        """Allow `budget` moves among so many brokers, at most `per_broker` from each and `per_broker` to each.
+
+        receives: the most moves (n,) to each broker where that is less (`receivable`). Drains may exceed it.
+        """
         self._budget, self._per_broker = budget, per_broker
+        self._receives = np.full(brokers, per_broker) if receives is None else np.minimum(receives, per_broker)
         self._sent, self._received = np.zeros(brokers, dtype=np.int64), np.zeros(brokers, dtype=np.int64)
 
     @property
     def full(self) -> IntArray:
         """The brokers (rows) that receive nothing more."""
+        return np.flatnonzero(self._received >= self._receives)
+
+    @property
+    def full_for_drains(self) -> IntArray:
+        """The brokers (rows) that receive nothing more from a broker that is emptied, whether they ramp up or not."""
         return np.flatnonzero(self._received >= self._per_broker)
 
     def allow(self, count: int = 1) -> bool:
@@ -299,7 +347,7 @@ class MoveCaps:
 
     def may_receive(self, broker: int, count: int = 1) -> bool:
         """Whether a broker (row) may receive `count` more bundles."""
-        return bool(self._received[broker] + count <= self._per_broker)
+        return bool(self._received[broker] + count <= self._receives[broker])
 
     def count(self, source: int, destination: int) -> None:
         """Count one move."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from trim_world import Play, World, spread
-from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model import BrokerTraits, ClusterLoad
 from trimtab_strategies.shedding.trim.samples import REPLAYED, CycleSamples, SampleRing
 from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
 from trimtab_strategies.testing import NOW, cluster
@@ -75,6 +76,20 @@ def first_move_after(quiet: int) -> int | None:
         play.seen(0.0)
         play.world.now += 60
     return play.first_move(20)
+
+
+@pytest.mark.parametrize(("ages", "minutes"), [((60, 60, 60), 2), ((60, 60, 9e5), 5), ((60, 60, math.nan), 5)])
+def test_on_a_cluster_of_new_brokers_a_difference_is_how_bundles_were_placed(
+    ages: tuple[float, ...], minutes: int
+) -> None:
+    play = Play(World.of(spread(55, 10, 1), spread(35, 10, 2), spread(35, 10, 3)))
+    starts = {
+        name: BrokerTraits(started=play.world.now - age) for name, age in zip(play.world.brokers, ages, strict=True)
+    }
+    seen = play.seen
+    play.seen = lambda *how, **more: replace(seen(*how, **more), traits=starts)  # type: ignore[method-assign]
+
+    assert play.first_move(20) == minutes
 
 
 def test_a_difference_that_came_with_the_whole_load_is_how_bundles_were_placed_and_will_last() -> None:

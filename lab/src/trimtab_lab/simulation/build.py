@@ -14,8 +14,8 @@ from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.tenants import Tenant
 from trimtab_lab.simulation.world import CORE, GBIT, Lies, Pieces, World
 from trimtab_strategies.hash_ring import default_boundaries
-from trimtab_strategies.model import BrokerTraits, NamespacePolicy
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, Isolation
+from trimtab_strategies.model import BrokerTraits, Isolation, NamespacePolicy
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 _TOPIC_SKEW = 0.5
 

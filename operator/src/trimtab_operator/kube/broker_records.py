@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -59,7 +60,8 @@ class PodRecord:
     """One pod. ready: its condition Ready is True; deleted: it is being terminated.
 
     node: that it runs on; empty at first. created: epoch seconds. since: epoch seconds of its latest change: creation,
-    deletion request, or becoming ready or not. NaN if unknown.
+    deletion request, or becoming ready or not; NaN if unknown. started: epoch seconds at which the newest of its
+    containers, else the pod itself, started; None if unknown.
     """
 
     name: str
@@ -70,6 +72,7 @@ class PodRecord:
     node: str = ""
     created: float = field(default=float("nan"), compare=False)
     since: float = field(default=float("nan"), compare=False)
+    started: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,17 @@ def pod_record(raw: Mapping[str, Any]) -> PodRecord:
         uid=meta.get("uid") or "",
         node=(raw.get("spec") or _NOTHING).get("nodeName") or "",
         created=created,
-        since=max((time for time in times if time == time), default=created),  # noqa: PLR0124  NaN is unknown
+        since=max(filter(math.isfinite, times), default=created),
+        started=_started(status),
     )
+
+
+def _started(status: Mapping[str, Any]) -> float | None:
+    """When the newest running container of a pod started, or else the pod; epoch seconds."""
+    states = [container.get("state") or _NOTHING for container in status.get("containerStatuses") or ()]
+    starts = [epoch((state.get("running") or _NOTHING).get("startedAt")) for state in states]
+    known = max(filter(math.isfinite, starts), default=epoch(status.get("startTime")))
+    return known if math.isfinite(known) else None
 
 
 def _known(values: Mapping[str, float | None] | None) -> Mapping[str, float]:

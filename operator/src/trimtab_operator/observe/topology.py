@@ -149,16 +149,15 @@ def traits(
     """
     found = {}
     for broker in brokers:
-        domain = broker.failure_domain or _zone(pods.get(broker.pod))
+        pod = pods.get(broker.pod)
+        zone = "" if pod is None else pod.labels.get(ZONE, "")
+        started = math.nan if pod is None or pod.started is None else pod.started
+        domain = broker.failure_domain or zone
         weight = math.nan if broker.weight is None else broker.weight
-        if domain or broker.version or broker.load_manager or broker.weight is not None:
+        if domain or broker.version or broker.load_manager or broker.weight is not None or math.isfinite(started):
             manager = broker.load_manager or load_manager
-            found[broker.name] = BrokerTraits(broker.version, domain, manager, weight=weight)
+            found[broker.name] = BrokerTraits(broker.version, domain, manager, weight=weight, started=started)
     return found
-
-
-def _zone(pod: PodRecord | None) -> str:
-    return "" if pod is None else pod.labels.get(ZONE, "")
 
 
 def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bool = True) -> ClusterRecords:

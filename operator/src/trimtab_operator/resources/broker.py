@@ -32,17 +32,24 @@ class Capacity(Resource):
 
 
 _STANDS_FOR = "one of pod or address must be set"
+_SAME_BROKER = " && ".join(
+    f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    for field in ("pod", "address")
+)
+_OTHER_BROKER = "pod and address are immutable: create another Broker"
 
 
 class BrokerSpec(Resource):
     """Desired state of a broker."""
 
-    model_config = ConfigDict(json_schema_extra=cel(("has(self.pod) || has(self.address)", _STANDS_FOR)))
+    model_config = ConfigDict(
+        json_schema_extra=cel(("has(self.pod) || has(self.address)", _STANDS_FOR), (_SAME_BROKER, _OTHER_BROKER))
+    )
 
     pod: Name | None = None
-    """Name of the broker's pod. Its metrics carry this name as a label. Discovery sets it."""
+    """Name of the broker's pod. Its metrics carry this name as a label. Discovery sets it. Immutable."""
     address: Annotated[str, Field(pattern=r"^[^/ ]+:[0-9]+$", max_length=253)] | None = None
-    """`host:webPort` of a broker without a pod."""
+    """`host:webPort` of a broker without a pod. Immutable."""
     schedulable: bool = True
     """Whether the broker may receive bundles. With false it is drained: a policy in mode Auto moves its bundles to
     other brokers."""
@@ -70,13 +77,13 @@ class BrokerLoad(Status):
     """Load of a broker in percent of its limits. Written when it changes by one percentage point or more."""
 
     cpu: Percent | None = None
-    """CPU, in percent."""
+    """Percent of the CPU limit."""
     memory: Percent | None = None
-    """Memory (working set), in percent."""
+    """Percent of the memory limit (working set)."""
     network_in: Percent | None = None
-    """Network received, in percent."""
+    """Percent of what the network can receive."""
     network_out: Percent | None = None
-    """Network sent, in percent."""
+    """Percent of what the network can send."""
 
 
 class BrokerStatus(Status):

@@ -36,8 +36,8 @@ class PolicyBudget(Resource):
     counts. Drains, lost brokers and desired owners that users write are never held back. They count as spent."""
 
     connections_percent_per_hour: ConnectionsPercent | None = None
-    """Maximum of connections cut in any hour, in percent of all producers and consumers of the policy's bundles.
-    Bundles whose connections were not measured do not move."""
+    """Percent of all producers and consumers of the policy's bundles that moves may cut in any hour. Bundles whose
+    connections were not measured do not move."""
     publish_gap_seconds_per_hour: GapSeconds | None = None
     """Maximum of seconds without publishers in any hour, summed over the moves of one topic namespace. A move costs the
     mean of the latest measured moves in status.moveCost, or 0.8 s before the first one. Needs `spec.pulsar`."""
@@ -71,8 +71,8 @@ class NamespaceBudget(Resource):
     model_config = ConfigDict(json_schema_extra=cel((" || ".join(f"has(self.{name})" for name in _SET), _NO_LIMIT)))
 
     connections_percent_per_hour: ConnectionsPercent | None = None
-    """Maximum of connections cut in any hour, in percent of all producers and consumers of the namespace. Bundles whose
-    connections were not measured do not move."""
+    """Percent of all producers and consumers of the namespace that moves may cut in any hour. Bundles whose connections
+    were not measured do not move."""
     publish_gap_seconds_per_hour: GapSeconds | None = None
     """Maximum of seconds without publishers in any hour, summed over the moves of the namespace. A move costs the mean
     of the latest measured moves in status.moveCost, or 0.8 s before the first one. Without a Pulsar cluster nothing

@@ -63,7 +63,7 @@ TOPIC_NAMESPACE = Kind(
         Column("Bundles", ".status.bundles", "integer"),
         Column("Ready", _condition("Ready")),
         Column("Message", _condition("Ready", "message"), wide=True),
-        Column("Problem", _condition("Valid", "message"), wide=True, description="Problem of the isolation"),
+        Column("Problem", _condition("Valid", "message"), wide=True, description="Problem of isolation or zone"),
         _AGE,
     ),
 )

@@ -14,7 +14,7 @@ from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
-from trimtab_strategies.params import Duration, seconds
+from trimtab_strategies.params import Duration, DurationOrZero, seconds
 
 
 class Mode(StrEnum):
@@ -54,6 +54,10 @@ class Limits(Resource):
     """Maximum number of moves per cycle. If absent: twice the number of brokers, at least 20."""
     max_moves_per_broker: Annotated[int, Field(ge=1, le=10000)] = 10
     """Maximum number of moves from one broker, and to one broker, per cycle."""
+    ramp_up: DurationOrZero = "0s"
+    """Time after the start of a broker, or of one of its containers, in which it receives fewer moves per cycle: from 1
+    at first to maxMovesPerBroker at the end. It does not limit moves off a drained broker, nor owners of unassigned
+    bundles. With 0s, and while all brokers are that young, there is no ramp. A broker without a pod never ramps up."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
     """Maximum number of moves in any hour."""
     max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10
@@ -87,7 +91,7 @@ class Advice(Resource):
     enabled: bool = True
     """Whether to report it."""
     target_usage_percent: Annotated[int, Field(gt=0, le=100)] = 60
-    """Desired usage in percent of the most used resource, over all brokers. Above 110 % of this value the cluster is
+    """Percent of the most used resource that all brokers together should use. Above 110 % of this value the cluster is
     too small. It is too large if usage would be below 90 % of this value with one broker less."""
     patience: Annotated[int, Field(ge=1, le=10000)] = 10
     """Number of decisions in a row that must agree before the condition changes."""

@@ -47,7 +47,7 @@ class AutoApproval(Resource):
     max_moves: Annotated[int, Field(ge=1, le=10000)] = 5
     """Maximum number of moves and splits of the proposal."""
     min_gain: Annotated[float, Field(ge=0, le=100)] = 5
-    """Minimum gain in percentage points: the range between the most and the least used broker, of the resource with
+    """Percentage points of gain, at least: the range between the most and the least used broker, of the resource with
     the largest range, minus its predicted range after the moves."""
     trusted_predictions: bool = True
     """Require that the shedder's last predictions were right: at least 70 % of five or more. Only `Trim` predicts."""
@@ -67,9 +67,9 @@ class UsageRange(Status):
     """Usage in percent of the least and the most used broker."""
 
     lowest: float
-    """Usage in percent of the least used broker."""
+    """Percent of the least used broker's limit."""
     highest: float
-    """Usage in percent of the most used broker."""
+    """Percent of the most used broker's limit."""
 
 
 class ResourceRange(Status):
@@ -89,9 +89,9 @@ class BrokerChange(Status):
     broker: str
     """Name of the Broker object."""
     before: float
-    """Measured CPU in percent."""
+    """Percent of the CPU limit, measured."""
     after: float
-    """Predicted CPU in percent."""
+    """Percent of the CPU limit, predicted."""
 
 
 class ProposedMove(Status):
@@ -226,7 +226,7 @@ class PredictionScore(Status):
     within: Annotated[float, Field(ge=0)]
     """Percentage points of CPU up to which a prediction counts as right."""
     off: Annotated[float, Field(ge=0)] | None = None
-    """Their median distance from the measured CPU in percentage points. Absent if none was judged."""
+    """Percentage points: their median distance from the measured CPU. Absent if none was judged."""
     step: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Ratio (0-1) of the usual number of moves that the next plan may make. Below 1 after wrong predictions."""
 

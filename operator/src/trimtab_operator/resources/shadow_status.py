@@ -20,7 +20,7 @@ class ShadowFigures(Status):
     """Percent of the clients that lost their connection in these moves. Above 100 if clients were cut repeatedly.
     Absent if their number is not known."""
     range: Annotated[float, Field(ge=0)] | None = None
-    """Points between the busiest and the idlest broker: percent of the limit of its busiest resource among CPU and
+    """Percentage points between the busiest and the idlest broker, of the limit of its busiest resource among CPU and
     network, mean over time. Absent if it was never known."""
     hot_minutes: Annotated[float, Field(ge=0)] = 0.0
     """Broker-minutes above 85 %."""

@@ -115,6 +115,12 @@ class TopicNamespaceSpec(Resource):
     group."""
     balanced: bool = True
     """Whether bundles may be moved to balance load. If false, only unowned bundles get an owner."""
+    spread: bool = False
+    """Whether a bundle only goes to brokers with the fewest other bundles of the namespace. For system topics and
+    coordinators, whose load is not measured (Pulsar: loadBalancerDistributeBundlesEvenlyEnabled, for one namespace)."""
+    zone: Annotated[str, Field(max_length=253)] = ""
+    """Zone of the clients. Bundles go to brokers whose failure domain has this name, while one of them is below the
+    overload threshold (85 %, or overloadThreshold of a Modular selection). If empty, zones do not matter."""
     priority: Priority = Priority.NORMAL
     """`Last`: bundles are moved to balance load only when a plan without them would move nothing. `Normal`: the shedder
     chooses by load."""
@@ -171,4 +177,4 @@ class TopicNamespaceStatus(Status):
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: each hash belongs to exactly one bundle; with `spec.pulsar`: the namespace exists in Pulsar.
-    `Valid`: whether the isolation can be applied. Set after the first problem."""
+    `Valid`: whether isolation and zone can be applied. Set after the first problem."""

@@ -219,6 +219,7 @@ def _limits(spec: BalancingPolicySpec) -> MoveLimits:
         max_splits_per_cycle=limits.max_splits_per_cycle,
         min_trusted_brokers=limits.min_trusted_brokers_percent / 100,
         max_lost_brokers=limits.max_lost_brokers_percent / 100,
+        ramp_up=seconds(limits.ramp_up),
     )
 
 

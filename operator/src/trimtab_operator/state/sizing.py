@@ -46,7 +46,9 @@ class Sizing:
     usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the most used one
     in the last decision. brokers: number of brokers that are counted. advised: number of brokers it should have.
     verdict: of the last decision; None: the size is right. streak: decisions in a row with that verdict. sure: whether
-    `patience` decisions in a row ever agreed. said: the last verdict on which they agreed.
+    `patience` decisions in a row ever agreed. said: the last verdict on which they agreed. wanted: what an
+    autoscaler should aim at; 0 unknown. It does not fall while a broker is not counted: one that restarts must not be
+    scaled away.
     """
 
     usage: float = math.nan
@@ -57,6 +59,7 @@ class Sizing:
     streak: int = 0
     sure: bool = False
     said: Reason | None = None
+    wanted: int = 0
 
     def after(self, load: ClusterLoad, aim: SizingTarget) -> Sizing:
         """The sizing after another decision on `load`; unchanged if less than half of the brokers are measured."""
@@ -72,7 +75,11 @@ class Sizing:
         agreed = streak >= aim.patience
         known = replace(self, usage=usage, resource=resource, brokers=brokers, verdict=verdict, streak=streak)
         advice = replace(known, advised=_bounded(advised, brokers, verdict), sure=self.sure or agreed)
-        return replace(advice, said=verdict) if agreed else advice
+        said = verdict if agreed else self.said
+        number = advice.advised if verdict is said else brokers
+        if not part.all():
+            number = max(number, self.wanted)
+        return replace(advice, said=said, wanted=number if advice.sure else 0)
 
     @property
     def condition(self) -> tuple[str, str, str]:

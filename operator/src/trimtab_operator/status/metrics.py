@@ -89,6 +89,8 @@ class PolicyMetrics:
             self._clear(metrics.of_shadows)
         self._plan(result.plan, result.load)
         self._load(result.load)
+        wanted = 0 if result.sizing is None else result.sizing.wanted
+        self._show(metrics.brokers_wanted, {(): float(wanted)} if wanted else {})
         if result.refusal is None:
             self._weights(result.weights)
             self._show(metrics.hits, {(kind,): float(most) for kind, most in result.hits.items()})

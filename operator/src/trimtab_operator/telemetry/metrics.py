@@ -100,6 +100,9 @@ class Metrics:
         self.brokers = self._gauge(
             "brokers", "Brokers by policy; data: Trusted, or the Reason why not.", "policy", "data"
         )
+        self.brokers_wanted = self._gauge(
+            "brokers_wanted", "Brokers that would run at the target usage of spec.advice; absent: not sure.", "policy"
+        )
         self.sample_age = self._gauge(
             "sample_age_seconds", "Age of the oldest of the brokers' newest samples, by policy.", "policy"
         )

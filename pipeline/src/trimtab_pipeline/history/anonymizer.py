@@ -25,7 +25,7 @@ _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 _TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
 _FREE_TEXT = "text left out"
 _BROKERS = {"owner", "pod", "movingFrom"}  # keys of such values that hold names
-_TRAITS = ("version", "load_manager", "persistent", "non_persistent", "weight")
+_TRAITS = ("version", "load_manager", "persistent", "non_persistent", "weight", "started")
 _NUMBERS = {"pinned", "inFlight", "lastUnload", "movingShare", "ready", "schedulable", "limits"}
 
 ISOLATION_LEFT_OUT = "isolation_left_out"
@@ -116,11 +116,13 @@ class Renaming:
 
     def _policy(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """What holds for a namespace. Isolation consists of names: only the fact that there is one stays."""
-        group = value.get("anti_affinity_group")
+        group, zone = value.get("anti_affinity_group"), value.get("zone")
         found = {
             "anti_affinity_group": self._hash("group", group) if group else "",
             "unload": value.get("unload", True),
             "last": value.get("last", False),
+            "spread": value.get("spread", False),
+            "zone": self._hash("domain", zone) if zone else "",
         }
         return {**found, ISOLATION_LEFT_OUT: True} if value.get("isolation") else found
 

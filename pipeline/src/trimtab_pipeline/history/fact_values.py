@@ -38,8 +38,8 @@ def fact_value(text: str) -> dict[str, Any]:
 
 def traits_of(value: Mapping[str, Any]) -> BrokerTraits:
     """The traits of a broker. Raises `ValueError`."""
-    weight = value.get("weight")
-    return _TRAITS.validate_python({**value, "weight": math.nan if weight is None else weight})
+    unknown = {key: math.nan for key in ("weight", "started") if value.get(key) is None}
+    return _TRAITS.validate_python({**value, **unknown})
 
 
 def policy_of(value: Mapping[str, Any]) -> NamespacePolicy:

@@ -34,6 +34,13 @@ class BundlesPerBroker:
             self._by_namespace[namespace] = self._count(self._rows(namespace))
         return self._by_namespace[namespace]
 
+    def others(self, bundle: int) -> IntArray:
+        """Number of the other bundles of a bundle's namespace on each broker, (n,)."""
+        counts = self.bundles_of(int(self._cluster.bundles.namespace[bundle])).copy()
+        if (owner := self._owner[bundle]) >= 0:
+            counts[owner] -= 1
+        return counts
+
     def of_group(self, group: str, *, by_bundle: bool) -> IntArray:
         """Number of namespaces of an anti-affinity group on each broker, (n,); with `by_bundle` number of bundles."""
         key = (group, by_bundle)

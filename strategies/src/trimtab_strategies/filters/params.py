@@ -32,7 +32,8 @@ class SelectionParams(WeightedParams):
     """Keep only the brokers that run the latest version found among the candidates.
     Pulsar: preferLaterVersions"""
     overload_threshold: Percent = 85
-    """Percent of weighted usage above which a chosen broker is overloaded and the choice is repeated; modular only.
+    """Percent of weighted usage above which a chosen broker is overloaded and the choice is repeated (modular only).
+    Above it a broker does not count as one with room in a namespace's zone.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     failure_domains: bool = False
     """Keep the namespaces of an anti-affinity group apart by failure domain first, then by broker.

@@ -3,6 +3,7 @@
 Each filter is a mask over the remaining brokers; every broker that it removes carries its reason.
 
 Modular: policies, topic limit (if none is left: keep all), anti-affinity, even distribution, load manager, version.
+Last, both pipelines apply what the namespace prefers (`NamespacePreferences`).
 When no broker is left, or a version can't be read, all brokers that the policies allow come back. If the chosen broker
 is overloaded, the placement chooses once more among all that the policies allow, not only among those with room.
 
@@ -19,18 +20,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from trimtab_strategies.filters.counts import BundlesPerBroker
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.filters.params import Manager, SelectionParams
+from trimtab_strategies.filters.preferences import NamespacePreferences
 from trimtab_strategies.filters.versions import UnknownVersionError, latest
 from trimtab_strategies.guard import Verdict
-from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
+from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.protocols import NOTHING, Choice, Placement
 from trimtab_strategies.usage import overloaded
@@ -47,6 +50,8 @@ class ActiveSelection(ABC):
         self.cluster, self.params, self.for_excluded = cluster, params, for_excluded
         self.counts = BundlesPerBroker(cluster)
         self.isolation = IsolationRules(cluster.brokers.names, cluster.policies)
+        crowded = overloaded(cluster, np.arange(len(cluster.brokers)), params.weights, params.overload_threshold)
+        self.preferences: NamespacePreferences | None = NamespacePreferences(cluster, self.counts, crowded)
 
     @abstractmethod
     def candidates(self, bundle: int, brokers: IntArray) -> Verdict:
@@ -70,18 +75,18 @@ class ActiveSelection(ABC):
         otherwise a full primary broker would open the secondary ones.
         """
 
-    def kind(self, bundle: int) -> tuple[int, bool]:
-        """The key of the candidates for `bundle` (row): all bundles with the same key have the same candidates.
-
-        It is the namespace (row), and whether the bundle has a known non-persistent topic.
-        """
-        return int(self.cluster.bundles.namespace[bundle]), bundle in self._with_non_persistent
-
     def kinds(self) -> IntArray:
-        """A number (m,) for the `kind` of each bundle."""
+        """A number (m,) for each bundle: bundles with the same number have the same candidates.
+
+        It tells apart namespaces, bundles with a known non-persistent topic, and owners where a namespace is spread.
+        """
         kinds: IntArray = 2 * self.cluster.bundles.namespace
         kinds[list(self._with_non_persistent)] += 1
-        return kinds
+        spread = [self.cluster.policies.get(space, NO_POLICY).spread for space in self.cluster.namespaces]
+        if not any(spread):
+            return kinds
+        owner = np.where(np.array(spread)[self.cluster.bundles.namespace], self.cluster.bundles.owner + 1, 0)
+        return kinds * (len(self.cluster.brokers) + 1) + owner
 
     def moved(self, bundle: int, destination: int) -> None:
         """Count `bundle` (row) with `destination` (row) from now on."""
@@ -90,6 +95,23 @@ class ActiveSelection(ABC):
     def problems(self) -> tuple[HeldBack, ...]:
         """The problems of the isolation policies, as entries for a plan."""
         return self.isolation.problems()
+
+    def preferred(self, verdict: Verdict, bundle: int, brokers: IntArray) -> Verdict:
+        """`verdict` on `brokers` (rows), narrowed to those that the namespace of `bundle` (row) prefers."""
+        if self.preferences is None or not self.cluster.policies:
+            return verdict
+        policy, preferences = self.cluster.policy_of(bundle), self.preferences
+        if policy.zone:
+            verdict = narrowed(verdict, brokers, lambda rows: preferences.near(bundle, rows), Reason.ZONE)
+        if policy.spread:
+            verdict = narrowed(verdict, brokers, lambda rows: preferences.even(bundle, rows), Reason.UNEVEN)
+        return verdict
+
+    def strict(self) -> Self:
+        """This selection without preferences. It counts the same bundles."""
+        without = copy(self)
+        without.preferences = None
+        return without
 
     def may_leave(self, bundle: int, brokers: IntArray) -> Reason | None:
         """Why policies keep `bundle` (row) with its owner; None if it may leave.
@@ -251,8 +273,8 @@ class _Modular(ActiveSelection):
             try:
                 verdict = narrowed(verdict, brokers, self._latest, Reason.VERSION)
             except UnknownVersionError:
-                return allowed
-        return verdict if verdict.allowed.any() else allowed
+                return self.preferred(allowed, bundle, brokers)
+        return self.preferred(verdict if verdict.allowed.any() else allowed, bundle, brokers)
 
     def _within_topic_limit(self, rows: IntArray) -> BoolArray:
         """Brokers with at most the limit; all brokers when there is none."""
@@ -285,7 +307,8 @@ class _Extensible(ActiveSelection):
             verdict = self._by_version(verdict, brokers)
         if self._group(bundle):
             verdict = narrowed(verdict, brokers, self._apart(bundle), Reason.ANTI_AFFINITY)
-        return narrowed(verdict, brokers, self.by_policy(bundle), Reason.ISOLATION)
+        verdict = narrowed(verdict, brokers, self.by_policy(bundle), Reason.ISOLATION)
+        return self.preferred(verdict, bundle, brokers)
 
     def choose(
         self,

@@ -6,7 +6,6 @@ from trimtab_strategies.model.cluster_load import (
     MEMORY,
     NETWORK_IN,
     NETWORK_OUT,
-    NO_POLICY,
     NO_TOPICS,
     RATE_IN,
     RATE_OUT,
@@ -15,18 +14,21 @@ from trimtab_strategies.model.cluster_load import (
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     TRAFFIC,
-    UNKNOWN_TRAITS,
     Brokers,
-    BrokerTraits,
     Bundles,
     ClusterLoad,
     DataQuality,
     Doubt,
     InvalidLoadError,
-    Isolation,
-    NamespacePolicy,
     RecentSamples,
     Topics,
+)
+from trimtab_strategies.model.constraints import (
+    NO_POLICY,
+    UNKNOWN_TRAITS,
+    BrokerTraits,
+    Isolation,
+    NamespacePolicy,
 )
 from trimtab_strategies.model.plan import (
     NOTHING_CONSIDERED,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trimtab_strategies.model.constraints import NO_POLICY, UNKNOWN_TRAITS, BrokerTraits, NamespacePolicy
 from trimtab_strategies.model.reason import Reason
 
 FloatArray = npt.NDArray[np.float64]
@@ -267,61 +268,6 @@ class RecentSamples:
         first = max(0, len(self) - minutes)
         rows, assumed = slice(first, None), max(0, self.assumed - first)
         return RecentSamples(self.time[rows], self.bundles[rows], self.cpu[rows], self.traffic[rows], assumed)
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerTraits:
-    """Fixed properties of a broker, as opposed to its load.
-
-    version:        the broker's software version, e.g. ``4.2.4``; empty unknown.
-    failure_domain: name of the domain (zone, rack) it fails with; empty none.
-    load_manager:   class name of its load manager; empty unknown.
-    persistent, non_persistent: whether it serves such topics.
-    weight:         set by a user: the load it should carry, as a multiple of the average of brokers without a weight;
-                    NaN none.
-    """
-
-    version: str = ""
-    failure_domain: str = ""
-    load_manager: str = ""
-    persistent: bool = True
-    non_persistent: bool = True
-    weight: float = float("nan")
-
-
-UNKNOWN_TRAITS = BrokerTraits()
-"""Traits of a broker without any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """Which brokers may own a namespace's bundles: regular expressions that must match a broker's whole host name.
-
-    Primary hosts always may. Secondary ones may while fewer than `min_available` primary ones are available.
-    """
-
-    primary: tuple[str, ...]
-    secondary: tuple[str, ...] = ()
-    min_available: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class NamespacePolicy:
-    """Rules for a namespace's bundles.
-
-    isolation:           the brokers that may own them; None: any that is not the primary of another namespace.
-    anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty none.
-    unload:              whether its bundles may move. last: whether only when a plan without them would move nothing.
-    """
-
-    isolation: Isolation | None = None
-    anti_affinity_group: str = ""
-    unload: bool = True
-    last: bool = False
-
-
-NO_POLICY = NamespacePolicy()
-"""Policy of a namespace without one."""
 
 
 @dataclass(frozen=True, slots=True)

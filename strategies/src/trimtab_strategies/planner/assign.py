@@ -133,12 +133,19 @@ class _Housing:
     def best(self, bundle: int, load: FloatArray) -> IntArray:
         """The equally good candidates for a bundle of that load (5,)."""
         if len(self.first):
-            preferred = np.intersect1d(self.first, self.choosing.candidates(bundle))
+            preferred = np.intersect1d(self.first, self.choosing.without_preferences().candidates(bundle))
             if len(fitting := self.predicted.fitting(preferred, load, OVERLOAD_LINE)):
                 return LeastLoaded(self.predicted).best(self.cluster, bundle, fitting, self.memory).brokers
-        choice = self.choosing.best(bundle, self.predicted.cluster, self.memory)
+        choice = self._with_room(bundle, load).best(bundle, self.predicted.cluster, self.memory)
         self.memory = choice.memory
         return choice.brokers
+
+    def _with_room(self, bundle: int, load: FloatArray) -> DestinationChoice:
+        """The choice among brokers in the zone of the bundle's namespace, or among all when none of those has room."""
+        if not self.cluster.policies or not self.cluster.policy_of(bundle).zone:
+            return self.choosing
+        full = self.predicted.with_load(self.choosing.candidates(bundle), load) > OVERLOAD_LINE  # unknown: not full
+        return self.choosing.without_preferences() if full.all() else self.choosing
 
     def fewest(self, brokers: IntArray) -> int:
         """One of those with the fewest bundles."""

@@ -8,7 +8,7 @@ candidate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,10 @@ class DestinationChoice:
             return self.brokers
         rows: IntArray = self.brokers[self.selecting.candidates(bundle, self.brokers).allowed]
         return rows
+
+    def without_preferences(self) -> DestinationChoice:
+        """The same choice, where namespaces have rules but no preferences."""
+        return self if self.selecting is None else replace(self, selecting=self.selecting.strict())
 
     def destinations(self, cluster: ClusterLoad) -> Destinations | None:
         """The brokers that each bundle may go to; None without a selection: any of `brokers`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
-from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard, receivable
 from trimtab_strategies.model import (
     NO_POLICY,
     NOTHING_CONSIDERED,
@@ -136,7 +136,12 @@ def _decide(
     allowed = set_apart(allowed, landed, drains)
     receivers = np.flatnonzero(allowed.may_receive.allowed)
     choosing = DestinationChoice(pair.placement, receivers, selection_on(landed, pair.selection))
-    caps = MoveCaps(len(landed.brokers), budget=allowed.budget, per_broker=limits.max_moves_per_broker)
+    caps = MoveCaps(
+        len(landed.brokers),
+        budget=allowed.budget,
+        per_broker=limits.max_moves_per_broker,
+        receives=receivable(landed, limits),
+    )
     division = Division((), NOTHING, (), memory)
     if pair.splitter is not None and drains.pause is None:
         most, sheddable = limits.max_splits_per_cycle, allowed.sheddable

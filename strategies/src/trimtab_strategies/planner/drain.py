@@ -126,18 +126,30 @@ class DrainMoves:
             return self.allowed.cap
         if not self.caps.may_send(source):
             return Reason.BROKER_CAP
-        candidates = np.setdiff1d(np.intersect1d(self.choosing.candidates(bundle), choosing.brokers), [source])
-        if not len(candidates):
-            return choosing.why_none(bundle)
-        if not len(free := np.setdiff1d(candidates, self.caps.full)):
-            return Reason.BROKER_CAP
-        fitting = self.predicted.fitting(free, load, line)
-        if not len(fitting):
-            return Reason.NO_CANDIDATE
+        fitting = self._fitting(bundle, source, load, choosing, line)
+        if isinstance(fitting, Reason):
+            return fitting
         choice = replace(choosing, brokers=fitting).best(bundle, self.predicted.cluster, self.memory)
         self.memory = choice.memory
         best = choice.brokers if len(choice.brokers) else fitting
         return int(best[self.rng.integers(len(best))])
+
+    def _fitting(
+        self, bundle: int, source: int, load: FloatArray, choosing: DestinationChoice, line: float
+    ) -> IntArray | Reason:
+        """The brokers (rows) that have room for a bundle. What its namespace only prefers keeps it on no broker."""
+        answer = Reason.NO_CANDIDATE
+        for among in (self.choosing, self.choosing.without_preferences()):
+            candidates = np.setdiff1d(np.intersect1d(among.candidates(bundle), choosing.brokers), [source])
+            if not len(candidates):
+                answer = choosing.why_none(bundle)
+            elif not len(free := np.setdiff1d(candidates, self.caps.full_for_drains)):
+                answer = Reason.BROKER_CAP
+            elif len(fitting := self.predicted.fitting(free, load, line)):
+                return fitting
+            else:
+                answer = Reason.NO_CANDIDATE
+        return answer
 
     def _fair_share(self) -> float:
         """Weighted usage (ratio) if all brokers but one shared the load equally; `OVERLOAD_LINE` at most.

@@ -117,10 +117,15 @@ class MovePlanner:
             return stays
         requested = self.requested(offer)
         if requested is None:
-            destination = Reason.NO_CANDIDATE if offer.judged else self.chosen(bundle, source)
+            destination = self._refused(offer) if offer.judged else self.chosen(bundle, source)
         else:
             destination = requested
         return destination if isinstance(destination, Reason) else (self.made(offer, bundle, destination),)
+
+    def _refused(self, offer: Unload) -> Reason:
+        """Why a judged move is not made: its destination has enough for now, or may not have the bundle."""
+        full = offer.destination >= 0 and not self.caps.may_receive(offer.destination)
+        return Reason.BROKER_CAP if full else Reason.NO_CANDIDATE
 
     def requested(self, offer: Unload) -> int | None:
         """The destination that the shedder named, if it may receive and stays below the source's current usage."""
@@ -218,8 +223,10 @@ class MovePlanner:
             Reason.VERSION: "the other brokers run an older version",
             Reason.LOAD_MANAGER: "the other brokers run another load manager",
             Reason.UNEVEN: "the other brokers have more bundles of the namespace",
+            Reason.ZONE: "the brokers of the namespace's zone have room",
             Reason.UNSCHEDULABLE: "one of the two brokers of a swap takes no bundles",
-            Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle",
+            Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle"
+            + (", and fewer while a broker ramps up" if self.limits.ramp_up else ""),
             Reason.CYCLE_CAP: f"at most {counted(self.limits.cycle_cap(len(self.cluster.brokers)), 'move')} per cycle",
             Reason.HOUR_CAP: f"at most {counted(self.limits.max_moves_per_hour, 'move')} per hour",
         }

@@ -6,6 +6,7 @@ snapshot of the cluster with all bundles.
 
 from __future__ import annotations
 
+from functools import cached_property
 from heapq import nlargest
 from typing import Protocol
 
@@ -85,7 +86,7 @@ class SnapshotReports:
         self._receivers = np.flatnonzero(cluster.brokers.ready & cluster.brokers.schedulable)
         self._reported: dict[int, IntArray] = {}
         self._open: dict[int, bool] = {}
-        self._candidates: dict[tuple[int, bool], BoolArray] = {}
+        self._candidates: dict[int, BoolArray] = {}
 
     def of(self, broker: int) -> IntArray | None:
         """See `Reports`."""
@@ -138,9 +139,13 @@ class SnapshotReports:
             self._open[namespace] = not (own or name in self._excluded or (bound and not self._with_policies))
         return self._open[namespace]
 
+    @cached_property
+    def _kinds(self) -> IntArray:
+        return self._selecting.kinds()
+
     def _candidates_of(self, bundle: int) -> BoolArray:
         """The brokers (mask, n) that may own the bundle."""
-        kind = self._selecting.kind(bundle)
+        kind = int(self._kinds[bundle])
         if kind not in self._candidates:
             among = np.zeros(len(self._cluster.brokers), dtype=bool)
             verdict = self._selecting.candidates(bundle, self._receivers)

@@ -170,7 +170,7 @@ class TransferShedderParams(WeightedParams):
     """Factor on heap memory percent.
     Pulsar: loadBalancerMemoryResourceWeight"""
     target_deviation_percent: Annotated[float, Field(ge=0, le=1000)] = 25
-    """Standard deviation of the brokers' smoothed usage, in percentage points, above which bundles move.
+    """Percentage points of standard deviation of the brokers' smoothed usage above which bundles move.
     Pulsar: loadBalancerBrokerLoadTargetStd in 0-1"""
     overload_threshold: Annotated[float, Field(gt=0, le=100)] = 85
     """Percent of smoothed usage above which a broker that is well above the average is overloaded.

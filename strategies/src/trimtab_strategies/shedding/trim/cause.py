@@ -13,8 +13,8 @@ after two or three, a burst of a minute never. A plan pays when
 
 Points above 85 % count three times, above 95 % twenty times. A difference will last as long as it has lasted: the
 window, but an hour after eight minutes, and at least 20 minutes within a campaign. A campaign lasts three minutes after
-each plan. Where the load of the whole cluster has just begun, the difference is how its bundles were placed, and not
-what one of them does: it will last for 20 minutes, too.
+each plan. Where the load of the whole cluster has just begun, or all brokers have just started, the difference is how
+its bundles were placed, and not what one of them does: it will last for 20 minutes, too.
 
 Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
 times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile. And what is

@@ -33,6 +33,9 @@ from trimtab_strategies.shedding.trim.samples import sampled
 BEGUN = 0.25
 """Ratio of the cluster's traffic up to which it has just begun."""
 
+NEW = 600.0
+"""Seconds since the start of every broker up to which a cluster is new."""
+
 BELIEVED = 0.15
 """Ratio by which a minute that was not measured, but assumed from averages, may be off."""
 
@@ -58,7 +61,7 @@ class Replay:
 
     owner: (m,) row of the owner to be, -1 none. assumed: number of leading minutes that were not measured. pools: (n,)
     number of each broker's pool. earlier: j arrays (m, 3), the minutes before, which may have gaps. begun: whether the
-    ring shows how the load of the whole cluster began.
+    ring shows how the load of the whole cluster began, or all brokers are `NEW`.
     """
 
     model: BrokerModel
@@ -134,8 +137,8 @@ class Replay:
     def usual(self) -> FloatArray:
         """`away` (n,) if each bundle carried what is usual for it, with the background of the last minute.
 
-        Usual is the median of the earlier minutes; if there are too few, the bundles' long averages. Where the load of
-        the whole cluster has just begun, it is what they carry now.
+        Usual is the median of the earlier minutes; if there are too few, the bundles' long averages. Where nothing can
+        be usual yet (`begun`), it is what they carry now.
         """
         if self.begun:
             now: FloatArray = self.away[-1]
@@ -220,13 +223,20 @@ def replayed(
     minutes = ReplayedMinutes(cluster, newest, KnownMinutes() if known is None else known)
     owner, earlier = cluster.bundles.owner, recent.bundles[: -len(newest)]
     kept_apart = pools(owner, len(model.slope), destinations)
-    return Replay(model, minutes, earlier, owner, newest.assumed, kept_apart, cluster.bundles.namespace, _begun(recent))
+    begun = _new(cluster) or _begun(recent)
+    return Replay(model, minutes, earlier, owner, newest.assumed, kept_apart, cluster.bundles.namespace, begun)
 
 
 def _any_column(found: BoolArray) -> BoolArray:
     """Rows (m,) of `found` (m, 3) where any column is true: faster than numpy's, which goes through rows."""
     any_: BoolArray = found[:, 0] | found[:, 1] | found[:, 2]
     return any_
+
+
+def _new(cluster: ClusterLoad) -> bool:
+    """Whether all brokers started lately, so that no load can be usual yet. An unknown start is not lately."""
+    started = [cluster.traits_of(row).started for row in range(len(cluster.brokers))]
+    return bool(started) and all(cluster.now - at <= NEW for at in started)
 
 
 def _begun(recent: RecentSamples) -> bool:

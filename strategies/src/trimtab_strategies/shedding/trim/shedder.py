@@ -58,9 +58,10 @@ class TrimParams(StrategyParams):
     """Parameters of Trim."""
 
     hot: Annotated[float, Field(gt=0, le=100)] = 7.5
-    """Points above its target at which a broker is a cause to act, if that has lasted."""
+    """Percentage points above its target at which a broker is a cause to act, if that has lasted."""
     apart: Annotated[float, Field(gt=0, le=200)] = 15
-    """Points between the brokers farthest above and below their targets that are a cause to act, if that has lasted."""
+    """Percentage points between the brokers farthest above and below their targets that are a cause to act, if that has
+    lasted."""
     price: Annotated[float, Field(gt=0, le=100000)] = 400
     """Gain (points squared) that moving all bundles of an average broker must bring. More: fewer moves, less level."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
@@ -151,7 +152,7 @@ class _TrimCycle:
             return None
         usage, floor = self.replay.usage[-1].max(axis=1), self.params.floor / 100
         busiest, lowest = usage.max(), (usage - self.replay.away[-1] / 100).min()
-        factor = max(1.0, 2 * floor / busiest) if 0 < lowest < floor else 1.0
+        factor = max(1.0, 2 * floor / busiest) if 0 < lowest < floor and busiest > 0 else 1.0
         watch = replace(self.watch, filling=True)
         plan, _ = replace(self, replay=self.replay.magnified(factor), watch=watch, receivers=vacant).levelled()
         if plan is None:

@@ -45,9 +45,9 @@ class TrimSplitterParams(StrategyParams):
     """Parameters of Trim's splitter."""
 
     least: Annotated[float, Field(gt=0, le=100)] = 15
-    """Points of an average broker below which a bundle is not split."""
+    """Percentage points of an average broker below which a bundle is not split."""
     above: Annotated[float, Field(gt=0, le=100)] = 15
-    """Points above the level that the coldest broker would have to reach with the bundle."""
+    """Percentage points above the level that the coldest broker would have to reach with the bundle."""
     hot_topic_percent: PositivePercent = 50
     """Percent of the bundle's load above which a single topic makes a split useless."""
     max_children: Annotated[int, Field(ge=2, le=256)] = 16

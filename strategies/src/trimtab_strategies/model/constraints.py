@@ -1,0 +1,66 @@
+"""What people and the platform say of brokers and namespaces: traits, isolation, and rules for their bundles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTraits:
+    """Properties of a broker that its load does not show.
+
+    version:        the broker's software version, e.g. ``4.2.4``; empty unknown.
+    failure_domain: name of the domain (zone, rack) it fails with; empty none.
+    load_manager:   class name of its load manager; empty unknown.
+    persistent, non_persistent: whether it serves such topics.
+    weight:         set by a user: the load it should carry, as a multiple of the average of brokers without a weight;
+                    NaN none.
+    started:        epoch seconds at which its pod, or the newest of the pod's containers, started; NaN unknown.
+    """
+
+    version: str = ""
+    failure_domain: str = ""
+    load_manager: str = ""
+    persistent: bool = True
+    non_persistent: bool = True
+    weight: float = float("nan")
+    started: float = float("nan")
+
+
+UNKNOWN_TRAITS = BrokerTraits()
+"""Traits of a broker without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Which brokers may own a namespace's bundles: regular expressions that must match a broker's whole host name.
+
+    Primary hosts always may. Secondary ones may while fewer than `min_available` primary ones are available.
+    """
+
+    primary: tuple[str, ...]
+    secondary: tuple[str, ...] = ()
+    min_available: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePolicy:
+    """Rules for a namespace's bundles.
+
+    isolation:           the brokers that may own them; None: any that is not the primary of another namespace.
+    anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty none.
+    unload:              whether its bundles may move. last: whether only when a plan without them would move nothing.
+    spread:              whether each broker has about as many of its bundles.
+    zone:                failure domain whose brokers get its bundles while they have room; empty none.
+    """
+
+    isolation: Isolation | None = None
+    anti_affinity_group: str = ""
+    unload: bool = True
+    last: bool = False
+    spread: bool = False
+    zone: str = ""
+
+
+NO_POLICY = NamespacePolicy()
+"""Policy of a namespace without one."""
