@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,9 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1"
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 """The classes of Spark's JVM, which `make test-full` and `make e2e` archive once (docs/spark.md, "A faster start")."""
+
+SHARE = "TRIMTAB_SHARE"
+"""Variable that names the share of the test files to run: `1/3` is the second third."""
 
 _numbers = itertools.count(1)
 
@@ -75,6 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     What takes long is what shares a stage, then files by their markers.
     """
+    _take_share(config, items)
     for item in items:
         needs = {marker.name for marker in item.iter_markers()} | set(getattr(item, "fixturenames", ()))
         item.add_marker(E2E if PULSAR in item.path.parents else tier_of(needs))
@@ -88,8 +93,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: turns[item.path])  # stable: inside a file, and among equals, as written
 
 
+def _take_share(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the files that are not in the share `K/N` of `$TRIMTAB_SHARE`, with which CI runs on a slow machine."""
+    if share := os.environ.get(SHARE, ""):
+        number, parts = map(int, share.split("/"))
+        others = [item for item in items if zlib.crc32(item.path.name.encode()) % parts != number]
+        items[:] = [item for item in items if zlib.crc32(item.path.name.encode()) % parts == number]
+        config.hook.pytest_deselected(items=others)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say that the smoke tests did not run, and why."""
+    """Say that the smoke tests did not run, and why; and that only a share of the files was run."""
+    if share := os.environ.get(SHARE, ""):
+        terminalreporter.write_line(f"Only a share of the test files was run: ${SHARE}={share}", yellow=True)
     if lacks := smoke_lacks(config):
         terminalreporter.write_line(f"The smoke tests did not run: {lacks}", yellow=True)
 

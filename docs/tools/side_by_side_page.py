@@ -76,7 +76,7 @@ def readme_table() -> str:
         apart, gap = (median(values) for values in (_ends(runs), [run["gaps"]["median"] for run in runs]))
         return text, *level, moves, f"{apart:.2f}", f"{gap:,.0f} ms"
 
-    heads = " | level at first | level after the change | moves | apart at the end | publish gap, median"
+    heads = "| level at first | level after the change | moves | apart at the end | publish gap, median"
     return table(heads, [row(name, text) for name, text in SHORT_TITLES.items()])
 
 
