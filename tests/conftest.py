@@ -98,7 +98,8 @@ def _take_share(config: pytest.Config, items: list[pytest.Item]) -> None:
     if share := os.environ.get(SHARE, ""):
         number, parts = map(int, share.split("/"))
         others = [item for item in items if zlib.crc32(item.path.name.encode()) % parts != number]
-        items[:] = [item for item in items if zlib.crc32(item.path.name.encode()) % parts == number]
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=others)
 
 
