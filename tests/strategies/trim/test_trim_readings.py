@@ -18,18 +18,20 @@ IDLE = 0.16
 
 @dataclass
 class IdlingWorld(World):
-    """Brokers that take `IDLE` of their cores without load, and less for each bundle the more they carry."""
+    """Brokers that take `idle` of their cores without load, and less for each bundle the more they carry."""
+
+    idle: float = IDLE
 
     def cpu(self, load: FloatArray) -> FloatArray:
         """See `World`."""
-        used: FloatArray = self.cores * (IDLE + 0.7 * (super().cpu(load) / self.cores) ** 0.9)
-        return used
+        used: FloatArray = self.cores * (self.idle + 0.7 * (super().cpu(load) / self.cores) ** 0.9)
+        return np.minimum(used, self.cores)
 
 
-def idling(*points: Sequence[float]) -> World:
+def idling(*points: Sequence[float], idle: float = IDLE) -> World:
     """Equal brokers with these bundles, in points of a broker."""
     plain = World.of(*points)
-    return IdlingWorld(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
+    return IdlingWorld(**{name: getattr(plain, name) for name in plain.__dataclass_fields__}, idle=idle)
 
 
 @given(
@@ -41,6 +43,13 @@ def test_a_line_through_the_brokers_begins_at_their_idle_cpu(share: float, slope
     load = np.array([1.0, *loads])
 
     assert idle_share(share + slope * load, load) == pytest.approx(share)
+
+
+@given(share=st.floats(0.4, 0.8), rise=st.floats(0.25, 0.6), loads=st.lists(st.floats(0.05, 0.2), min_size=2))
+def test_a_line_that_rises_clearly_may_begin_high(share: float, rise: float, loads: list[float]) -> None:
+    load = np.array([1.0, *loads])
+
+    assert idle_share(share + rise * load, load) == pytest.approx(share)
 
 
 @given(slope=st.floats(0.1, 1), loads=st.lists(st.floats(0, 0.4), min_size=2, max_size=30))
@@ -89,6 +98,17 @@ def test_a_busy_broker_beside_two_idle_ones_is_relieved_in_one_plan() -> None:
     assert play.memory["brokers"]["idle"]["broker-0"] == pytest.approx(IDLE, abs=0.05)
     assert np.ptp(play.world.points()) < 10
     assert sum(1 for moves in play.moves if moves) == 1
+
+
+@pytest.mark.parametrize("idle", [0.3, 0.45, 0.6])
+def test_a_broker_at_its_limit_is_relieved_though_the_others_are_half_busy_without_load(idle: float) -> None:
+    """Small containers: what the idle ones take is no price of their few bundles."""
+    play = Play(idling(spread(70, 14, 1), spread(5, 5, 2), spread(5, 5, 3), idle=idle))
+
+    assert play.first_move(8)
+    play.minutes(8)
+    assert np.ptp(play.world.points()) < 10
+    assert sum(1 for moves in play.moves if moves) <= 2  # what a full broker's clients want shows after the first
 
 
 def test_idle_cpu_is_kept_once_the_brokers_are_alike() -> None:

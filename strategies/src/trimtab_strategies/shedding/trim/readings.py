@@ -44,8 +44,9 @@ _ON_A_LINE = 3  # brokers of a kind
 _UNLIKE = 2.0  # times the least load that the largest must be
 _FAR = 0.2  # ratio of the range of loads from which on two brokers show a slope
 _STRAIGHT = 0.06  # ratio of the line's rise by which brokers may be off it
-_CLEARLY_IDLE, _MOST_IDLE = 0.03, 0.4  # ratio of the cores
-_MORE_THAN_IDLE = 2.0  # times its idle CPU below which a broker's CPU tells no slope
+_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.85  # ratio of the cores
+_RISE = 0.2  # ratio of the cores by which the line must rise where so `_MUCH_IDLE` is found
+_MORE_THAN_IDLE, _ENOUGH_MORE = 2.0, 0.25  # times its idle CPU, or ratio of the cores above it, that tells a slope
 _NEWLY_IDLE = 0.02  # ratio of the cores by which idle CPU must differ from what it was
 
 
@@ -99,7 +100,7 @@ class BrokerReadings:
         idle = zeroed(share * cores)
         there = np.isfinite(loaded) & (work > 0)
         whole = np.where(there, cpu, np.nan) / np.where(there, work, np.nan)
-        known = there & _tells(cpu, idle, kinds)
+        known = there & _tells(cpu, idle, cores, kinds)
         each = np.where(known, cpu - idle, np.nan) / np.where(known, work, np.nan)
         odd = (cpu >= FULL * cores) & ~(each <= _FALSE * pooled(median(each), kinds))
         alone = odd.copy()
@@ -149,7 +150,8 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
     """Ratio of its CPU that a broker of a kind takes without load: where a line through its brokers begins.
 
     busy: (n,) ratio of CPU. load: (n,) work per core. The line is Theil and Sen's: one odd broker does not change it.
-    NaN where the brokers do not show it: fewer than three, too much alike, or not on one line.
+    NaN where the brokers do not show it: fewer than three, too much alike, or not on one line. Small brokers may take
+    half of their CPU without load: so much is believed where the loaded ones take clearly more.
     """
     there = np.isfinite(busy) & np.isfinite(load)
     busy, load = busy[there], load[there]
@@ -158,21 +160,22 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
     apart, range_ = load[:, np.newaxis] - load, np.ptp(load)
     slopes = (busy[:, np.newaxis] - busy)[apart > _FAR * range_] / apart[apart > _FAR * range_]
     slope = float(np.median(slopes))
+    rise = slope * range_
     begins = busy - slope * load
     share, off = float(np.median(begins)), 1.48 * float(np.median(np.abs(begins - np.median(begins))))
-    if slope <= 0 or off > _STRAIGHT * slope * range_ or share > _MOST_IDLE:
+    if slope <= 0 or off > _STRAIGHT * rise or share > (_MOST_IDLE if rise >= _RISE else _MUCH_IDLE):
         return float("nan")
     if share <= _CLEARLY_IDLE:
         return 0.0
     return share if share > _CLEAR * off else float("nan")
 
 
-def _tells(cpu: FloatArray, idle: FloatArray, kinds: IntArray) -> BoolArray:
+def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray) -> BoolArray:
     """Where (k, n) a broker takes so much more CPU than without load that it tells a slope.
 
     Where no broker of a kind does, all tell what they can.
     """
-    tells: BoolArray = cpu >= _MORE_THAN_IDLE * idle
+    tells: BoolArray = cpu >= np.fmin(_MORE_THAN_IDLE * idle, idle + _ENOUGH_MORE * cores)
     for of in members(kinds):
         if not tells[:, of].any():
             tells[:, of] = cpu[:, of] > idle[of]
