@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from explorer import Model, explore
-from mutants import budgeted_moves, election, moves, own_balancer, splits, unloads
+from mutants import budgeted_moves, election, moves, own_balancer, pulsar_splits, splits, unloads
 from trimtab_operator.pulsar.client.api import LoadManager
 
 pytestmark = pytest.mark.long
@@ -17,6 +17,7 @@ BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
     "moves": (moves(faults=2, takeovers=1, crashes=1, acts=1), 12_000),
     "moves with a budget": (budgeted_moves(faults=1, takeovers=1), 6_000),
     "splits": (splits(faults=2, takeovers=1, acts=1), 12_000),
+    "splits by Pulsar": (pulsar_splits(faults=1, takeovers=1, acts=1), 8_000),
     "Pulsar's own balancer": (own_balancer(faults=1, takeovers=1, acts=2), 6_000),
     "unloads": (unloads(faults=1, takeovers=1, acts=1), 4_000),
     "unloads, extensible": (unloads(faults=1, takeovers=1, acts=1, manager=LoadManager.EXTENSIBLE), 4_000),
@@ -26,6 +27,7 @@ BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
 CLOSED: dict[str, Callable[[], Model]] = {
     "moves without faults": moves(lag=False),
     "a split without faults": splits(lag=False),
+    "a split by Pulsar without faults": pulsar_splits(lag=False),
     "Pulsar's own balancer without faults": own_balancer(acts=2),
     "unloads without faults": unloads(acts=1, lag=False),
     "unloads without faults, extensible": unloads(acts=1, lag=False, manager=LoadManager.EXTENSIBLE),

@@ -270,6 +270,16 @@ Check = Callable[[World, tuple[int, ...], Request, int], str]
 request and the epoch of its sender."""
 
 
+def forgets(event: Event, fresh: Any, first: int = 0) -> Event:
+    """The event, after which a process that does not lead remembers `fresh`: it will lead as a new process.
+
+    first: the place of the first operator's memory in `World.extra`.
+    """
+    world = World(*event.state)  # type: ignore[arg-type]
+    kept = tuple(k if o.role == LEADS else fresh for k, o in zip(world.extra[first:], world.operators, strict=True))
+    return event._replace(state=world._replace(extra=(*world.extra[:first], *kept)))
+
+
 def _slipped(world: World, sent: Late) -> World:
     return world._replace(late=sent, left=world.left._replace(slips=world.left.slips + 1))
 

@@ -6,12 +6,14 @@ import argparse
 import sys
 
 from explorer import explore
-from mutants import budgeted_moves, election, moves, own_balancer, splits, unloads
+from mutants import budgeted_moves, election, moves, own_balancer, pulsar_splits, splits, unloads
 
 SHARES = (
     (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.45),
     (budgeted_moves(faults=1, takeovers=1), 0.05),
-    (splits(faults=2, takeovers=1, acts=1), 0.3),
+    (splits(faults=2, takeovers=1, acts=1), 0.2),
+    (pulsar_splits(faults=1, takeovers=1, acts=1), 0.05),
+    (pulsar_splits(acts=2, lag=False), 0.05),
     (unloads(faults=1, takeovers=1, acts=2), 0.05),
     (election(faults=2, acts=2), 0.05),
     (election(faults=1, acts=1, begun=True), 0.05),

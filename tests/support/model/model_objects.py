@@ -7,6 +7,7 @@ from typing import Any
 
 from process import MemoryApi
 from trimtab_operator.app import new_cluster
+from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
@@ -47,7 +48,7 @@ def bundle(name: str, lower: str, upper: str, owner: str, **spec: Any) -> dict[s
 
 def space(name: str = SPACE, bundles: int = 2) -> dict[str, Any]:
     """The TopicNamespace of all bundles."""
-    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+    ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": timestamp(NOW)}
     return {
         "apiVersion": API_VERSION,
         "kind": "TopicNamespace",

@@ -14,7 +14,7 @@ from typing import Any
 
 from brokers import BROKERS, Brokers
 from explorer import Event, State
-from kube_world import LEADS, NAMES, BrokerState, KubeEvents, Left, World, operators_of, put
+from kube_world import LEADS, NAMES, BrokerState, KubeEvents, Left, World, forgets, operators_of, put
 from model_objects import SPACE, Clock, NoSource, broker, bundle, cluster_of, policy, space
 from move_memory import Kept, approver_with, kept_of, proposal, stored
 from objects import Objects, Raw, Request
@@ -127,7 +127,7 @@ class MoveWorld:
 
     def _events(self, world: World) -> Iterator[Event]:
         for event in self._kube.of_operators(world, self._rests, self._check):
-            yield event._replace(state=self._forgets(event.state))
+            yield forgets(event, None)
         yield from self._starts(world)
         yield from self._brokers.events(world)
         if world.left.crashes:
@@ -137,12 +137,6 @@ class MoveWorld:
 
     def _rests(self, world: World, place: int, node: Node) -> World:
         return world if node.program == "repair" else world._replace(extra=put(world.extra, place, node.result))
-
-    def _forgets(self, state: State) -> State:
-        """A process that does not lead remembers nothing: it will lead as a new process."""
-        world = World(*state)  # type: ignore[arg-type]
-        kept = tuple(k if o.role == LEADS else None for k, o in zip(world.extra, world.operators, strict=True))
-        return world if kept == world.extra else world._replace(extra=kept)
 
     def _starts(self, world: World) -> Iterator[Event]:
         ready = self._brokers.ready(world)

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from election_world import REPEATED, TOGETHER, Budgets, ElectionWorld
@@ -16,12 +17,14 @@ from explorer import Exploration, Model, explore
 from kube_world import Left
 from move_world import BUDGETED, MoveWorld
 from own_balancer_world import OwnBalancerWorld
+from pulsar_split_world import PulsarSplitWorld
 from split_world import SplitWorld
 from trimtab_operator.kube.client import BUNDLES
 from trimtab_operator.kube.errors import ConflictError
 from trimtab_operator.kube.leader_election import LeaseLostError
 from trimtab_operator.pulsar.bridge.unload_request import UnloadRequest
 from trimtab_operator.pulsar.client.api import LoadManager
+from trimtab_operator.splits.pulsar_steps import PulsarSplitStep
 from trimtab_operator.splits.steps import SplitStep
 from unload_world import UnloadWorld
 
@@ -178,6 +181,17 @@ def _same_epoch(original: Any) -> Any:
     return taken
 
 
+def _with_locked(original: Any) -> Any:
+    def changes(edges: Any, record: Any, bundles: Any, *more: Any, **options: Any) -> Any:
+        known = list(bundles)
+        found = original(edges, record, known, *more, **options)
+        ranges = {(f"0x{lower:08x}", f"0x{upper:08x}") for lower, upper in pairwise(edges)}
+        found.delete = [b for b in known if b.made and (b.lower, b.upper) not in ranges]
+        return found
+
+    return changes
+
+
 def _unguarded(original: Any) -> Any:
     return replace(original, guarded=False)
 
@@ -185,6 +199,11 @@ def _unguarded(original: Any) -> Any:
 def splits(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True) -> Callable[[], Model]:
     """A model of splits with these budgets."""
     return lambda: SplitWorld(Left(faults, takeovers, 0, acts, lag))
+
+
+def pulsar_splits(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True) -> Callable[[], Model]:
+    """A model of a split by Pulsar with these budgets."""
+    return lambda: PulsarSplitWorld(Left(faults, takeovers, 0, acts, lag))
 
 
 def moves(
@@ -274,6 +293,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         f"{_P}splits.controller:SplitController._finish", "the end of a split is not written",
         _nothing, splits(lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}splits.pulsar_steps:_cut", "the parent is deleted before Pulsar's new bundles have objects",
+        _step_instead(PulsarSplitStep.CREATE, PulsarSplitStep.DELETE), pulsar_splits(lag=False), UNCOVERED,
+    ),
+    Mutant(
+        f"{_P}splits.pulsar_steps:_as_created", "a child that a person moved is moved to the split's destination",
+        _always(value=True), pulsar_splits(acts=1, lag=False), PERSON,
+    ),
+    Mutant(
+        f"{_P}splits.pulsar:PulsarSplitExecutor._confirm", "the owner of a child is not written",
+        _nothing, pulsar_splits(lag=False), STUCK,
+    ),
+    Mutant(
+        f"{_P}pulsar.bridge.sync.namespaces:bundle_changes", "the sync deletes a bundle that is being split",
+        _with_locked, pulsar_splits(takeovers=1, lag=False), UNCOVERED,
     ),
     Mutant(
         f"{_P}pulsar.client.dynamic_config:FoundSettings.noting", "former settings are not stored",

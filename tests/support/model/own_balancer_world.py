@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from explorer import Event, State
-from kube_world import LEADS, NAMES, KubeEvents, Left, World, operators_of, put
+from kube_world import LEADS, NAMES, KubeEvents, Left, World, forgets, operators_of, put
 from model_objects import Clock, cluster_of, policy
 from objects import Objects, Raw, Request
 from process import MemoryApi, Node, Processes
@@ -88,7 +88,7 @@ class OwnBalancerWorld:
 
     def _events(self, world: World) -> Iterator[Event]:
         for event in self._kube.of_operators(world, self._rests, lambda *_: ""):
-            yield event._replace(state=_forgets(World(*event.state)))  # type: ignore[arg-type]
+            yield forgets(event, ("", None), first=1)
         for place, operator in enumerate(world.operators):
             if operator.role == LEADS and not operator.node:
                 what = (operator.views[P], operator.epoch, world.extra[1 + place])
@@ -140,8 +140,3 @@ class OwnBalancerWorld:
     def _found(self, world: World) -> FoundSettings | None:
         number = world.slots[C]
         return FoundSettings.from_json(self.objects[number]["data"]["found.json"]) if number else None
-
-
-def _forgets(world: World) -> World:
-    memory = [k if o.role == LEADS else ("", None) for k, o in zip(world.extra[1:], world.operators, strict=True)]
-    return world._replace(extra=(world.extra[0], *memory))

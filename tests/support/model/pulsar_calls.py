@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from objects import Request
@@ -64,6 +64,22 @@ class MemoryAdmin:
     async def owned(self, broker: str) -> frozenset[str]:
         """The bundles of a broker."""
         return frozenset(await self._call("owned", broker))
+
+    async def boundaries(self, namespace: str) -> tuple[int, ...]:
+        """The edges of a namespace's bundles."""
+        return tuple(await self._call("boundaries", namespace))
+
+    async def policies(self, namespace: str) -> Mapping[str, Any]:
+        """The policies of a namespace."""
+        return cast("Mapping[str, Any]", await self._call("policies", namespace))
+
+    async def topic_positions(self, bundle: str) -> Mapping[str, int]:
+        """The hashes of a bundle's topics."""
+        return cast("Mapping[str, int]", await self._call("topic_positions", bundle))
+
+    async def split(self, bundle: str, positions: Sequence[int]) -> None:
+        """Split a bundle."""
+        await self._call("split", bundle, list(positions))
 
     async def unload(self, bundle: str, destination: str = "") -> None:
         """Unload a bundle."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from explorer import Event, State
-from kube_world import LEADS, NAMES, KubeEvents, Left, World, operators_of, put
+from kube_world import LEADS, NAMES, KubeEvents, Left, World, forgets, operators_of, put
 from model_objects import SPACE, Clock, NoSource, broker, bundle, cluster_of, policy, space
 from objects import Objects, Raw, Request
 from process import MemoryApi, Node, Processes
@@ -146,7 +146,7 @@ class UnloadWorld:
 
     def _events(self, world: World) -> Iterator[Event]:
         for event in self._kube.of_operators(world, self._rests, self._check):
-            yield event._replace(state=_forgets(World(*event.state)))  # type: ignore[arg-type]
+            yield forgets(event, Kept())
         for place, operator in enumerate(world.operators):
             if operator.role == LEADS and not operator.node:
                 yield from self._starts(world, place)
@@ -218,9 +218,3 @@ class UnloadWorld:
         owner = raw["spec"].get("owner", "")
         idle = not any(o.node for o in world.operators) and world.late is None
         return idle and not owner_pending(raw) and owner_of(raw) == owner and IDS.get(owner) == cluster["owner"]
-
-
-def _forgets(world: World) -> World:
-    """A process that does not lead will lead as a new process."""
-    kept = tuple(k if o.role == LEADS else Kept() for k, o in zip(world.extra, world.operators, strict=True))
-    return world._replace(extra=kept)
