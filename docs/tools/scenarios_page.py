@@ -24,7 +24,7 @@ PARTS: Mapping[str, str] = {
     "DailyCycle": "Day of a tenant",
     "Drift": "Drift of a tenant",
     "Steps": "Steps of a tenant",
-    "SightOptions": "Sight",
+    "MetricsOptions": "Metrics",
     "SplittingOptions": "Splitting",
     "Realism": "Realism",
     "Reconnect": "Reconnect",

@@ -44,7 +44,7 @@ def _scenarios() -> Mapping[str, Scenario]:
     foreign = {"event": "foreign", "brokers": [FOREIGN_BROKER], "usage": FOREIGN_USAGE, "round": FOREIGN}
     return {
         "new-broker": _changed("new-broker", rounds=30, tenants=[{"jitter": JITTER}], events=[joins]),
-        "mixed-costs": _changed("mixed-costs", events=[foreign], sight={"noise": NOISE}),
+        "mixed-costs": _changed("mixed-costs", events=[foreign], metrics={"noise": NOISE}),
         **{name: named(name) for name in ("noisy-neighbour", "on-off", "foreign-load")},
     }
 

@@ -46,6 +46,10 @@ def test_the_page_has_a_table_for_each_scenario() -> None:
         assert strategies == [who.name.replace("Trim/Trimtab", "**Trim**") for who in shown()], scenario.title
 
 
+def test_the_readme_counts_the_scenarios() -> None:
+    assert f"every strategy in {len(catalogue())} simulated scenarios" in (DOCS.parent / "README.md").read_text()
+
+
 def test_every_column_of_a_table_has_its_best_in_bold() -> None:
     for part in PAGE.partition("\n## Each scenario")[2].split("\n### ")[1:]:
         head, _, *rows = [line for line in part.splitlines() if line.startswith("|")]

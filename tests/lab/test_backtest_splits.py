@@ -14,8 +14,8 @@ import pytest
 
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World
-from trimtab_lab.backtest.divisions import Divisions
 from trimtab_lab.backtest.recorded_cycles import RecordedCycle, recorded_cycles
+from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.columns import INSIDE, TRAFFIC
 from trimtab_pipeline.history.recording import Recording
@@ -87,10 +87,10 @@ def work_of(cycle: RecordedCycle, names: Sequence[str]) -> list[float]:
 def test_parts_get_what_is_known_of_the_inside(tmp_path: Path, inside: str, first: float, guessed: bool) -> None:  # noqa: FBT001
     world = record(tmp_path, 3, inside)
     before, after, _ = cycles(tmp_path)
-    divisions = Divisions()
+    replayed_splits = ReplayedSplits()
 
-    names = divisions.made(halves(world.bundles[0]), divisions.seen(before))
-    seen = divisions.seen(after)
+    names = replayed_splits.made(halves(world.bundles[0]), replayed_splits.seen(before))
+    seen = replayed_splits.seen(after)
 
     whole = float(after.work[after.load.bundles.index[world.bundles[0]]])
     assert work_of(seen, names) == pytest.approx([first * whole, (1 - first) * whole], rel=0.01)
@@ -99,18 +99,18 @@ def test_parts_get_what_is_known_of_the_inside(tmp_path: Path, inside: str, firs
     assert np.allclose(seen.wanted.sum(axis=0), after.wanted.sum(axis=0))
     assert seen.load.bundles.sessions.sum() == pytest.approx(after.load.bundles.sessions.sum())
     share = whole / float(after.work.sum())
-    assert divisions.modelled(seen) == pytest.approx((share, share if guessed else 0.0))
+    assert replayed_splits.modelled(seen) == pytest.approx((share, share if guessed else 0.0))
 
 
 @pytest.mark.parametrize("inside", ["topics", "sketch"])
 def test_a_part_can_be_divided_again(tmp_path: Path, inside: str) -> None:
     world = record(tmp_path, 3, inside)
     before, then, after = cycles(tmp_path)
-    divisions = Divisions()
-    lower, upper = divisions.made(halves(world.bundles[0]), divisions.seen(before))
+    replayed_splits = ReplayedSplits()
+    lower, upper = replayed_splits.made(halves(world.bundles[0]), replayed_splits.seen(before))
 
-    again = divisions.made(halves(upper), divisions.seen(then))
-    seen = divisions.seen(after)
+    again = replayed_splits.made(halves(upper), replayed_splits.seen(then))
+    seen = replayed_splits.seen(after)
 
     whole = float(after.work[after.load.bundles.index[world.bundles[0]]])
     assert work_of(seen, [lower, *again]) == pytest.approx([0.9 * whole, 0.05 * whole, 0.05 * whole], rel=0.01)
@@ -120,10 +120,10 @@ def test_a_part_can_be_divided_again(tmp_path: Path, inside: str) -> None:
 def test_topics_belong_to_the_part_that_holds_them(tmp_path: Path) -> None:
     world = record(tmp_path, 2, "topics")
     before, after = cycles(tmp_path)
-    divisions = Divisions()
-    names = divisions.made(halves(world.bundles[0]), divisions.seen(before))
+    replayed_splits = ReplayedSplits()
+    names = replayed_splits.made(halves(world.bundles[0]), replayed_splits.seen(before))
 
-    load = divisions.seen(after).load
+    load = replayed_splits.seen(after).load
 
     held = [load.bundles.names[row] for row in load.topics.bundle]
     assert held == [names[0]] * 4 + [names[1]] * 4
@@ -132,8 +132,8 @@ def test_topics_belong_to_the_part_that_holds_them(tmp_path: Path) -> None:
 def test_a_recorded_split_takes_the_place_of_the_replayed_one(tmp_path: Path) -> None:
     world = record(tmp_path, 2, "nothing")
     before, after = cycles(tmp_path)
-    divisions = Divisions()
-    divisions.made(halves(world.bundles[0]), divisions.seen(before))
+    replayed_splits = ReplayedSplits()
+    replayed_splits.made(halves(world.bundles[0]), replayed_splits.seen(before))
     bundles = after.load.bundles
     gone = replace(
         after,
@@ -142,11 +142,11 @@ def test_a_recorded_split_takes_the_place_of_the_replayed_one(tmp_path: Path) ->
         ),
     )
 
-    seen = divisions.seen(gone)
+    seen = replayed_splits.seen(gone)
 
     assert seen.load.bundles.names == gone.load.bundles.names
     assert np.array_equal(seen.work, gone.work)
-    assert divisions.modelled(seen) == (0.0, 0.0)
+    assert replayed_splits.modelled(seen) == (0.0, 0.0)
 
 
 def backtest(capsys: pytest.CaptureFixture[str], root: Path, spec: dict[str, Any], *words: str) -> tuple[Any, str]:

@@ -12,8 +12,8 @@ import yaml
 
 from small_worlds import RNG, Still
 from trimtab_lab.simulation import InvalidScenarioError, Scenario, build, catalogue, named, parsed, run
-from trimtab_lab.simulation.parts import Even
 from trimtab_lab.simulation.scenario import CATALOGUE
+from trimtab_lab.simulation.scenario_fields import Even
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "docs" / "reference" / "scenario.schema.json"
@@ -42,8 +42,8 @@ BAD = {
     "tenants: [{}, {}]": "tenants[1].name: is 'public/simulated' again: give each tenant a name of its own",
     "tenants: [{share: [1, 0, 1]}]": "machines: broker 1 has a usage, but no bundles",
     "tenants: [{steps: {every: [5, 9], factor: [2, 1]}}]": "factor: is [2, 1], but the first must not be above",
-    "sight: {noise: 2}": "sight.noise: is 2, but it must be at most 1: write 1 or less",
-    "sight: {newest: 0}": "sight.newest: is 0, but it must be above 0: write more than 0",
+    "metrics: {noise: 2}": "metrics.noise: is 2, but it must be at most 1: write 1 or less",
+    "metrics: {newest: 0}": "metrics.newest: is 0, but it must be above 0: write more than 0",
     "realism: {knee: {at: 1}}": "realism.knee.at: is 1, but it must be below 1: write less than 1",
     "events: [{event: leave, round: 2}]": "events[0].brokers: is missing: add it",
     "events: [{event: leave, brokers: [7], round: 2}]": "events[0].brokers: there is no broker 7: use 0 to 2",
@@ -153,8 +153,8 @@ def test_the_example_of_the_documentation_is_a_scenario() -> None:
 def test_the_catalogue_has_a_number_of_scenarios_with_names_of_their_own() -> None:
     titles = [scenario.title for scenario in catalogue().values()]
 
-    assert len(titles) == len(set(titles)) == 43
-    assert [path.name[:2] for path in sorted(CATALOGUE.glob("*.yaml"))] == [f"{k:02d}" for k in range(1, 44)]
+    assert len(titles) == len(set(titles)) == 44
+    assert [path.name[:2] for path in sorted(CATALOGUE.glob("*.yaml"))] == [f"{k:02d}" for k in range(1, 45)]
 
 
 @pytest.mark.parametrize("path", sorted(CATALOGUE.glob("*.yaml")), ids=lambda path: path.stem)

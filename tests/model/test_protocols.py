@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from explorer import Model, explore
-from mutants import budgeted_moves, election, moves, own_balancer, pulsar_splits, splits, unloads
+from mutants import budgeted_moves, election, hourly_moves, moves, own_balancer, pulsar_splits, splits, unloads
 from trimtab_operator.pulsar.client.api import LoadManager
 
 pytestmark = pytest.mark.long
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.long
 BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
     "moves": (moves(faults=2, takeovers=1, crashes=1, acts=1), 12_000),
     "moves with a budget": (budgeted_moves(faults=1, takeovers=1), 6_000),
+    "moves with a budget per hour": (hourly_moves(faults=1, takeovers=1), 6_000),
     "splits": (splits(faults=2, takeovers=1, acts=1), 12_000),
     "splits by Pulsar": (pulsar_splits(faults=1, takeovers=1, acts=1), 8_000),
     "Pulsar's own balancer": (own_balancer(faults=1, takeovers=1, acts=2), 6_000),
@@ -26,6 +27,7 @@ BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
 }
 CLOSED: dict[str, Callable[[], Model]] = {
     "moves without faults": moves(lag=False),
+    "moves with a budget per hour, without faults": hourly_moves(lag=False),
     "a split without faults": splits(lag=False),
     "a split by Pulsar without faults": pulsar_splits(lag=False),
     "Pulsar's own balancer without faults": own_balancer(acts=2),

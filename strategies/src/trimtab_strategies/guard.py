@@ -102,6 +102,7 @@ class Guarded:
     may_receive: brokers (n) that may receive bundles.
     refusal:     why this cycle moves nothing, or None.
     budget:      number of moves left. cap: the cap that sets it.
+    receives:    the most moves (n,) to each broker: `receivable`.
     """
 
     sheddable: Verdict
@@ -110,6 +111,7 @@ class Guarded:
     refusal: HeldBack | None
     budget: int
     cap: Reason
+    receives: IntArray
     held_back: tuple[HeldBack, ...] = field(default=())
 
 
@@ -119,7 +121,7 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
     may_receive = may_shed.rule_out(~cluster.brokers.schedulable, Reason.UNSCHEDULABLE)
     sheddable = movable_bundles(cluster, limits)
     left_this_hour = max(0, limits.max_moves_per_hour - moved_last_hour)
-    per_cycle = limits.cycle_cap(len(cluster.brokers))
+    per_cycle, receives = limits.cycle_cap(len(cluster.brokers)), receivable(cluster, limits)
     return Guarded(
         sheddable=sheddable,
         may_shed=may_shed,
@@ -127,9 +129,10 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
         refusal=_refusal(cluster, limits, may_shed),
         budget=min(per_cycle, left_this_hour),
         cap=Reason.HOUR_CAP if left_this_hour < per_cycle else Reason.CYCLE_CAP,
+        receives=receives,
         held_back=(
             *_brokers_held_back(cluster, may_receive),
-            *_ramping_up(cluster, limits),
+            *_ramping_up(cluster, limits, receives),
             *_bundles_held_back(sheddable, limits),
         ),
     )
@@ -265,9 +268,8 @@ def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldB
     return held_back
 
 
-def _ramping_up(cluster: ClusterLoad, limits: MoveLimits) -> list[HeldBack]:
-    """One entry per broker that receives fewer bundles because it started lately."""
-    most = receivable(cluster, limits)
+def _ramping_up(cluster: ClusterLoad, limits: MoveLimits, most: IntArray) -> list[HeldBack]:
+    """One entry per broker that receives fewer bundles because it started lately. most: moves (n,) to each."""
     rows = np.flatnonzero(most < limits.max_moves_per_broker).tolist()
     return [
         HeldBack(
@@ -304,8 +306,7 @@ def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
     `limits.ramp_up` has passed. Where no ready broker is older than that, the whole cluster is new, and all count as
     warm.
     """
-    started = np.array([cluster.traits_of(row).started for row in range(len(cluster.brokers))])
-    age = np.maximum(cluster.now - started, 0.0)
+    age = np.maximum(cluster.now - cluster.started, 0.0)
     young = age < limits.ramp_up  # an unknown start is NaN, and not young
     if not (cluster.brokers.ready & ~young).any():
         young[:] = False

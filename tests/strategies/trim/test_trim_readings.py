@@ -45,7 +45,7 @@ def test_a_line_through_the_brokers_begins_at_their_idle_cpu(share: float, slope
     assert idle_share(share + slope * load, load) == pytest.approx(share)
 
 
-@given(share=st.floats(0.4, 0.8), rise=st.floats(0.25, 0.6), loads=st.lists(st.floats(0.05, 0.2), min_size=2))
+@given(share=st.floats(0.4, 0.7), rise=st.floats(0.3, 0.6), loads=st.lists(st.floats(0.05, 0.2), min_size=2))
 def test_a_line_that_rises_clearly_may_begin_high(share: float, rise: float, loads: list[float]) -> None:
     load = np.array([1.0, *loads])
 

@@ -6,10 +6,11 @@ import argparse
 import sys
 
 from explorer import explore
-from mutants import budgeted_moves, election, moves, own_balancer, pulsar_splits, splits, unloads
+from mutants import budgeted_moves, election, hourly_moves, moves, own_balancer, pulsar_splits, splits, unloads
 
 SHARES = (
-    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.45),
+    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.4),
+    (hourly_moves(faults=1, takeovers=1), 0.05),
     (budgeted_moves(faults=1, takeovers=1), 0.05),
     (splits(faults=2, takeovers=1, acts=1), 0.2),
     (pulsar_splits(faults=1, takeovers=1, acts=1), 0.05),

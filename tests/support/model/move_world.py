@@ -1,16 +1,19 @@
 """The model of moves: an approved proposal, repairs of owners, two operators, three brokers, two bundles, a person.
 
 Each operator runs whole rounds of the product: `BundleReconciler.reconcile`, and `Approver.attend`, whose state is in a
-ConfigMap. One move may be pending at a time. A broker that crashes stays down and serves nothing.
+ConfigMap. By the policy's rules one move may be pending at a time, or (`HOURLY`) only one move is allowed. What was
+spent is in another ConfigMap, which each round reads anew. A broker that crashes stays down and serves nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
+
+import numpy as np
 
 from brokers import BROKERS, Brokers
 from explorer import Event, State
@@ -21,11 +24,12 @@ from objects import Objects, Raw, Request
 from process import MemoryApi, Node, Processes
 from trimtab_operator.actuators import DeclarativeActuator
 from trimtab_operator.kube.errors import ApiError
-from trimtab_operator.kube.naming import bundle_name
+from trimtab_operator.kube.naming import BUDGET, bundle_name
 from trimtab_operator.kube.records import WITHDRAWN
 from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION
 from trimtab_operator.splits.steps import owner_of, owner_pending
+from trimtab_operator.state.budget_prices import Prices
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
@@ -33,8 +37,14 @@ from trimtab_operator.status.publisher import StatusPublisher
 EDGES = ("0x00000000", "0x80000000", "0xffffffff")
 LOW, HIGH = bundle_name("t", "n", *EDGES[:2]), bundle_name("t", "n", *EDGES[1:])
 CONFIG_MAP = "trimtab-proposal-main"
-SLOTS = (("bundles", LOW), ("bundles", HIGH), ("balancingpolicies", "main"), ("configmaps", CONFIG_MAP))
-L, H, P, C = range(4)
+SLOTS = (
+    ("bundles", LOW),
+    ("bundles", HIGH),
+    ("balancingpolicies", "main"),
+    ("configmaps", CONFIG_MAP),
+    ("configmaps", BUDGET),
+)
+L, H, P, C, A = range(5)
 MODELLED = frozenset({"bundles", "balancingpolicies", "configmaps"})
 RULES = {
     "mode": "Approve",
@@ -42,9 +52,20 @@ RULES = {
 }
 BUDGETED = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"movesInFlight": 1}}  # type: ignore[dict-item]
 """The same bound by a disruption budget: both bundles are of one namespace."""
+HOURLY = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"connectionsPercentPerHour": 60}}  # type: ignore[dict-item]
+"""Each move cuts half of the clients, so one is allowed in an hour. The model knows no time, so the hour never ends."""
 OVER = frozenset({"Ready", "NotReady", "Stopped", "PendingProposal"})
 MOVES = ((LOW, f"t/n/{EDGES[0]}_{EDGES[1]}", "x", "y"), (HIGH, f"t/n/{EDGES[1]}_{EDGES[2]}", "x", "z"))
 """The proposal: bundle object, bundle, source, destination."""
+HALF = np.array([50.0, 50.0])
+PRICES = Prices(
+    rows={full: row for row, (_, full, *_) in enumerate(MOVES)},
+    namespaces=("t/n",),
+    namespace=np.zeros(2, dtype=np.int64),
+    of_policy=HALF,
+    of_namespace=HALF,
+    gaps={"t/n": 0.0},
+)
 
 
 class MoveWorld:
@@ -82,6 +103,7 @@ class MoveWorld:
         cluster = cluster_of(api, clock, epoch, objects, policy(**self._rules))
         if lost:
             cluster.lost_brokers.update(ready, BROKERS, 0.0)
+        cluster.budget.prices["main"] = PRICES
         clock.seconds = 1000.0
         settings = replace(cluster.policies.settings["main"])
         actuator = DeclarativeActuator(api.real, "ns", "main", epoch, cluster.now)
@@ -115,11 +137,11 @@ class MoveWorld:
         )
         rules = policy(**self._rules)
         rules["metadata"]["annotations"] = {REBALANCE_ANNOTATION: "approve"}
-        slots = (low, high, self.objects.number(rules), self.objects.number(stored(proposal(MOVES))))
+        slots = (low, high, self.objects.number(rules), self.objects.number(stored(proposal(MOVES))), 0)
         brokers = (BrokerState(up=True, serves=frozenset({L, H})), BrokerState(up=True), BrokerState(up=True))
-        views = (*slots[:C], 0)
+        views = (*slots[:C], 0, 0)
         operators = operators_of(self._left, views)
-        return World(slots, operators, brokers, None, self._left, (0,) * 4, (None,) * len(operators))
+        return World(slots, operators, brokers, None, self._left, (0,) * len(slots), (None,) * len(operators))
 
     def events(self, state: State) -> Iterator[Event]:
         """All events."""
@@ -186,16 +208,19 @@ class MoveWorld:
         old, new = self.objects[world.slots[slot]], self.objects[slots[slot]]
         wanted, given = old["spec"].get("owner", ""), new["spec"].get("owner", "")
         reason = (new["spec"].get("assignment") or {}).get("reason", "")
-        up = wanted in self._brokers.ready(world)
+        ready = self._brokers.ready(world)
         if wanted == given:
             return ""
-        if old["spec"].get("pinned") and up and owner_of(old) == wanted:
-            return f"a pinned bundle leaves {wanted} ({reason})"
-        if _by_person(old) and owner_pending(old) and reason not in WITHDRAWN:
-            return f"the desired owner of a person was lost: {wanted} became {given} ({reason})"
-        if reason == "BrokerLost" and up and owner_of(old) in self._brokers.ready(world):
-            return f"a move to {wanted} was withdrawn as lost, and {wanted} runs"
-        return ""
+        other = self.objects[world.slots[L + H - slot]]
+        return self._over_budget(other, reason) or _lost(old, given, reason, ready)
+
+    def _over_budget(self, other: Raw, reason: str) -> str:
+        """What a move violates when the policy has moved the `other` bundle, even if that was withdrawn.
+
+        Without a person, each assignment began with a move of the policy.
+        """
+        second = self._rules is HOURLY and reason == "Overloaded" and other["spec"].get("assignment")
+        return "a second move was written, and the budget allows one" if second else ""
 
     def broken(self, state: State) -> str:
         """No bundle is served twice, and no more moves are pending than allowed."""
@@ -210,13 +235,18 @@ class MoveWorld:
         return ""
 
     def settled(self, state: State) -> bool:
-        """All is served by its desired owner, and the proposal has ended."""
+        """All is served by its desired owner, and the proposal has ended, or waits until an hour is over."""
         world = World(*state)  # type: ignore[arg-type]
         if any(o.node for o in world.operators) or world.late is not None:
             return False
         served = all(self._served(world, slot) for slot in (L, H))
         asked = (self.objects[world.slots[P]]["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION)
-        return served and not asked and self._state(world) in OVER
+        return served and not asked and (self._state(world) in OVER or self._spent(world))
+
+    def _spent(self, world: World) -> bool:
+        """Whether a move was made, perhaps withdrawn, and the budget allows no second one."""
+        moved = any(self.objects[world.slots[slot]]["spec"].get("assignment") for slot in (L, H))
+        return self._rules is HOURLY and moved
 
     def _state(self, world: World) -> str:
         return str(json.loads(self.objects[world.slots[C]]["data"]["state.json"])["state"])
@@ -227,6 +257,19 @@ class MoveWorld:
         if owner not in BROKERS or owner_pending(raw) or owner_of(raw) != owner:
             return False
         return slot in world.brokers[BROKERS.index(owner)].serves
+
+
+def _lost(old: Raw, given: str, reason: str, ready: Sequence[str]) -> str:
+    """What a new desired owner violates. ready: brokers that run."""
+    wanted = old["spec"].get("owner", "")
+    up = wanted in ready
+    if old["spec"].get("pinned") and up and owner_of(old) == wanted:
+        return f"a pinned bundle leaves {wanted} ({reason})"
+    if _by_person(old) and owner_pending(old) and reason not in WITHDRAWN:
+        return f"the desired owner of a person was lost: {wanted} became {given} ({reason})"
+    if reason == "BrokerLost" and up and owner_of(old) in ready:
+        return f"a move to {wanted} was withdrawn as lost, and {wanted} runs"
+    return ""
 
 
 def _by_person(raw: Raw) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from election_world import REPEATED, TOGETHER, Budgets, ElectionWorld
 from explorer import Exploration, Model, explore
 from kube_world import Left
-from move_world import BUDGETED, MoveWorld
+from move_world import BUDGETED, HOURLY, MoveWorld
 from own_balancer_world import OwnBalancerWorld
 from pulsar_split_world import PulsarSplitWorld
 from split_world import SplitWorld
@@ -34,6 +34,7 @@ PERSON = "the desired owner of a person was lost"
 DEPOSED = "a write of a deposed leader landed"
 DELAYED = "a delayed write of an older leader landed"
 PENDING = "two moves of the proposal are pending"
+SPENT = "a second move was written"
 PINNED = "a pinned bundle leaves"
 FORGOTTEN = "nothing stores what it was"
 UNCOVERED = "a hash belongs to no bundle"
@@ -218,6 +219,11 @@ def budgeted_moves(faults: int = 0, takeovers: int = 0) -> Callable[[], Model]:
     return lambda: MoveWorld(Left(faults, takeovers, 0, 0), BUDGETED)
 
 
+def hourly_moves(faults: int = 0, takeovers: int = 0, *, lag: bool = True) -> Callable[[], Model]:
+    """A model of moves of which a disruption budget allows one in an hour. No person acts."""
+    return lambda: MoveWorld(Left(faults, takeovers, 0, 0, lag), HOURLY)
+
+
 def own_balancer(faults: int = 0, takeovers: int = 0, acts: int = 0) -> Callable[[], Model]:
     """A model of Pulsar's own balancer with these budgets."""
     return lambda: OwnBalancerWorld(Left(faults, takeovers, 0, acts))
@@ -261,6 +267,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         f"{_P}state.budget_left:pending_by_namespace", "a budget does not count the pending moves of a namespace",
         _always({}), budgeted_moves(), PENDING,
+    ),
+    Mutant(
+        f"{_P}state.budget_account:BudgetAccount.keep", "what a move spends is not stored",
+        _nothing, hourly_moves(lag=False), SPENT,
+    ),
+    Mutant(
+        f"{_P}state.budget_account:ACCOUNT_FORMAT", "what was spent is stored without the version that was read",
+        lambda original: replace(original, epoch=None), hourly_moves(faults=1, takeovers=1), DELAYED,
     ),
     Mutant(
         f"{_P}proposals.executor:TRIES", "a write without an answer counts as a failed move",

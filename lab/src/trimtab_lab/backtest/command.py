@@ -228,10 +228,10 @@ def _optimum(arguments: argparse.Namespace, known: KnownLoad) -> OptimumResult:
 
 
 def _write_page(file: str, report: Any, players: Any) -> None:
-    from trimtab_lab.backtest.page import page  # noqa: PLC0415
+    from trimtab_lab.backtest.html_report import html_report  # noqa: PLC0415
 
     try:
-        Path(file).write_text(page(report, players))
+        Path(file).write_text(html_report(report, players))
     except OSError as error:
         raise CommandError(f"--html {file}: {error.strerror}") from error
 

@@ -21,7 +21,7 @@ from trimtab_lab.backtest.trace import Trace, cost
 from trimtab_operator.cli.common import iso
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_strategies.counterfactual.ownership import VirtualOwners
-from trimtab_strategies.counterfactual.recorded import RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Move
 

@@ -25,7 +25,7 @@ import numpy as np
 from trimtab_lab.backtest.solver import MixedProgram
 from trimtab_lab.backtest.trace import Trace, days
 from trimtab_strategies.counterfactual.imbalance import HOT, busiest, daily_cost
-from trimtab_strategies.counterfactual.recorded import RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.filters.params import SelectionParams
 from trimtab_strategies.guard import MoveLimits, movable_bundles

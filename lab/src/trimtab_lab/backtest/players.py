@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trimtab_lab.backtest.divisions import Divisions
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, Remembered
+from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, Variant, variants
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_lab.simulation.policy import KIND, policies
@@ -167,7 +167,7 @@ def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, s
     splits: those that it would make are replayed, too.
     """
     settings = Settings.of(manifest)
-    divisions = Divisions() if splits and settings.pair.splitter is not None else None
+    replayed_splits = ReplayedSplits() if splits and settings.pair.splitter is not None else None
     decider = UnderTrimtab(settings.pair, settings.limits)
     budgeted = settings.budget is not None
-    return PolicyReplay(name, decider, settings.interval, seed, divisions=divisions, budgeted=budgeted)
+    return PolicyReplay(name, decider, settings.interval, seed, replayed_splits=replayed_splits, budgeted=budgeted)

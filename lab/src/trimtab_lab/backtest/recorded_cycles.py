@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from trimtab_pipeline.history.recorded_topics import RecordedTopics
-from trimtab_strategies.counterfactual.recorded import CycleReader, RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import CycleReader, RecordedCycle
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.usage import with_moves_in_flight

@@ -21,11 +21,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from trimtab_lab.backtest.divisions import Divisions
+from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.trace import Trace
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
-from trimtab_strategies.counterfactual.recorded import RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Memory, Split
 from trimtab_strategies.planner.decide import chance
 from trimtab_strategies.shedding.trim.samples import SampleRing
@@ -103,8 +103,8 @@ class LiveReplay:
 
 @dataclass
 class PolicyReplay:
-    """A policy. interval: seconds from one decision to the next. divisions: of the splits that it makes; None: its
-    splits are not replayed. budgeted: whether it has a disruption budget, which is not replayed. past: what it
+    """A policy. interval: seconds from one decision to the next. replayed_splits: those that it makes; None: its splits
+    are not replayed. budgeted: whether it has a disruption budget, which is not replayed. past: what it
     remembered after some cycles, oldest first.
 
     seed: of choices between equally good brokers; None: they fall as they did in the operator. follows: the owners stay
@@ -116,7 +116,7 @@ class PolicyReplay:
     interval: float
     seed: int | None = 1
     trace: Trace = field(default_factory=Trace)
-    divisions: Divisions | None = None
+    replayed_splits: ReplayedSplits | None = None
     budgeted: bool = False
     past: Sequence[Remembered] = ()
     follows: bool = False
@@ -132,7 +132,7 @@ class PolicyReplay:
 
     def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """See `HistoryReplay`."""
-        cycle = cycle if self.divisions is None else self.divisions.seen(cycle)
+        cycle = cycle if self.replayed_splits is None else self.replayed_splits.seen(cycle)
         then, acts = cycle.load, phase is not ReplayPhase.WARM_UP
         real = self.follows or not self._acts
         owner = self._owners.rows(then, real=real)
@@ -143,7 +143,7 @@ class PolicyReplay:
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
         virtual = replace(then, brokers=cycle.brokers_with(owner), bundles=bundles)
-        shared = self.divisions is None  # who divides bundles has minutes of its own
+        shared = self.replayed_splits is None  # who divides bundles has minutes of its own
         cluster = self._ring.add_brokers(virtual, cycle.recent) if shared else self._ring.add(virtual)
         orders = self._decided(cluster)
         self._last = cluster.now
@@ -152,8 +152,8 @@ class PolicyReplay:
         if phase is ReplayPhase.COUNTED:
             balancing = [(move.bundle, move.source, move.destination) for move in orders.moves if move.source]
             self.trace.add(cycle, cluster, balancing, measured=cycle.measured_there(owner))
-        if acts and self.divisions is not None:
-            self._split(self.divisions, orders.splits, cycle, cluster, phase)
+        if acts and self.replayed_splits is not None:
+            self._split(self.replayed_splits, orders.splits, cycle, cluster, phase)
 
     def _follow(self, load: ClusterLoad) -> None:
         """What really moved rests as long as it really did."""
@@ -180,7 +180,7 @@ class PolicyReplay:
 
     def _split(
         self,
-        divisions: Divisions,
+        replayed_splits: ReplayedSplits,
         splits: Sequence[Split],
         cycle: RecordedCycle,
         cluster: ClusterLoad,
@@ -188,9 +188,9 @@ class PolicyReplay:
     ) -> None:
         """Make the splits of a cycle, and note what they cost."""
         if phase is ReplayPhase.COUNTED:
-            self.trace.note_divided(*divisions.modelled(cycle))
+            self.trace.note_divided(*replayed_splits.modelled(cycle))
         for split in splits:
-            parts = divisions.made(split, cycle)
+            parts = replayed_splits.made(split, cycle)
             self._owners.divide(split.bundle, parts, split.destinations)
             if phase is ReplayPhase.COUNTED:
                 self.trace.note_split(cluster, split, parts)

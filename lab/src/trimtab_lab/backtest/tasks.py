@@ -79,7 +79,7 @@ def played(task: ReplayTask, report: Report) -> ReplayedTask:
     first = max(read, recording.summary.begin)
     span = max(end - first, _NEXT)
     try:
-        splits = any(isinstance(one, PolicyReplay) and one.divisions is not None for one in replays)
+        splits = any(isinstance(one, PolicyReplay) and one.replayed_splits is not None for one in replays)
         topics = recording.topics(first, end) if splits else None
         cycles = recorded_cycles(recording.cycles(first, end), topics)
         play(cycles, replays, begin, act=act, seen=lambda at: report((at - first) / span))

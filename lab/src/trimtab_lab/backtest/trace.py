@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from trimtab_strategies.counterfactual.imbalance import HOT, busiest, daily_cost, range_of
-from trimtab_strategies.counterfactual.recorded import RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP

@@ -9,8 +9,8 @@ import numpy as np
 
 from trimtab_lab.simulation import draws
 from trimtab_lab.simulation.events import Crowd, Failover, ForeignLoad, HotBundle, Joins, Leaves, Neighbour, Restarts
-from trimtab_lab.simulation.parts import drawn, loads
 from trimtab_lab.simulation.scenario import Scenario
+from trimtab_lab.simulation.scenario_fields import drawn, loads
 from trimtab_lab.simulation.tenants import Tenant
 from trimtab_lab.simulation.world import CORE, GBIT, Lies, Pieces, World
 from trimtab_strategies.hash_ring import default_boundaries
@@ -51,7 +51,7 @@ def build(scenario: Scenario, rng: np.random.Generator) -> World:
         owner=bundles.owner,
         pieces=_pieces(rng, scenario, bundles.tenant, lower, upper),
         lies=_lies(rng, scenario),
-        sight=scenario.sight,
+        metrics=scenario.metrics,
         realism=scenario.realism,
         traits=_traits(scenario, names),
         policies=_policies(scenario, names),
@@ -227,13 +227,13 @@ def _pieces(rng: np.random.Generator, scenario: Scenario, tenant: IntArray, lowe
 
 
 def _lies(rng: np.random.Generator, scenario: Scenario) -> Lies:
-    sight, shape = scenario.sight, (scenario.rounds, scenario.count)
+    metrics, shape = scenario.metrics, (scenario.rounds, scenario.count)
     return Lies(
-        factor=np.maximum(rng.normal(1, sight.noise, shape), 0),
-        full=rng.random(shape) < sight.spikes,
-        missing=rng.random(shape) < sight.missing,
-        stale=rng.random(shape) < sight.stale,
-        late=rng.uniform(0, sight.scrape / 60, scenario.count),
+        factor=np.maximum(rng.normal(1, metrics.noise, shape), 0),
+        full=rng.random(shape) < metrics.spikes,
+        missing=rng.random(shape) < metrics.missing,
+        stale=rng.random(shape) < metrics.stale,
+        late=rng.uniform(0, metrics.scrape / 60, scenario.count),
     )
 
 

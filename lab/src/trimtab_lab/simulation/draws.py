@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab_lab.simulation.parts import loads
+from trimtab_lab.simulation.scenario_fields import loads
 from trimtab_lab.simulation.tenants import Alternation, Bursts, DailyCycle, Drift, Steps, Tenant
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trimtab_lab.simulation.parts import BrokerRows, Load, Minutes, Positive, Ratio, Round, ScenarioPart
+from trimtab_lab.simulation.scenario_fields import BrokerRows, Load, Minutes, Positive, Ratio, Round, ScenarioPart
 
 
 class Leaves(ScenarioPart):

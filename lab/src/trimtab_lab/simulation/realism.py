@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trimtab_lab.simulation.parts import Positive, Ratio, ScenarioPart
+from trimtab_lab.simulation.scenario_fields import Positive, Ratio, ScenarioPart
 
 _Seconds = Annotated[float, Field(ge=0, le=600)]
 

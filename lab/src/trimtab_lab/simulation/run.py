@@ -12,7 +12,7 @@ import numpy as np
 from trimtab_lab.simulation.deciders import Decider
 from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.served_load import latency, pressure, serve, serve_before, usage
-from trimtab_lab.simulation.sight import Sight
+from trimtab_lab.simulation.shown_metrics import ShownMetrics
 from trimtab_lab.simulation.world import MINUTE, World
 from trimtab_strategies.model import ClusterLoad, Move, Split
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
@@ -76,15 +76,15 @@ class _Loop:
 
     def __init__(self, world: World, chance: np.random.Generator) -> None:
         self.world, self.chance = world, chance
-        self.state, self.sight, self.ring = RunBundles.of(world), Sight(world), SampleRing(averaged=True)
+        self.state, self.metrics, self.ring = RunBundles.of(world), ShownMetrics(world), SampleRing(averaged=True)
         self.landing: list[_Landing] = []
         self.rows = {name: row for row, name in enumerate(world.brokers)}
         self.allowed = allowed_brokers(world)
-        self.recent: deque[FloatArray] = deque(maxlen=world.sight.bundles_late + 1)
+        self.recent: deque[FloatArray] = deque(maxlen=world.metrics.bundles_late + 1)
         for minute in range(len(world.before)):
             served = serve_before(world, minute, self.state)
             self.state.measure(self._late(served.load))
-            self.sight.see_before(self.state, served)
+            self.metrics.see_before(self.state, served)
         self.imbalance: list[float] = []
         self.pressure: list[FloatArray] = []
         self.overshoot: list[float] = []
@@ -126,7 +126,7 @@ class _Loop:
         if step in world.failovers:
             self.ring = SampleRing(averaged=True)
             decider.forget()
-        cluster = self.ring.add(self.sight.snapshot(step, state, served, owner, moving))
+        cluster = self.ring.add(self.metrics.snapshot(step, state, served, owner, moving))
         orders = decider.decide(cluster, rng)
         state.since += 1
         state.gap[:] = 0

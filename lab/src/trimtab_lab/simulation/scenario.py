@@ -16,9 +16,9 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from trimtab_lab.simulation.events import Crowd, Failover, Happening, HotBundle, Joins, last_round
-from trimtab_lab.simulation.parts import BrokerRows, Ratio, Round, ScenarioPart, loads
 from trimtab_lab.simulation.realism import Realism
 from trimtab_lab.simulation.refusals import refusals
+from trimtab_lab.simulation.scenario_fields import BrokerRows, Ratio, Round, ScenarioPart, loads
 from trimtab_lab.simulation.tenants import Machines, Tenant
 from trimtab_operator.cli.lint.files import UnreadableError, documents_of
 from trimtab_strategies.model.cluster_load import IntArray
@@ -43,7 +43,7 @@ class Goal(StrEnum):
     STILL = "still"
 
 
-class SightOptions(ScenarioPart):
+class MetricsOptions(ScenarioPart):
     """How the metrics of brokers differ from what happens. Bundles are measured exactly, but perhaps late."""
 
     noise: Ratio = 0
@@ -86,7 +86,7 @@ class Scenario(ScenarioPart):
     """The namespaces that share the brokers."""
     events: tuple[Happening, ...] = ()
     """What happens."""
-    sight: SightOptions = SightOptions()
+    metrics: MetricsOptions = MetricsOptions()
     """What the metrics show."""
     landing: Annotated[int, Field(ge=1, le=60)] = 1
     """Rounds from a decision until its moves have landed; 1: by the next snapshot."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Discriminator, Field
 
-from trimtab_lab.simulation.parts import (
+from trimtab_lab.simulation.scenario_fields import (
     LIST,
     ONE,
     BrokerRows,

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from trimtab_lab.simulation.realism import Realism
-from trimtab_lab.simulation.scenario import SightOptions, SplittingOptions
+from trimtab_lab.simulation.scenario import MetricsOptions, SplittingOptions
 from trimtab_strategies.model import BrokerTraits, NamespacePolicy
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
@@ -95,7 +95,7 @@ class World:
     owner: IntArray
     pieces: Pieces
     lies: Lies
-    sight: SightOptions
+    metrics: MetricsOptions
     realism: Realism
     traits: dict[str, BrokerTraits]
     policies: dict[str, NamespacePolicy]

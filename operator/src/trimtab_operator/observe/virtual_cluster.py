@@ -3,7 +3,7 @@
 Virtual owners begin as the real ones. The moves of a cycle have landed by the next one. A bundle of a broker that is
 lost gets an owner from the shadow's placement at once, a pinned bundle is where it really is, and what a split makes of
 a bundle begins with the bundle's virtual owner. The brokers' usage is what these owners would have caused
-(`counterfactual.recorded`). Moves that have not landed in reality count as landed, too, in what both are compared by.
+(`counterfactual.recorded_cycle`). Moves under way count as landed on both sides of the comparison.
 
 All begins anew, with the real owners, when the comparison would no longer be one: either policy was edited, another one
 acts, nothing was measured for `STALE`, or more than half of the bundles are not those of the last cycle.
@@ -21,7 +21,7 @@ from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.state.shadow_state import ShadowReport, ShadowState
 from trimtab_strategies.counterfactual.comparison import Comparison, cycle_sums, seconds_of
 from trimtab_strategies.counterfactual.ownership import OwnerChange, RealOwners, VirtualOwners
-from trimtab_strategies.counterfactual.recorded import CycleReader, RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import CycleReader, RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Move
 from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.shedding.trim.samples import SampleRing

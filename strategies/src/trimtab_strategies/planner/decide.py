@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
-from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard, receivable
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
 from trimtab_strategies.model import (
     NO_POLICY,
     NOTHING_CONSIDERED,
@@ -140,7 +140,7 @@ def _decide(
         len(landed.brokers),
         budget=allowed.budget,
         per_broker=limits.max_moves_per_broker,
-        receives=receivable(landed, limits),
+        receives=allowed.receives,
     )
     division = Division((), NOTHING, (), memory)
     if pair.splitter is not None and drains.pause is None:

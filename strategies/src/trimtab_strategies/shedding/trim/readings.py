@@ -44,9 +44,10 @@ _ON_A_LINE = 3  # brokers of a kind
 _UNLIKE = 2.0  # times the least load that the largest must be
 _FAR = 0.2  # ratio of the range of loads from which on two brokers show a slope
 _STRAIGHT = 0.06  # ratio of the line's rise by which brokers may be off it
-_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.85  # ratio of the cores
-_RISE = 0.2  # ratio of the cores by which the line must rise where so `_MUCH_IDLE` is found
-_MORE_THAN_IDLE, _ENOUGH_MORE = 2.0, 0.25  # times its idle CPU, or ratio of the cores above it, that tells a slope
+_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.75  # ratio of the cores
+_RISE = 0.2  # ratio of the cores by which the line must rise for a share above `_MUCH_IDLE`
+_MORE_THAN_IDLE = 2.0  # times its idle CPU from which on a broker tells a slope
+_ENOUGH_MORE = 0.25  # ratio of the cores above its idle CPU from which on it does, too
 _NEWLY_IDLE = 0.02  # ratio of the cores by which idle CPU must differ from what it was
 
 

@@ -25,9 +25,15 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.protocols import Destinations
-from trimtab_strategies.shedding.trim.minutes import KnownMinutes, ReplayedMinutes, carried_by, complete, sums_of
 from trimtab_strategies.shedding.trim.model import BrokerModel
 from trimtab_strategies.shedding.trim.readings import FULL, zeroed
+from trimtab_strategies.shedding.trim.replayed_minutes import (
+    KnownMinutes,
+    ReplayedMinutes,
+    carried_by,
+    complete,
+    sums_of,
+)
 from trimtab_strategies.shedding.trim.samples import sampled
 
 BEGUN = 0.25
@@ -235,8 +241,7 @@ def _any_column(found: BoolArray) -> BoolArray:
 
 def _new(cluster: ClusterLoad) -> bool:
     """Whether all brokers started lately, so that no load can be usual yet. An unknown start is not lately."""
-    started = [cluster.traits_of(row).started for row in range(len(cluster.brokers))]
-    return bool(started) and all(cluster.now - at <= NEW for at in started)
+    return bool(len(cluster.brokers)) and bool((cluster.now - cluster.started <= NEW).all())
 
 
 def _begun(recent: RecentSamples) -> bool:

@@ -43,10 +43,10 @@ from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import messages, scores
 from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched, widest
-from trimtab_strategies.shedding.trim.minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
+from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 

@@ -24,9 +24,9 @@ def seen(made: World, wanted: dict[int, list[tuple[int, int]]] | None = None) ->
     return cpu, traffic, np.array([cluster.brokers.age for cluster in script.seen])
 
 
-def level(**sight: float) -> World:
+def level(**metrics: float) -> World:
     """Ten brokers at 50 % of 16 cores, for a hundred rounds."""
-    return small(*[0.5] * 10, rounds=100, sight=sight)
+    return small(*[0.5] * 10, rounds=100, metrics=metrics)
 
 
 def test_without_lies_everything_is_exact() -> None:
@@ -74,7 +74,7 @@ def test_missing_readings_are_unknown_and_nothing_else_is() -> None:
 
 
 def test_stale_reports_repeat_the_one_before() -> None:
-    made = small(0.8, 0.2, 0.2, rounds=100, sight={"stale": 0.3})
+    made = small(0.8, 0.2, 0.2, rounds=100, metrics={"stale": 0.3})
 
     cpu, traffic, age = seen(made, {step: [(0, step % 3)] for step in range(0, 99, 2)})
 
@@ -85,16 +85,16 @@ def test_stale_reports_repeat_the_one_before() -> None:
     assert set(age.ravel().tolist()) == {0, 60}
 
 
-@pytest.mark.parametrize(("sight", "shown"), [({"newest": 0.3}, [0.3, 0.51, 0.657]), ({}, [1, 1, 1])])
-def test_an_average_follows_slowly(sight: dict[str, float], shown: list[float]) -> None:
-    cpu, traffic, _ = seen(small(0.8, 0.0, sight=sight), {0: [(row, 1) for row in range(4)]})
+@pytest.mark.parametrize(("metrics", "shown"), [({"newest": 0.3}, [0.3, 0.51, 0.657]), ({}, [1, 1, 1])])
+def test_an_average_follows_slowly(metrics: dict[str, float], shown: list[float]) -> None:
+    cpu, traffic, _ = seen(small(0.8, 0.0, metrics=metrics), {0: [(row, 1) for row in range(4)]})
 
     assert (cpu[1:4, 1] / 12.8).tolist() == pytest.approx(shown)
     assert (traffic[1:4, 1] / traffic[0, 0]).tolist() == pytest.approx(shown)
 
 
 def test_a_late_window_shows_a_part_of_the_minute_before() -> None:
-    made = small(*[0.8, 0.0] * 5, sight={"scrape": 50})
+    made = small(*[0.8, 0.0] * 5, metrics={"scrape": 50})
     moves: dict[int, list[tuple[int, int]]] = {0: [(4 * k + j, 2 * k + 1) for k in range(5) for j in range(4)]}
 
     cpu, _, _ = seen(made, moves)
@@ -130,7 +130,7 @@ def test_only_large_bundles_show_their_topics() -> None:
 
 
 def test_figures_of_bundles_may_be_older_than_those_of_brokers() -> None:
-    made = small(1.6, 0.0, sight={"bundlesLate": 2})
+    made = small(1.6, 0.0, metrics={"bundlesLate": 2})
     script = Script({0: [(row, 1) for row in range(2)]})
 
     run(made, script, RNG(0))
@@ -141,7 +141,7 @@ def test_figures_of_bundles_may_be_older_than_those_of_brokers() -> None:
 
 
 def test_late_figures_of_a_split_bundle_begin_with_the_children() -> None:
-    made = small(0.8, 0.2, sight={"bundlesLate": 3})
+    made = small(0.8, 0.2, metrics={"bundlesLate": 3})
     place = made.pieces.place[made.pieces.bundle == 0]
     script = Script(splits={5: (0, [int(place[4])], ())})
 

@@ -49,8 +49,8 @@ _SPACES = 20
 _SWEPT = 2  # fields that a heat map has
 
 
-def page(report: BacktestReport, players: Players) -> str:
-    """The text of the file."""
+def html_report(report: BacktestReport, players: Players) -> str:
+    """The report as one HTML page."""
     title = f"Trimtab backtest: {report.recording}"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     body = "\n".join(_body(report, players))

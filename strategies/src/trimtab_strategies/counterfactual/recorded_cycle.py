@@ -21,10 +21,10 @@ import numpy as np
 
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray, SmallFloatArray
-from trimtab_strategies.shedding.trim.minutes import HIDDEN
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of
 from trimtab_strategies.shedding.trim.replay import WINDOW
+from trimtab_strategies.shedding.trim.replayed_minutes import HIDDEN
 from trimtab_strategies.shedding.trim.samples import sampled
 
 

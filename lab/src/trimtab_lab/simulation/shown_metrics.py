@@ -44,7 +44,7 @@ class _Report:
     age: FloatArray
 
 
-class Sight:
+class ShownMetrics:
     """Takes snapshots of one run. It remembers the last reports and averages of the brokers."""
 
     def __init__(self, world: World) -> None:
@@ -137,7 +137,7 @@ class Sight:
 
     def _average(self, taken: _Report) -> _Report:
         """`taken` averaged with what was before."""
-        weight, before = self.world.sight.newest, self._averaged
+        weight, before = self.world.metrics.newest, self._averaged
         if before is not None and weight < 1:
             taken = _Report(
                 before.usage + weight * (taken.usage - before.usage),

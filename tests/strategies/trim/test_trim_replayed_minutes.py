@@ -12,9 +12,9 @@ from hypothesis import given, settings, strategies as st
 
 from trim_world import World, spread
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.shedding.trim.minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
+from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EVENTS = ("nothing", "nothing", "a move", "a lost owner", "a gap", "a full broker")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab_strategies.counterfactual.recorded import RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.hash_ring import BundleName, parse_bundle
 from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, Split
 from trimtab_strategies.model.cluster_load import Bundles, FloatArray, IntArray, Topics
@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 
 @dataclass
-class Divisions:
+class ReplayedSplits:
     """The recorded bundles that a policy has divided, each with its parts by range."""
 
     parts: dict[str, list[Part]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Divisions:
         return [part.name for part in new]
 
     def modelled(self, cycle: RecordedCycle) -> tuple[float, float]:
-        """Ratios 0-1 of the work of a cycle as seen: in parts of these divisions, and in those shared out evenly."""
+        """Ratios 0-1 of the work of a cycle as seen: in parts of these splits, and in those shared out evenly."""
         total = float(cycle.work.sum())
         if not self.parts or total <= 0:
             return 0.0, 0.0
