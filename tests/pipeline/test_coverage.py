@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from raw_samples import Kept, believed
 from trimtab_pipeline.api import PrometheusSettings
@@ -148,6 +149,14 @@ def test_two_samples_do_not_show_that_the_broker_restarted_between_them() -> Non
     assert 90 + 45 < trusted[0] <= 90 + 60
 
 
+def test_counters_alone_hide_two_restarts() -> None:
+    """The operator's rule about the start of the container is not superfluous."""
+    kept = broker(Life(0, [1.0]), Life(25, [30.4]), Life(51, every(30, 60.1, 500)), load=1.0)
+    usage, doubt = seen(kept, 82)
+    assert doubt is None
+    assert usage[CPU] < 0.2
+
+
 def test_a_broker_that_is_scraped_again_after_a_gap_is_measured_again() -> None:
     kept = broker(Life(-900, [*every(15, -300, 0), *every(15, 75, 300)]), load=0.48)
     trusted = [after for after in range(200) if check(kept, after, 0.48)]
@@ -176,6 +185,12 @@ def test_memory_has_an_age_of_its_own(after: float) -> None:
 LIVES = st.lists(st.tuples(st.floats(1, 150), st.floats(0, 20), st.booleans()), min_size=1, max_size=4)
 
 
+def hidden_restarts(lives: Sequence[Life]) -> int:
+    """The number of restarts between two samples of a series of which the later one is not the lower one."""
+    pairs = [(one, other) for one, other in pairwise(lives) if one.series == other.series]
+    return sum(other.sampled[0] - other.begin >= one.sampled[-1] - one.begin for one, other in pairs)
+
+
 @given(
     interval=st.sampled_from([5.0, 10.0, 15.0, 20.0, 30.0]),
     load=st.floats(0.02, 1.0),
@@ -195,7 +210,11 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
     shares: tuple[float, ...],
 ) -> None:
     """lives: how long each process runs, how long it is down after, whether the next one has series of its own.
-    missed: when scraping stops, for how long; samples bear times of their own, and nothing marks a series' end."""
+    missed: when scraping stops, for how long; samples bear times of their own, and nothing marks a series' end.
+
+    Counters can hide one restart. Two of them within the rate's samples are known from the pod's status alone:
+    `observe.snapshot.distrust_restarted`.
+    """
     scrapes = np.array(every(interval, 0, 500))
     scrapes = scrapes + np.random.default_rng(jitter).uniform(0, 0.05, len(scrapes)) * interval
     got = [t for t in scrapes if not any(begin <= t < begin + long for begin, long in missed)]
@@ -206,7 +225,9 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
         begin, name = end + down, name + anew
         end = begin
     runs.append(Life(begin, [t for t in got if t >= begin], str(name)))
-    kept = broker(*[run for run in runs if run.sampled], load=load, shares=shares)
+    sampled = [run for run in runs if run.sampled]
+    assume(hidden_restarts(sampled) <= 1)
+    kept = broker(*sampled, load=load, shares=shares)
     for after in np.arange(20, 480, 31.0):
         check(kept, after, load)
 
