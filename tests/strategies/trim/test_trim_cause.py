@@ -278,7 +278,7 @@ def watch(
     """A watch at 6000 s whose brokers have no background. below: epoch seconds, of the last broker."""
     never = np.full(len(since), np.nan)
     cold = np.append(never[1:], below)
-    return Watch(6000.0, np.array(since), cold, np.zeros(len(since)), never, spike, campaign, young)
+    return Watch(6000.0, np.array(since), cold, np.zeros(len(since)), never, never, spike, campaign, young)
 
 
 def test_windows_are_as_long_as_the_ring_at_most_and_longest_first() -> None:

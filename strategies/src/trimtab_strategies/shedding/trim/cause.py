@@ -30,9 +30,9 @@ minutes.
 
 Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
 ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
-it), ``spikes`` ([end, minutes] of the last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch
-seconds of the first decision), ``wide`` (epoch seconds since which two thirds of a cause have lasted; null: they have
-not).
+it), ``brokers.answered`` (epoch seconds of a plan that touched the broker meanwhile), ``spikes`` ([end, minutes] of the
+last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch seconds of the first decision), ``wide``
+(epoch seconds since which two thirds of a cause have lasted; null: they have not).
 """
 
 from __future__ import annotations
@@ -82,10 +82,11 @@ class Watch:
     """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess. below: (n,)
     since when a broker is as far below its target, compared with the median broker.
 
-    calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not. spike:
-    minutes of the longest excess of the last hour that ended by itself. campaign: whether one is on. young: whether it
-    is too new to know of spikes. wide: minutes for which brokers have been nearly far enough apart. filling: whether
-    brokers without bundles are filled, which needs no patience. begun: whether the load of the cluster has just begun.
+    calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not. answered:
+    (n,) epoch seconds of a plan that touched the broker meanwhile, NaN: none did. spike: minutes of the longest excess
+    of the last hour that ended by itself. campaign: whether one is on. young: whether it is too new to know of spikes.
+    wide: minutes for which brokers have been nearly far enough apart. filling: whether brokers without bundles are
+    filled, which needs no patience. begun: whether the load of the cluster has just begun.
     """
 
     now: float
@@ -93,6 +94,7 @@ class Watch:
     below: FloatArray
     calm: FloatArray
     loud: FloatArray
+    answered: FloatArray
     spike: float
     campaign: bool
     young: bool
@@ -139,18 +141,20 @@ def watched(
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
     loud, fell = _followed(background - calm, recall(memory, "loud", names), now)
+    answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    for what, values in (("since", since), ("below", below), ("calm", calm), ("loud", loud)):
+    kept = {"since": since, "below": below, "calm": calm, "loud": loud, "answered": answered}
+    for what, values in kept.items():
         memory = remember(memory, what, names, values)
     usual = zeroed(np.minimum(calm, background) / 100 * model.cores) + model.idle
     far = _shown(replay, WINDOWS[0], hot * NARROW, apart * NARROW).given and len(replay) >= WINDOWS[0]
     wide = (memory.get("wide") or now) if far else None
     lasts = 0.0 if wide is None else (now - wide) / 60
     young, begun = now - born < _YOUNG, replay.begun
-    watch = Watch(now, since, below, usual, loud, spike, campaign, young, lasts, begun=begun)
+    watch = Watch(now, since, below, usual, loud, answered, spike, campaign, young, lasts, begun=begun)
     return watch, {**memory, "spikes": spikes, "born": born, "wide": wide}
 
 
@@ -168,12 +172,12 @@ def _followed(excess: FloatArray, since: FloatArray, now: float) -> tuple[FloatA
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
     """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself.
 
-    If their background was loud, that has been acted on: what is left of it needs no more patience.
+    If their background is loud, the plan answers it: what is left of it needs no more patience.
     """
     for what in ("since", "below"):
         memory = remember(memory, what, names, np.where(touched, np.nan, recall(memory, what, names)))
-    loud = recall(memory, "loud", names)
-    memory = remember(memory, "loud", names, np.where(touched, np.minimum(loud, now - 60 * LOUD), loud))
+    loud, answered = recall(memory, "loud", names), recall(memory, "answered", names)
+    memory = remember(memory, "answered", names, np.where(touched & np.isfinite(loud), now, answered))
     return {**memory, "campaign": now, "wide": None}
 
 
@@ -230,7 +234,8 @@ def _patient(
 ) -> tuple[FloatArray, FloatArray]:
     """`low` and `high` (n,) in which a surge counts only as far as it is usual, until it has lasted."""
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
-    low = np.where(busy | (watch.lasted(watch.loud) >= LOUD), low, np.minimum(low, replay.away_with(watch.calm)))
+    loud = (watch.lasted(watch.loud) >= LOUD) | np.isfinite(watch.answered)
+    low = np.where(busy | loud, low, np.minimum(low, replay.away_with(watch.calm)))
     if window < SURE:
         low = np.minimum(low, replay.usual)
     lasted = watch.lasted(watch.since)
