@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asked_constraints import HOT, ask, describe, where
-from faulty_api import until
+from asked_constraints import HOT, ask, describe, start_pod, where
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_operator.kube.conditions import timestamp
 from trimtab_strategies.testing import cluster, with_bundles
 
 pytestmark = pytest.mark.apiserver
@@ -16,16 +14,6 @@ NEW = cluster(bundles=1, unowned=4, a=0.6, b=0.5, c=0.0)
 PAIR = with_bundles(
     cluster(bundles={"a": [1], "b": [1]}, a=0.9, b=0.8, c=0.0, d=0.9), owner=dict.fromkeys(range(2), -1)
 )
-
-
-async def start_pod(env: PolicyEnvironment, name: str, at: float) -> None:
-    """The pod of a broker has started then (epoch seconds), and the operator has seen it."""
-    pods = f"/api/v1/namespaces/{env.namespace}/pods"
-    spec = {"containers": [{"name": "broker", "image": "none"}]}
-    env.rest.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-    env.rest.patch(f"{pods}/{name}/status", {"status": {"startTime": timestamp(at)}})
-    items = env.cluster.stores.pods.items
-    await until(f"pod {name} is seen", lambda: name in items and items[name].started is not None)
 
 
 def test_a_namespace_isolated_to_two_brokers_is_never_moved_elsewhere(run_policy: RunPolicy) -> None:
@@ -161,7 +149,7 @@ def test_bundles_of_a_spread_namespace_get_owners_evenly(run_policy: RunPolicy) 
 
 def test_a_broker_that_started_lately_receives_fewer_bundles(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        for name, age in {"a": 1e5, "b": 1e5, "c": 0.0}.items():
+        for name, age in {"a": 1e5, "b": 1e5, "c": 60.0}.items():
             await start_pod(env, name, env.cluster.now() - age)
 
         await env.reconcile()

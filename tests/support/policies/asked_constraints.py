@@ -7,6 +7,7 @@ from typing import Any
 
 from faulty_api import until
 from policy_environment import PolicyEnvironment
+from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.reconcile.namespaces import Examiner
 from trimtab_strategies.testing import cluster
 
@@ -24,6 +25,16 @@ async def describe(env: PolicyEnvironment, name: str, **spec: Any) -> None:
     """A person says what a broker is, and the operator has seen it."""
     found = env.rest.patch(env.path("brokers", name), {"spec": spec})
     await shown(env.cluster.stores.brokers.items, name, found)
+
+
+async def start_pod(env: PolicyEnvironment, name: str, at: float) -> None:
+    """The pod of a broker has started then (epoch seconds), and the operator has seen it."""
+    pods = f"/api/v1/namespaces/{env.namespace}/pods"
+    spec = {"containers": [{"name": "broker", "image": "none"}]}
+    env.rest.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    env.rest.patch(f"{pods}/{name}/status", {"status": {"startTime": timestamp(at)}})
+    items = env.cluster.stores.pods.items
+    await until(f"pod {name} is seen", lambda: name in items and items[name].started is not None)
 
 
 async def shown(items: Any, name: str, found: Any) -> None:
