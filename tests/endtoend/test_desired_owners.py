@@ -41,7 +41,7 @@ def test_dry_run_proposes_and_moves_nothing(stage: SmallCluster) -> None:
 def test_auto_moves_what_dry_run_proposed_and_ends_balanced(stage: SmallCluster) -> None:
     stage.apply_policy(mode="Auto")
 
-    stage.wait_condition("Balanced", "False", "Overloaded")
+    stage.wait_condition("Balanced", "False", "Overloaded", within=150)
     until("nothing is left to move", lambda: stage.condition("Balanced")[0] == "True", within=150)
 
     assert stage.settled()
