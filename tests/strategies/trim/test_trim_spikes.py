@@ -1,4 +1,4 @@
-"""A background that is above the usual one while a plan is made is a spike as long as it lasted, and no longer."""
+"""A background that is above the usual one while a plan is made, and soon ends, is no spike: the plan may cause it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_plan_answers_a_loud_background_that_keeps_its_beginning() -> None:
     assert after["answered"] == {"a": 1000.0}
 
 
-def test_a_background_of_the_minute_of_the_plan_is_a_spike_of_one_minute() -> None:
+def test_a_background_that_ends_within_the_campaign_is_no_spike() -> None:
     minute = grown().first_move(12)
     assert minute is not None
     play = grown()
@@ -36,5 +36,18 @@ def test_a_background_of_the_minute_of_the_plan_is_a_spike_of_one_minute() -> No
     play.world.background[4] = 0.0
     play.minutes(2)
 
-    assert [minutes for _, minutes in play.memory["spikes"]] == pytest.approx([1])
+    assert play.memory["spikes"] == []
     assert not play.memory["brokers"].get("answered")
+
+
+def test_a_background_that_ends_after_the_campaign_is_a_spike_as_long_as_it_lasted() -> None:
+    minute = grown().first_move(12)
+    assert minute is not None
+    play = grown()
+    play.minutes(minute - 1)
+    play.world.background[4] = 1.0
+    play.minutes(6)
+    play.world.background[4] = 0.0
+    play.minutes(1)
+
+    assert [minutes for _, minutes in play.memory["spikes"]] == pytest.approx([6])

@@ -17,10 +17,10 @@ each plan. Where the load of the whole cluster has just begun, or all brokers ha
 its bundles were placed, and not what one of them does: it will last for 20 minutes, too.
 
 Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
-times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile. And what is
-unusual must last longer, unless its broker is above 85 %: a background above the usual one for seven minutes; and in
-the first half hour, in which it can't know of spikes, a load that was not usual for its bundles in the minutes before
-for twelve. Where the load of the whole cluster has just begun, no load is unusual.
+times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile, unless it falls
+within a campaign. And what is unusual must last longer, unless its broker is above 85 %: a background above the usual
+one for seven minutes; and in the first half hour, in which it can't know of spikes, a load that was not usual for its
+bundles in the minutes before for twelve. Where the load of the whole cluster has just begun, no load is unusual.
 
 A small difference that stays is a cause, too: what two thirds of `hot` and `apart` reach for an hour. In between, the
 limits fall in proportion.
@@ -142,10 +142,11 @@ def watched(
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
     loud, fell = _followed(background - calm, recall(memory, "loud", names), now)
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
+    campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
+    fell = [] if campaign else fell  # what brokers take while bundles arrive, or while they catch up, is no program
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
-    campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
     kept = {"since": since, "below": below, "calm": calm, "loud": loud, "answered": answered}
     for what, values in kept.items():
         memory = remember(memory, what, names, values)
