@@ -244,7 +244,7 @@ class SmallCluster:
                 return condition["status"], condition["reason"], condition["message"]
         return "", "", ""
 
-    def wait_condition(self, kind: str, status: str, reason: str = "", within: float = 40.0) -> str:
+    def wait_condition(self, kind: str, status: str, reason: str = "", within: float = 120.0) -> str:
         """Wait for a condition; returns its message."""
 
         def holds() -> bool:
