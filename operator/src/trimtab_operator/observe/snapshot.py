@@ -119,8 +119,7 @@ def distrust_restarted(load: ClusterLoad, source: PrometheusSettings) -> Cluster
         )
         for row in np.flatnonzero(young).tolist()
     }
-    quality = replace(load.quality, doubts={**doubts, **load.quality.doubts})
-    return replace(load, brokers=replace(load.brokers, trusted=load.brokers.trusted & ~young), quality=quality)
+    return load.distrusting(doubts)
 
 
 async def _rows(records: ClusterRecords, run: PolicyRun) -> tuple[Topology, tuple[BundleRecord, ...]]:
