@@ -7,6 +7,7 @@ operator, and each test starts without policies and namespaces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,21 @@ def stage(whole_pulsar_stage: RealPulsarCluster) -> Iterator[RealPulsarCluster]:
     """The cluster at its start; restored afterwards."""
     yield whole_pulsar_stage
     whole_pulsar_stage.reset()
+
+
+@pytest.fixture
+def own_stage(
+    kube_binaries: KubeBinaries, prometheus_binary: Path, pulsar_cluster: PulsarCluster, tmp_path: Path
+) -> Callable[..., AbstractContextManager[RealPulsarCluster]]:
+    """Makes stages of the same brokers, each with an operator of its own, from options of `RealPulsarCluster`."""
+
+    @contextmanager
+    def made(**options: Any) -> Iterator[RealPulsarCluster]:
+        with RealPulsarCluster(kube_binaries, prometheus_binary, tmp_path, pulsar_cluster, **options) as stage:
+            yield stage
+            stage.reset()
+
+    return made
 
 
 @pytest.fixture(scope="session")

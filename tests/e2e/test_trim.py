@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -12,9 +12,7 @@ from pulsar_costs import costs, keep, table
 from pulsar_witness import Witness
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import API, until
-from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
@@ -36,20 +34,10 @@ LEVEL = 0.75
 
 
 @pytest.fixture
-def default_stage(
-    kube_binaries: KubeBinaries, prometheus_binary: Path, pulsar_cluster: PulsarCluster, tmp_path: Path
-) -> Iterator[RealPulsarCluster]:
+def default_stage(own_stage: Callable[..., AbstractContextManager[RealPulsarCluster]]) -> Iterator[RealPulsarCluster]:
     """The brokers, with an operator of their own and no policy."""
-    with RealPulsarCluster(
-        kube_binaries,
-        prometheus_binary,
-        tmp_path,
-        pulsar_cluster,
-        limits=PodLimits(cores=CORES),
-        scrape_interval=SCRAPE,
-    ) as stage:
+    with own_stage(limits=PodLimits(cores=CORES), scrape_interval=SCRAPE) as stage:
         yield stage
-        stage.reset()
 
 
 def _apply_four_lines(stage: RealPulsarCluster) -> None:

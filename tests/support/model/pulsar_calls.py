@@ -9,9 +9,23 @@ from typing import Any, cast
 from objects import Request
 from process import Wire
 from trimtab_operator.pulsar.client.api import Admin, LoadManager
+from trimtab_operator.state.cluster import ClusterState
 
 CLUSTER = ("pulsar", "cluster")
 """Kind and name of the object that is the Pulsar cluster."""
+
+
+IDS = {name: f"{name}:8080" for name in ("x", "y", "z")}
+"""Pulsar's ids of the brokers."""
+
+LINKED: dict[str, Any] = {"pulsar": {"adminUrl": "http://pulsar:8080"}}
+"""The part of a policy's spec that names the cluster."""
+
+
+def link(cluster: ClusterState) -> None:
+    """Have the state of an operator, whose policy is `LINKED`, know the cluster's brokers."""
+    cluster.relink()
+    cluster.link.ids = dict(IDS)
 
 
 class MemoryAdmin:

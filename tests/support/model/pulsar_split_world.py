@@ -13,14 +13,15 @@ import asyncio
 import json
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from explorer import Event, State
 from kube_world import LEADS, NAMES, KubeEvents, Left, World, forgets, operators_of, put
 from model_objects import NOW, SPACE, Clock, broker, bundle, cluster_of, policy, space
 from objects import Objects, Raw, Request
 from process import MemoryApi, Node, Processes
-from pulsar_calls import CLUSTER, MemoryAdmin
+from pulsar_calls import CLUSTER, IDS, LINKED, MemoryAdmin, link
+from split_world import over, split_round
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.errors import ApiError
 from trimtab_operator.kube.naming import bundle_name, owned_by, pulsar_bundle
@@ -30,7 +31,6 @@ from trimtab_operator.pulsar.bridge.sync.writer import ObjectWriter
 from trimtab_operator.pulsar.client.api import LoadManager
 from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError
 from trimtab_operator.pulsar.client.transport import Budget
-from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.pulsar import PulsarSplitExecutor
 from trimtab_operator.splits.steps import owner_of, owner_pending, parent_of, split_of
 from trimtab_operator.state.cluster import ClusterState
@@ -46,9 +46,6 @@ SLOTS = (*(("bundles", name) for name in BUNDLES), ("bundlesplits", "split"), CL
 P, S, Q = 0, 5, 6
 UPPER_HALF = BUNDLES[2]
 MODELLED = frozenset({"bundles", "bundlesplits"})
-IDS = {name: f"{name}:8080" for name in ("x", "y", "z")}
-RULES: dict[str, Any] = {"pulsar": {"adminUrl": "http://pulsar:8080"}}
-LATE = 1000.0
 
 
 def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
@@ -81,20 +78,17 @@ def cut(cluster: Raw, found: str, positions: list[int]) -> Raw:
     return {**cluster, "edges": edges, "owners": dict.fromkeys(parts, owner)}
 
 
-class Kept(NamedTuple):
-    """What an operator remembers between rounds of the sync: boundaries that lacked an edge."""
-
-    lacking: tuple[int, ...] = ()
-
-
 class PulsarSplitWorld:
-    """The model. left: what may go wrong; acts: of the person, of another client, and of Pulsar."""
+    """The model. left: what may go wrong; acts: of the person, of another client, and of Pulsar.
+
+    An operator remembers between rounds of the sync the boundaries that lacked an edge.
+    """
 
     name = "split by Pulsar"
 
     def __init__(self, left: Left) -> None:
         self._left, self.objects = left, Objects(called)
-        known = {("topicnamespaces", SPACE): space(bundles=1), ("balancingpolicies", "main"): policy(**RULES)}
+        known = {("topicnamespaces", SPACE): space(bundles=1), ("balancingpolicies", "main"): policy(**LINKED)}
         self.processes = Processes(self.objects, {"split": self._round, "sync": self._sync}, MODELLED, known)
         self._kube = KubeEvents(self.objects, self.processes, SLOTS, watched=tuple(range(Q)), late_pulsar=False)
 
@@ -108,9 +102,8 @@ class PulsarSplitWorld:
             "bundles": [raw for raw in raws if raw["kind"] == "Bundle"],
             "bundlesplits": [raw for raw in raws if raw["kind"] == "BundleSplit"],
         }
-        cluster = cluster_of(api, clock, epoch, objects, policy(**RULES))
-        cluster.relink()
-        cluster.link.ids = dict(IDS)
+        cluster = cluster_of(api, clock, epoch, objects, policy(**LINKED))
+        link(cluster)
         return cluster
 
     def _admin(self, api: MemoryApi) -> MemoryAdmin:
@@ -120,32 +113,28 @@ class PulsarSplitWorld:
         views, epoch, late = what
         clock = Clock(0.0)
         cluster = self._cluster(api, views, epoch, clock)
-        controller = SplitController(cluster, PulsarSplitExecutor(cluster, self._admin(api).real))
-        for record in cluster.stores.splits.items.values():
-            controller._since[record.uid] = 0.0
-        clock.seconds = LATE if late else 0.0
-        await controller.round()
+        await split_round(cluster, PulsarSplitExecutor(cluster, self._admin(api).real), clock, late=late)
 
-    async def _sync(self, api: MemoryApi, what: tuple[tuple[int, ...], int, Kept]) -> Kept:
-        views, epoch, kept = what
+    async def _sync(self, api: MemoryApi, what: tuple[tuple[int, ...], int, tuple[int, ...]]) -> tuple[int, ...]:
+        views, epoch, lacking = what
         cluster = self._cluster(api, views, epoch, asyncio.get_running_loop().time)
         admin = self._admin(api).real
         owners = OwnerSync(cluster, admin, Budget(1e9))
         namespaces = NamespaceSync(cluster, admin, Budget(1e9), isolation={})
-        if kept.lacking:
-            namespaces._lacking["t/n"] = kept.lacking
+        if lacking:
+            namespaces._lacking["t/n"] = lacking
         try:
             found = await owners.read(IDS)
             await ObjectWriter(cluster).statuses(found.changes)
             await namespaces.sync("t/n", owners.owned)
         except (PulsarError, ApiError) as error:
             del error  # the sync logs it, and tries again
-        return Kept(namespaces._lacking.get("t/n", ()))
+        return namespaces._lacking.get("t/n", ())
 
     # -- the model --
 
     def initial(self) -> State:
-        """A bundle on x, and the split of a person that nobody has seen yet; the second half should go to y."""
+        """A bundle on x, and the split of a person that no operator has seen yet; the second half should go to y."""
         whole = bundle(BUNDLES[P], f"0x{FIRST:08x}", f"0x{LAST:08x}", "x")
         whole["metadata"]["ownerReferences"] = [{**owned_by(SPACE, "space"), "controller": True}]
         spec: dict[str, Any] = {"bundle": BUNDLES[P], "boundaries": [f"0x{HALF:08x}"], "destinations": ["", "y"]}
@@ -155,7 +144,7 @@ class PulsarSplitWorld:
         pulsar = {"metadata": {"name": "cluster"}, "edges": edges, "known": edges, "owners": {FULL[P]: IDS["x"]}}
         slots = (self.objects.number(whole), 0, 0, 0, 0, split, self.objects.number(pulsar))
         operators = operators_of(self._left, (*slots[:Q], 0))
-        return World(slots, operators, (), None, self._left, (0,) * len(slots), (Kept(),) * len(operators))
+        return World(slots, operators, (), None, self._left, (0,) * len(slots), ((),) * len(operators))
 
     def events(self, state: State) -> Iterator[Event]:
         """All events."""
@@ -163,7 +152,7 @@ class PulsarSplitWorld:
 
     def _events(self, world: World) -> Iterator[Event]:
         for event in self._kube.of_operators(world, self._rests, self._check):
-            yield forgets(event, Kept())
+            yield forgets(event, ())
         for place, operator in enumerate(world.operators):
             if operator.role == LEADS and not operator.node:
                 yield from self._starts(world, place)
@@ -264,7 +253,7 @@ class PulsarSplitWorld:
 
     def _over(self, world: World) -> bool:
         number = world.slots[S]
-        return not number or (self.objects[number].get("status") or {}).get("phase") in {"Completed", "Failed"}
+        return not number or over(self.objects[number])
 
 
 def _status(status: Raw) -> str:

@@ -16,7 +16,8 @@ from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import bundle_name
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
-from trimtab_operator.splits.steps import owner_of, owner_pending, parent_of, split_of
+from trimtab_operator.splits.steps import SplitExecutor, owner_of, owner_pending, parent_of, split_of
+from trimtab_operator.state.cluster import ClusterState
 
 EDGES = ("0x00000000", "0x80000000", "0xffffffff")
 PARENT = bundle_name("t", "n", EDGES[0], EDGES[2])
@@ -53,16 +54,12 @@ class SplitWorld:
             "bundlesplits": [raw for raw in raws if raw["kind"] == "BundleSplit"],
         }
         cluster = cluster_of(api, clock, epoch, objects, policy())
-        controller = SplitController(cluster, DeclarativeSplitExecutor(api.real, "ns", cluster.now))
-        for record in cluster.stores.splits.items.values():
-            controller._since[record.uid] = 0.0
-        clock.seconds = LATE if late else 0.0
-        await controller.round()
+        await split_round(cluster, DeclarativeSplitExecutor(api.real, "ns", cluster.now), clock, late=late)
 
     # -- the model --
 
     def initial(self) -> State:
-        """A bundle on x, and the split of a person that nobody has seen yet."""
+        """A bundle on x, and the split of a person that no operator has seen yet."""
         whole = self.objects.number(bundle(PARENT, EDGES[0], EDGES[2], "x"))
         spec: dict[str, Any] = {"bundle": PARENT, "boundaries": [EDGES[1]], "destinations": list(self._destinations)}
         meta = {"name": "split", "uid": "split.0", "generation": 1, "creationTimestamp": timestamp(NOW)}
@@ -139,7 +136,21 @@ class SplitWorld:
 
     def _over(self, world: World) -> bool:
         number = world.slots[S]
-        return not number or (self.objects[number].get("status") or {}).get("phase") in {"Completed", "Failed"}
+        return not number or over(self.objects[number])
+
+
+async def split_round(cluster: ClusterState, executor: SplitExecutor, clock: Clock, *, late: bool) -> None:
+    """A round of splits that all began at 0 s. late: whether they have taken too long since."""
+    controller = SplitController(cluster, executor)
+    for record in cluster.stores.splits.items.values():
+        controller._since[record.uid] = 0.0
+    clock.seconds = LATE if late else 0.0
+    await controller.round()
+
+
+def over(split: Raw) -> bool:
+    """Whether a BundleSplit has ended."""
+    return (split.get("status") or {}).get("phase") in {"Completed", "Failed"}
 
 
 def _rests(world: World, _place: int, _node: Node) -> World:

@@ -18,7 +18,7 @@ from kube_world import LEADS, NAMES, KubeEvents, Left, World, forgets, operators
 from model_objects import SPACE, Clock, NoSource, broker, bundle, cluster_of, policy, space
 from objects import Objects, Raw, Request
 from process import MemoryApi, Node, Processes
-from pulsar_calls import CLUSTER, MemoryAdmin
+from pulsar_calls import CLUSTER, IDS, LINKED, MemoryAdmin, link
 from trimtab_operator.actuators import DeclarativeActuator
 from trimtab_operator.kube.errors import ApiError
 from trimtab_operator.kube.naming import bundle_name
@@ -39,8 +39,6 @@ NAME = bundle_name("t", "n", *EDGES)
 FULL = f"t/n/{EDGES[0]}_{EDGES[1]}"
 SLOTS = (("bundles", NAME), CLUSTER)
 B, Q = range(2)
-IDS = {name: f"{name}:8080" for name in ("x", "y", "z")}
-RULES: dict[str, Any] = {"pulsar": {"adminUrl": "http://pulsar:8080"}}
 
 
 def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
@@ -76,7 +74,7 @@ class UnloadWorld:
 
     def __init__(self, left: Left, manager: LoadManager = LoadManager.MODULAR) -> None:
         self._left, self._manager, self.objects = left, manager, Objects(called)
-        self._known = {("topicnamespaces", SPACE): space(bundles=1), ("balancingpolicies", "main"): policy(**RULES)}
+        self._known = {("topicnamespaces", SPACE): space(bundles=1), ("balancingpolicies", "main"): policy(**LINKED)}
         programs = {"unload": self._unload, "repair": self._repair}
         self.processes = Processes(self.objects, programs, frozenset({"bundles"}), self._known)
         self._kube = KubeEvents(self.objects, self.processes, SLOTS, watched=(B,), late_pulsar=False)
@@ -89,9 +87,8 @@ class UnloadWorld:
             "brokers": [broker(name) for name in IDS],
             "bundles": [self.objects[seen]],
         }
-        cluster = cluster_of(api, clock, epoch, objects, policy(**RULES))
-        cluster.relink()
-        cluster.link.ids = dict(IDS)
+        cluster = cluster_of(api, clock, epoch, objects, policy(**LINKED))
+        link(cluster)
         return cluster
 
     async def _unload(self, api: MemoryApi, what: tuple[int, int, Kept]) -> Kept:
