@@ -64,10 +64,10 @@ SHORT_TITLES = {
 
 def readme_table() -> str:
     """The table of README.md: medians of Pulsar's own balancers and of Trim, on a machine left alone."""
-    recorded, never = (
-        _on(_data()["runs"], shared=False),
-        lambda value: "never" if math.isinf(value) else f"{value:.0f} s",
-    )
+    recorded = _on(_data()["runs"], shared=False)
+
+    def never(value: float) -> str:
+        return "never" if math.isinf(value) else f"{value:.0f} s"
 
     def row(name: str, text: str) -> tuple[str, ...]:
         runs = recorded[name]
