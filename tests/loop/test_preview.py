@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from asked_constraints import start_pod
 from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.loop.preview import Preview, preview
@@ -62,18 +61,6 @@ def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
         assert load.withheld == {full: Reason.QUARANTINED}
         assert [load.brokers.trusted[load.brokers.index[broker]] for broker in "abc"] == [False, True, True]
         assert load.quality.doubts["a"].reason is Reason.UNTRUSTED
-
-    run_policy(HOT_NONE_EMPTY, scenario)
-
-
-def test_a_broker_that_has_just_restarted_is_not_trusted(run_policy: RunPolicy) -> None:
-    async def scenario(env: PolicyEnvironment) -> None:
-        await start_pod(env, "a", env.cluster.now() - 5)
-
-        load = (await preview(env.cluster, "main")).snapshot.load
-
-        assert [load.brokers.trusted[load.brokers.index[broker]] for broker in "abc"] == [False, True, True]
-        assert load.quality.doubts["a"].text.startswith("a container of its pod started 5 s ago")
 
     run_policy(HOT_NONE_EMPTY, scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from records import broker, bundle, moving_bundle
 from trimtab_operator.observe.topology import ClusterRecords, last_unload, topology
 from trimtab_operator.state.pending_moves import PendingMove
-from trimtab_strategies.model import CPU, MEMORY
+from trimtab_strategies.model import CPU, MEMORY, BrokerTraits
 
 
 def picture(*bundles, pending_moves=(), clock=0.0):  # noqa: ANN001, ANN002, ANN201  builders speak for themselves
@@ -52,6 +53,14 @@ def test_a_landed_move_is_partly_measured_at_its_source() -> None:
 
     assert rows.moving_from.tolist() == [1]
     assert rows.moving_share.tolist() == [pytest.approx(0.75)]
+
+
+def test_the_start_of_a_container_is_known_where_its_pod_is() -> None:
+    records = replace(picture(), traits={"y": BrokerTraits(started=5.0)})
+
+    rows, _ = topology(records, window=60)
+
+    assert np.array_equal(rows.started, [np.nan, 5.0], equal_nan=True)
 
 
 def test_declared_capacities_override_and_the_others_stay_open() -> None:

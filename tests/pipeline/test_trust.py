@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +29,8 @@ def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, obje
     """A picture of a healthy broker a, and of broker b that is healthy but for what is told."""
     rows = {"a": {**USAGE, **TIMES, **CHECKED}, "b": {**USAGE, **TIMES, **CHECKED, **b}}
     settings = SETTINGS if trust is None else PrometheusSettings("http://x", "pulsar", max_age=60, trust=trust)
-    return observed(rows, WORLD, settings, NOW, reports=reports)
+    world = replace(WORLD, started=(math.nan, b.get("started") or math.nan))
+    return observed(rows, world, settings, NOW, reports=reports)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,13 @@ def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, obje
             "0 samples of CPU in 60 s, 2 make a rate (trust.minSamples)",
             {"Gap": 1},
             id="nothing in the window",
+        ),
+        pytest.param(
+            {"started": NOW - 5},
+            Reason.UNTRUSTED,
+            "a container of its pod started 5 s ago, and a rate covers 60 s",
+            {"Restarted": 1},
+            id="restarted",
         ),
         pytest.param(
             {"resets": 4.0},

@@ -153,6 +153,7 @@ def _targets(rng: Rng, now: Cycle) -> pa.Table:
         declared = {name: float(rng.choice([0.01, 2.0, 3.0])) for name in DECLARED if rng.random() < 0.4}
         names = ("last_resource_time", "last_traffic_time")
         last = {name: now.at - float(rng.integers(30, 200)) for name in names if rng.random() < 0.8}
+        last |= {"started": now.at - float(rng.integers(-100, 200))} if rng.random() < 0.3 else {}
         known[pod] = {"policy": now.policy, "shard": number % 2 if pod else None, "pod": pod} | declared | last
     pods = [*known, str(rng.choice(["", "a"]))]
     rows = [{"broker": f"broker{number}", **known[pod]} for number, pod in enumerate(pods)]

@@ -68,6 +68,8 @@ class Topology:
     bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
                     `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
     admin:          base URL of each broker's admin REST (n), empty unknown; no entries when it is not used.
+    started:        epoch seconds (n) at which the newest container of each broker's pod started, NaN unknown; no
+                    entries when none is known.
     """
 
     brokers: tuple[str, ...]
@@ -85,6 +87,7 @@ class Topology:
     moving_from: IntArray
     moving_share: FloatArray
     admin: tuple[str, ...] = ()
+    started: tuple[float, ...] = ()
 
     def carrying(
         self,

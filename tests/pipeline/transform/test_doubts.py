@@ -18,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 AT = 1_750_000_000.0
 SETTINGS = PrometheusSettings("http://x", "ns")
+TOLD = PrometheusSettings("http://x", "ns", resources="pulsar")
 Change = dict[str, Any]
 """Columns of a pod (``age``), of one of its signals (``cpu.value``), or what is known of it (``known.ahead``)."""
 
@@ -27,7 +28,7 @@ HEALTHY: Change = {"answered": True, "present": True, "age": 5.0, "all_resets": 
     for column, value in {"value": 1.0, "limit": 4.0, "time": AT - 5, "interval": 15.0, "cover": 60.0}.items()
 }
 HEALTHY |= {"cpu.samples": 4.0, "cpu.resets": 0.0}
-AT_BOUNDS: Change = {"age": 120.0, "all_resets": 3.0, "cpu.samples": 2.0} | {
+AT_BOUNDS: Change = {"age": 120.0, "all_resets": 3.0, "cpu.samples": 2.0, "known.started": AT - 60} | {
     f"{name}.{column}": value
     for name in USAGE
     for column, value in {"value": 40.0, "time": AT - 22.5, "cover": 45.0}.items()
@@ -40,6 +41,7 @@ DOUBTS: dict[str, Change] = {
     "time_unknown": {"age": None},
     "old": {"age": 121.0},
     "ahead": {"known.ahead": 1.0},
+    "restarted": {"known.started": AT - 59},
     "resets": {"all_resets": 4.0},
     "few_samples": {"cpu.samples": 1.0},
 }
@@ -55,6 +57,8 @@ for name in USAGE:
 OTHERS: dict[str, tuple[Change, str | None]] = {
     "nothing is wrong": ({}, None),
     "everything is at its bound": (AT_BOUNDS, None),
+    "its clock is a little ahead": ({"known.started": AT + 59}, "restarted"),
+    "its clock is far ahead": ({"known.started": AT + 60}, None),
     "its samples are late for their interval, but not for the window": (
         {"cpu.interval": 2.0, "cpu.time": AT - 20},
         None,
@@ -111,7 +115,9 @@ def signals(policy: str, pod: str, change: Change) -> list[dict[str, Any]]:
     return [{**same, "signal": name, **columns[name]} for name in USAGE]
 
 
-def found(session: SparkSession, pods: dict[str, dict[str, Change]]) -> dict[tuple[str, str], set[str | None]]:
+def found(
+    session: SparkSession, pods: dict[str, dict[str, Change]], settings: PrometheusSettings = SETTINGS
+) -> dict[tuple[str, str], set[str | None]]:
     """The doubts about each pod of each policy; a report has none."""
     rows = [
         row
@@ -121,7 +127,7 @@ def found(session: SparkSession, pods: dict[str, dict[str, Change]]) -> dict[tup
     ]
     rows += [{"policy": policy, "report": "{}"} for policy in pods]
     loads = session.createDataFrame(pa.Table.from_pylist(rows, LOADS))
-    cycles = session.createDataFrame(table([Cycle.of(policy, SETTINGS, AT) for policy in pods]))
+    cycles = session.createDataFrame(table([Cycle.of(policy, settings, AT) for policy in pods]))
     doubts: dict[tuple[str, str], set[str | None]] = {}
     for row in frames.applied("trust", loads=loads, cycles=cycles).toArrow().to_pylist():
         doubts.setdefault((row["policy"], row["report"] or row["pod"]), set()).add(row["doubt"])
@@ -165,6 +171,11 @@ def test_what_counts_depends_on_all_brokers(session: SparkSession) -> None:
     }
 
 
+def test_brokers_that_tell_their_usage_themselves_need_no_counters(session: SparkSession) -> None:
+    doubts = found(session, {"p": {"b": DOUBTS["restarted"]}}, TOLD)
+    assert doubts["p", "b"] == {None}
+
+
 # -- the numpy stage --
 
 
@@ -190,3 +201,8 @@ def test_a_doubt_in_numpy(case: str) -> None:
         brokers.append(broker("c", change) | {"pod": "b"})
     loads = judged(pa.Table.from_pylist(brokers, BROKER_LOAD), Cycle.of("x", SETTINGS, AT))
     assert loads["doubt"].to_pylist() == [None, *[doubt] * (len(brokers) - 1)]
+
+
+def test_brokers_that_tell_their_usage_themselves_need_no_counters_in_numpy() -> None:
+    brokers = pa.Table.from_pylist([broker("a", DOUBTS["restarted"])], BROKER_LOAD)
+    assert judged(brokers, Cycle.of("x", TOLD, AT))["doubt"].to_pylist() == [None]

@@ -242,7 +242,7 @@ def test_a_topology_is_expected_as_samples(session: SparkSession) -> None:
     brokers: list[Row] = [
         {"shard": 0, "broker": "one", "pod": "p", "memory_declared": 6.0},
         {"shard": 0, "broker": "two", "pod": "p", "memory_declared": 6.0},
-        {"shard": 1, "broker": "three", "pod": "q", "last_resource_time": AT - 90},
+        {"shard": 1, "broker": "three", "pod": "q", "last_resource_time": AT - 90, "started": AT - 900},
         {"broker": "four", "pod": ""},
     ]
     measured = relation(BROKER_SAMPLES, series("memory", [(15, 7.0), (0, 8.0)], "gauge"))
@@ -262,6 +262,7 @@ def test_a_topology_is_expected_as_samples(session: SparkSession) -> None:
         ("q", "shard"): 1.0,
         ("q", "brokers"): 1.0,
         ("q", "last_resource_time"): AT - 90,
+        ("q", "started"): AT - 900,
         ("", "brokers"): 1.0,
     }
 

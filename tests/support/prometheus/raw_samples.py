@@ -102,11 +102,17 @@ def _samples(lines: Sequence[Line]) -> Samples:
     return Samples(labels, newest, points=tuple(line.points for line in lines))
 
 
-def believed(kept: Kept, settings: PrometheusSettings, pods: Sequence[str], at: float) -> ClusterLoad:
-    """The observation of the brokers `pods` from `kept`, in a cycle and in a broker refresh."""
+def believed(
+    kept: Kept, settings: PrometheusSettings, pods: Sequence[str], at: float, started: Sequence[float] = ()
+) -> ClusterLoad:
+    """The observation of the brokers `pods` from `kept`, in a cycle and in a broker refresh.
+
+    started: when their containers started (epoch s), if that is known.
+    """
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods)], now=at)
     read = pa.Table.from_batches(read_brokers(request, 0, lambda promql, _: kept.answer(promql, at)))
-    world, cycle = topology({pod: pod for pod in pods}, {}), Cycle.of("", settings, at)
+    world = replace(topology({pod: pod for pod in pods}, {}), started=tuple(started))
+    cycle = Cycle.of("", settings, at)
     asked = targets("", world, [pods], BROKER_STATE.empty_table(), at)
     loads = judged(broker_loads(broker_signals(read, cycle), asked, cycle), cycle)
     return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at)

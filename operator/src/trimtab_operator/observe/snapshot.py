@@ -24,8 +24,8 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import distrust
 from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.splitting_bundles import with_expected
-from trimtab_pipeline.api import MeasuresPast, PrometheusSettings, Topology
-from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Doubt, Reason
+from trimtab_pipeline.api import MeasuresPast, Topology
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 
@@ -51,8 +51,8 @@ class Snapshot:
     """Everything that a decision about the cluster rests on.
 
     load: as measured, with constraints, traits, pending moves, expected loads of split children, and the samples of the
-    last minutes. Quarantined bundles, and those whose budget is spent, are withheld from it. Brokers that have just
-    restarted, or that Pulsar's own figures contradict, are not trusted.
+    last minutes. Quarantined bundles, and those whose budget is spent, are withheld from it. Brokers that Pulsar's own
+    figures contradict are not trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
     drains: bundles that must move whatever the load is. unwritten: as in `Observation`.
     """
@@ -70,7 +70,7 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
         rows, bundles = await _rows(records, run)
     observation = await asyncio.wrap_future(run.source.observe(rows, at))
     watch.seconds.update(observation.seconds)
-    load = distrust_restarted(_completed(observation.load, records), run.settings.prometheus)
+    load = _completed(observation.load, records)
     known = dict(zip(rows.bundles, bundles, strict=True))
     withheld = await without_budget(cluster, run.settings, load, known)
     withheld |= {full: Reason.QUARANTINED for full, record in known.items() if record.name in run.state.quarantine}
@@ -97,29 +97,6 @@ def _completed(load: ClusterLoad, records: ClusterRecords) -> ClusterLoad:
     """The load with what no source knows: constraints, traits, publish gaps, expected loads of children of splits."""
     known = replace(load, policies=records.policies, traits=records.traits, publish_gaps=records.publish_gaps)
     return with_expected(known, records.expected)
-
-
-def distrust_restarted(load: ClusterLoad, source: PrometheusSettings) -> ClusterLoad:
-    """Mark brokers as untrusted of whose pod a container started within the window of the rates.
-
-    A counter does not show every restart: if the broker restarts between two samples, the newer sample may already be
-    above the older one. The broker would look idle. With the preset ``pulsar`` brokers tell their usage themselves, so
-    it does not depend on counters. A start in the future comes from a wrong clock: it counts if it is near.
-    """
-    if source.resources == "pulsar":
-        return load
-    age = load.now - load.started
-    young = np.abs(age) < source.window  # an unknown start is NaN, and not young
-    if not young.any():
-        return load
-    doubts = {
-        load.brokers.names[row]: Doubt(
-            Reason.UNTRUSTED,
-            f"a container of its pod started {max(0.0, age[row]):.0f} s ago, and a rate covers {source.window:g} s",
-        )
-        for row in np.flatnonzero(young).tolist()
-    }
-    return load.distrusting(doubts)
 
 
 async def _rows(records: ClusterRecords, run: PolicyRun) -> tuple[Topology, tuple[BundleRecord, ...]]:

@@ -21,7 +21,15 @@ from trimtab_operator.state.pulsar_link import CrossCheck
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.splitting_bundles import Expected, still_expected, unborn
 from trimtab_pipeline.api import Topology
-from trimtab_strategies.model import NO_POLICY, RESOURCES, SPLIT_REASONS, BrokerTraits, NamespacePolicy, Reason
+from trimtab_strategies.model import (
+    NO_POLICY,
+    RESOURCES,
+    SPLIT_REASONS,
+    UNKNOWN_TRAITS,
+    BrokerTraits,
+    NamespacePolicy,
+    Reason,
+)
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
 """Assignments that start a bundle's cool-down. A child that left its parent's owner has moved. These are not moves: an
@@ -99,6 +107,7 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
         moving_from=moving_from,
         moving_share=moving_share,
         admin=tuple(records.admin.get(broker.name, "") for broker in records.brokers),
+        started=tuple(records.traits.get(broker.name, UNKNOWN_TRAITS).started for broker in records.brokers),
     ), bundles
 
 

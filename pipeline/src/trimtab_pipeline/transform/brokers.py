@@ -35,13 +35,13 @@ def expected_samples(targets: pa.Table) -> pa.Table:
     """`relations.TARGETS` -> `columns.BROKER_SAMPLES`: what is known of each pod before it is measured.
 
     The SQL rules read these rows beside the measured ones: a row of the kind ``expected`` for each resource that a
-    broker may have, the declared limits (``cpu_declared``), the times of the last state (``last_traffic_time``), the
-    ``shard``, and the number of ``brokers`` that name the pod.
+    broker may have, the declared limits (``cpu_declared``), the times of the last state (``last_traffic_time``), when
+    its container ``started``, the ``shard``, and the number of ``brokers`` that name the pod.
     """
     named = pc.binary_join_element_wise(targets["policy"], targets["pod"], "\n").to_numpy()
     _, first, brokers = np.unique(named, return_index=True, return_counts=True)
     rows = targets.take(pa.array(first))
-    known = {name: nullable(floats(rows, name)) for name in (*DECLARED, *_LAST.values(), "shard")}
+    known = {name: nullable(floats(rows, name)) for name in (*DECLARED, *_LAST.values(), "started", "shard")}
     known["brokers"] = nullable(brokers.astype(np.float64))
     nothing = nullable(np.full(len(rows), np.nan))
     signals = [
@@ -94,7 +94,7 @@ def _with_reports(
     reports = rows.filter(rows["report"].is_valid())
     shards = [json.loads(text)["shard"] for text in reports["report"].to_pylist()]
     end = {"policy": reports["policy"], "shard": pa.array(shards, pa.int32()), "report": reports["report"]}
-    columns = {name: targets[name] for name in ("policy", "shard", "broker", "pod")}
+    columns = {name: targets[name] for name in ("policy", "shard", "broker", "pod", "started")}
     columns |= {name: nullable(column) for name, column in known.items()}
     return pa.concat_tables(
         [filled(BROKER_LOAD, len(targets), columns | verdict), filled(BROKER_LOAD, len(reports), end)]

@@ -41,11 +41,12 @@ TARGETS = pa.schema(
         ("policy", pa.string()),
         ("shard", pa.int32()),
         *_fields(pa.string(), "broker", "pod"),
-        *_fields(pa.float64(), *DECLARED, "last_resource_time", "last_traffic_time"),
+        *_fields(pa.float64(), *DECLARED, "last_resource_time", "last_traffic_time", "started"),
     ]
 )
 """``targets``: a row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
-(epoch s) in the last state, null unknown or older than the horizon."""
+(epoch s) in the last state, null unknown or older than the horizon. ``started``: when the newest container of the pod
+started (epoch s), null unknown."""
 
 SIGNALS = pa.schema(
     [
@@ -80,15 +81,15 @@ BROKER_LOAD = pa.schema(
         ("shard", pa.int32()),
         ("broker", pa.string()),
         *BROKER_STATE,
-        *_fields(pa.float64(), *LIMITS, "age"),
+        *_fields(pa.float64(), *LIMITS, "age", "started"),
         *_fields(pa.bool_(), "answered", "present"),
         *_fields(pa.string(), "doubt", "report"),
     ]
 )
 """A row per broker of a topology, and the reports of the shards.
 
-``age``: seconds since the oldest of its newest samples, null if it was never measured. ``answered``: whether its shard
-did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`, null if the broker is trusted."""
+``age``: seconds since the oldest of its newest samples, null if it was never measured. ``started``: as in `TARGETS`.
+``answered``: whether its shard did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`, null if the broker is trusted."""
 
 RANGES = pa.schema(
     [

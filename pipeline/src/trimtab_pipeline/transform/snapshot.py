@@ -48,6 +48,7 @@ def targets(
         **{name: nullable(topology.declared_limit[:, k]) for k, name in enumerate(DECLARED)},
         "last_resource_time": nullable(times[:, 0]),
         "last_traffic_time": nullable(times[:, 1]),
+        "started": nullable(np.array(topology.started or (np.nan,) * len(topology.pods), np.float64)),
     }
     return pa.table(columns, schema=TARGETS)
 

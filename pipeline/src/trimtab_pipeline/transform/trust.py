@@ -3,6 +3,7 @@
 A broker is trusted when all of this holds. Only the first problem is reported, as a code.
 - Its part of the source answered.
 - Its newest samples are recent, and not from the future.
+- No container of its pod has just started, unless the broker tells its usage itself.
 - Each resource that this cluster measures is known and possible, and has a limit.
 - Its samples have not stopped, and cover enough of the window of a rate.
 
@@ -34,7 +35,7 @@ _BUSY = 5.0  # seconds by which a busy machine may be late, however short the in
 _BLIND = 3.0  # part of the window that may be without samples at its end, however short their intervals are
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit: worth counting
-_EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "resets")
+_EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "restarted", "resets")
 """Doubts about a broker whose resets are not noted."""
 Row = Mapping[str, Any]
 
@@ -51,6 +52,7 @@ class Drop(StrEnum):
     UNKNOWN = "Unknown"  # bundles or topics that no resource knows
     GAP = "Gap"  # brokers with too few samples for a rate
     RESET = "Reset"  # brokers whose counters were reset too often
+    RESTARTED = "Restarted"  # brokers whose containers have just started
     CLOCK_SKEW = "ClockSkew"  # brokers with samples from the future
     DISAPPEARED = "Disappeared"  # brokers that are no longer measured
     OUT_DATED = "OutDated"  # brokers and bundles whose newest sample is too old
@@ -125,11 +127,16 @@ def _sharing(pods: pa.ChunkedArray) -> BoolArray:
 
 
 def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
-    """Brokers whose samples are from the future or too few, or whose counters are reset too often."""
-    samples = floats(loads, "samples")
+    """Brokers whose samples are from the future or too few, or whose counters began anew, or are reset too often.
+
+    A counter does not show every restart: if the broker restarts between two samples, the newer sample may already be
+    above the older one. A start in the future comes from a wrong clock: it counts if it is near.
+    """
+    samples, since = floats(loads, "samples"), np.abs(cycle.at - floats(loads, "started"))
     asked = not np.isnan(samples).all()  # all unknown: the query of samples was not sent
     return {
         "ahead": floats(loads, "ahead") > 0,
+        "restarted": (since < cycle.window) & (not cycle.percent),
         "resets": floats(loads, "resets") > cycle.max_resets,
         "few_samples": (np.nan_to_num(samples) < cycle.min_samples) & asked,
     }
@@ -220,6 +227,11 @@ def _unreachable(most: float, cycle: Cycle) -> str:
     )
 
 
+def _restarted(row: Row, cycle: Cycle) -> str:
+    since = max(0.0, cycle.at - row["started"])
+    return f"a container of its pod started {since:.0f} s ago, and a rate covers {cycle.window:g} s"
+
+
 def _few_samples(row: Row, cycle: Cycle) -> str:
     samples = counted(int(row["samples"] or 0), "sample")
     return f"{samples} of CPU in {cycle.window:g} s, {cycle.min_samples:g} make a rate (trust.minSamples)"
@@ -288,6 +300,7 @@ _KINDS = {
         _says("has samples more than {cycle.max_clock_skew:g} s in the future (trust.maxClockSkew); set the clocks"),
         Drop.CLOCK_SKEW,
     ),
+    "restarted": _Kind(Reason.UNTRUSTED, _restarted, Drop.RESTARTED),
     "resets": _Kind(
         Reason.UNTRUSTED,
         _says("{row[resets]:.0f} counter resets in {cycle.window:g} s, more than trust.maxResets"),

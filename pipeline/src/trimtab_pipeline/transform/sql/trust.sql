@@ -24,6 +24,7 @@ from {loads}
            when age is null then 'time_unknown'
            when age > max_age then 'old'
            when known['ahead'] > 0 then 'ahead'
+           when not percent and abs(at - known['started']) < window then 'restarted'
            when all_resets > max_resets then 'resets'
            when samples_known and coalesce(cpu_samples, 0D) < min_samples then 'few_samples'
        end as of_broker,
