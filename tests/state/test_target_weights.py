@@ -70,26 +70,26 @@ def test_scores_of_the_original_are_shown_within_their_bounds() -> None:
     ("target", "score", "written"),
     [
         (1.304, 0.5, {}),  # less than a hundredth of itself
-        (1.316, 0.5, {"targetWeight": 1.316, "score": 0.5}),
-        (1.3, 0.506, {"targetWeight": 1.3, "score": 0.506}),  # an average broker's is 1/2
+        (1.316, 0.5, {"targetWeight": 1.316, "score": 50.0}),
+        (1.3, 0.506, {"targetWeight": 1.3, "score": 50.6}),  # an average broker's is 50 %
         (1.3, 0.504, {}),
         (1.3, float("nan"), {"targetWeight": 1.3, "score": None}),
     ],
 )
 def test_only_what_changes_by_a_hundredth_is_written(target: float, score: float, written: dict[str, Any]) -> None:
-    shown = record(targetWeight=1.3, score=0.5)
+    shown = record(targetWeight=1.3, score=50.0)
 
     assert changed_weights(shown, {"a": BrokerWeight(target, score, 0.0)}, ["a", "b"]) == written
 
 
 def test_a_small_weight_is_not_written_for_every_crumb() -> None:
-    shown = record(targetWeight=0.1, score=0.001)
+    shown = record(targetWeight=0.1, score=0.1)
 
     assert changed_weights(shown, {"a": BrokerWeight(0.109, 0.00109, 0.0)}, ["a"] * 100) == {}
 
 
 def test_a_broker_without_weight_now_keeps_what_it_shows_until_no_one_has_any() -> None:
-    shown = record(targetWeight=1.3, score=0.5)
+    shown = record(targetWeight=1.3, score=50.0)
 
     assert changed_weights(shown, {"b": BrokerWeight(1.0, 0.5, 0.0)}, ["a", "b"]) == {}
     assert changed_weights(shown, {}, ["a", "b"]) == {"targetWeight": None, "score": None}
@@ -127,7 +127,7 @@ def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(run_pol
 
     async def scenario(env: PolicyEnvironment) -> None:
         await env.cycle()
-        assert weights(env) == {"a": (1, 0.5), "b": (1, 0.5)}
+        assert weights(env) == {"a": (1, 50), "b": (1, 50)}
 
         versions = env.versions("brokers")
         await env.cycle()
@@ -138,7 +138,7 @@ def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(run_pol
         (target, score), (other, _) = weights(env)["a"], weights(env)["b"]
         assert target is not None
         assert target > 1.05
-        assert score == pytest.approx(target / 2, abs=0.01)
+        assert score == pytest.approx(50 * target, abs=1)
         assert other == pytest.approx(2 - target, abs=0.01)
         page = env.cluster.metrics.text().decode()
         assert f'trimtab_broker_target_weight{{broker="a",policy="main"}} {target:.2f}' in page
@@ -152,7 +152,7 @@ def test_brokers_show_what_the_controller_learns_and_rest_writes_nothing(run_pol
 def test_weights_go_when_the_shedder_has_none(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.cycle()
-        assert weights(env)["a"] == (1, 0.5)
+        assert weights(env)["a"] == (1, 50)
 
         env.edit(shedder={"type": "ThresholdShedder", "weightedBalancer": None})
         await env.cycle()
@@ -186,7 +186,7 @@ def test_normalised_and_exact_gain_work_in_the_loop(
         await env.reconcile(after=900)
 
         target, score = weights(env)["a"]
-        assert score == pytest.approx(expected, abs=0.001)
+        assert score == pytest.approx(100 * expected, abs=0.1)
         assert target == pytest.approx(2 * expected, abs=0.002)
 
     run_policy(load, scenario, shedder=weighted(**gain), mode="DryRun")
@@ -202,7 +202,7 @@ def test_a_fixed_weight_is_kept_and_reached_while_usage_is_even(run_policy: RunP
         await env.cycle()
         await env.land()
 
-        assert weights(env) == {"a": (2, None), "b": (1, 0.5), "c": (1, 0.5)}
+        assert weights(env) == {"a": (2, None), "b": (1, 50), "c": (1, 50)}
         owners = list(env.owners().values())
         assert [owners.count(name) for name in "abc"] == [14, 8, 8], "half a bundle is not worth a move"
 

@@ -160,7 +160,7 @@ def test_a_policy_with_trim_shows_its_predictions_and_another_shedder_none(run_p
 
         env.edit(shedder={"type": "Trim", "thresholdShedder": None})
         await env.cycle()
-        assert env.policy()["status"]["predictions"] == {"judged": 0, "within": 3.0, "step": 1.0}
+        assert env.policy()["status"]["predictions"] == {"judged": 0, "within": 3.0, "step": 100.0}
         assert shown(env, "plan_step_ratio") == {(): 1}
 
         env.edit(shedder={"type": "OverloadShedder", "trim": None})

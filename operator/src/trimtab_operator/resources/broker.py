@@ -100,8 +100,8 @@ class BrokerStatus(Status):
     target_weight: Annotated[float, Field(ge=0)] | None = None
     """Target weight, in the unit of spec.weight, at its last noticeable change: learned by the policy's shedder, or
     fixed by spec.weight. Absent if the shedder has no target weights."""
-    score: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Learned share of the cluster's load, a ratio 0-1. Absent if the weight is fixed."""
+    score: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Percent of the cluster's load that it can carry, as learned. Absent if the weight is fixed."""
     last_seen: Timestamp | None = None
     """When the broker was last ready. Set when it stops being ready."""
     policy: Annotated[str, Field(max_length=253)] = ""

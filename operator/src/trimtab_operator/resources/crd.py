@@ -114,7 +114,7 @@ BROKER = Kind(
         Column("Address", ".spec.address", wide=True),
         Column("Weight", ".spec.weight", "number", wide=True, description="Fixed weight, set by a user"),
         Column("Target Weight", ".status.targetWeight", "number", wide=True, description="1 is an average broker"),
-        Column("Score", ".status.score", "number", wide=True),
+        Column("Score %", ".status.score", "number", wide=True, description="Percent of the load that it can carry"),
         Column("Drained", _condition("Drained"), wide=True, description="Whether a broker that drains is empty"),
         Column("Keeps", _condition("Drained", "message"), wide=True, description="Bundles left on the broker, and why"),
         _AGE,

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from trimtab_operator.resources.bundle_split import MOST_BOUNDARIES
 from trimtab_operator.resources.common import Resource, Status, Timestamp
-from trimtab_strategies.params import Duration
+from trimtab_strategies.params import Duration, as_percent
 from trimtab_strategies.protocols import Predictions
 
 REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
@@ -221,27 +221,27 @@ class PredictionScore(Status):
 
     judged: Annotated[int, Field(ge=0)] = 0
     """Number of predictions that were compared with the measured CPU: the last 20 at most."""
-    right: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Ratio (0-1) of them that were within `within` points. Absent if none was judged."""
+    right: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Percent of them that were within `within` points. Absent if none was judged."""
     within: Annotated[float, Field(ge=0)]
     """Percentage points of CPU up to which a prediction counts as right."""
     off: Annotated[float, Field(ge=0)] | None = None
     """Percentage points: their median distance from the measured CPU. Absent if none was judged."""
-    step: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Ratio (0-1) of the usual number of moves that the next plan may make. Below 1 after wrong predictions."""
+    step: Annotated[float, Field(ge=0, le=100)] = 100.0
+    """Percent of the usual number of moves that the next plan may make. Below 100 after wrong predictions."""
 
     @classmethod
     def of(cls, found: Predictions) -> Self:
         """The score as a status has it."""
-        right, off = (None if math.isnan(value) else round(value, 2) for value in (found.right, found.off))
-        return cls(judged=found.judged, right=right, within=found.within, off=off, step=found.step)
+        right, off = (None if math.isnan(value) else round(value, 2) for value in (as_percent(found.right), found.off))
+        return cls(judged=found.judged, right=right, within=found.within, off=off, step=as_percent(found.step))
 
     @property
     def text(self) -> str:
         """``18 of the last 20 within 3 points of the measured CPU, the median 0.8 points off``."""
         if self.right is None or self.off is None:
             return "none judged yet: that takes three minutes after the moves of a plan have landed"
-        text = f"{round(self.right * self.judged)} of the last {self.judged} within {self.within:g} points"
+        text = f"{round(self.right / 100 * self.judged)} of the last {self.judged} within {self.within:g} points"
         text += f" of the measured CPU, the median {self.off:.1f} points off"
-        smaller = f"; until more are, a plan makes {self.step:.0%} of the usual moves"
-        return text if self.step >= 1 else text + smaller
+        smaller = f"; until more are, a plan makes {self.step:.0f} % of the usual moves"
+        return text if self.step >= 100 else text + smaller

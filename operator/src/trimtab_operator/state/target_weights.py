@@ -72,10 +72,10 @@ def changed_weights(
         return _none(record)
     if (weight := weights.get(record.name)) is None:
         return {}
-    score = None if np.isnan(weight.score) else weight.score
-    if not (_differs(record.target_weight, weight.target, 1.0) or _differs(record.score, score, 1 / len(brokers))):
+    score, average = None if np.isnan(weight.score) else 100 * weight.score, 100 / len(brokers)
+    if not (_differs(record.target_weight, weight.target, 1.0) or _differs(record.score, score, average)):
         return {}
-    return {"targetWeight": round(weight.target, 3), "score": None if score is None else round(score, 5)}
+    return {"targetWeight": round(weight.target, 3), "score": None if score is None else round(score, 3)}
 
 
 def _none(record: BrokerRecord) -> dict[str, float | None]:
