@@ -11,9 +11,9 @@ import pytest
 
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
-from trimtab_lab.backtest.fidelity import fidelity
 from trimtab_lab.backtest.recorded_cycles import recorded_cycles
 from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, ReplayPhase, play
+from trimtab_lab.backtest.trace import fidelity
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.history.recording import Recording

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab_lab.backtest.fidelity import Fidelity, fidelity
 from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
-from trimtab_lab.backtest.lacks import budgets, lacks
 from trimtab_lab.backtest.optimum_result import BEST, COSTS, OptimumResult
 from trimtab_lab.backtest.players import ACTING, Players
 from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay
 from trimtab_lab.backtest.sweep import front
 from trimtab_lab.backtest.tasks import WARM_UP, Seams, seams
-from trimtab_lab.backtest.trace import Figures, NamespaceFigures
+from trimtab_lab.backtest.trace import Fidelity, Figures, NamespaceFigures, fidelity
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid
+from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.model import some
 
 COLUMNS = {
     "moves": "moves",
@@ -106,8 +107,8 @@ class BacktestReport:
         if players.against:
             bases["against"] = ReplayResult.of(players.against[0]).figures
         failed = [line for one in required if (line := one.failure(bases))]
-        missing = lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
-        missing += budgets(one.name for one in players.shown if isinstance(one, PolicyReplay) and one.budgeted)
+        missing = _lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
+        missing += _budgets(one.name for one in players.shown if isinstance(one, PolicyReplay) and one.budgeted)
         unchecked = _unchecked(players)
         check = None if unchecked else _check(players)
         if check is not None and check.reproduced < LIKE and window.begin < window.recording.summary.begin + WARM_UP:
@@ -206,6 +207,48 @@ def _unchecked(players: Players) -> str:
     if players.mode != ACTING:
         return f"the recorded policy was in mode {players.mode} and moved nothing by itself"
     return ""
+
+
+def _lacks(recording: Recording, begin: float, end: float, cycles: int) -> list[str]:
+    """What the history lacks from `begin` to `end` (epoch s), a sentence each. cycles: that were replayed."""
+    return [*_gaps(recording, begin, end), *_lost(recording, begin, end, cycles), *_facts(recording, begin, end)]
+
+
+def _budgets(policies: Iterable[str]) -> list[str]:
+    """That disruption budgets are not replayed, if any of `policies` (names) has one."""
+    if not (names := sorted(policies)):
+        return []
+    return [f"Disruption budgets are not replayed: {some(names)} may move more here than they would."]
+
+
+def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
+    found = [gap for gap in recording.summary.gaps if gap.begin >= begin and gap.end <= end]
+    if found:
+        longest = max(found, key=lambda gap: gap.end - gap.begin)
+        span = f"{length(longest.end - longest.begin)} from {written(longest.begin)} on"
+        gaps = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
+        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for no policy."
+
+
+def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterator[str]:
+    there = len(recording.times(begin, end))
+    if cycles < there:
+        yield f"Left out: {there - cycles} of {there} cycles, whose brokers the history does not have."
+
+
+def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
+    """What is not known of pins, isolation and the like."""
+    try:
+        known = recording.knows_bundles(begin)
+        hidden = recording.hidden_isolation(begin, end)
+    except ForeignFileError as error:
+        yield f"Facts can't be read: {error}."
+        return
+    if not known:
+        yield "The history does not say at its beginning which bundles were pinned: until it does, none is."
+    if hidden:
+        spaces_of = "1 namespace is" if hidden == 1 else f"{hidden} namespaces are"
+        yield f"The isolation of {spaces_of} hidden with the names: in the replay their bundles may go anywhere."
 
 
 def _known(value: float) -> float | None:

@@ -23,11 +23,17 @@ from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
 from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
-from trimtab_pipeline.history.fact_values import fact_value, foreign_values, policy_of, traits_of
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
-from trimtab_pipeline.history.recorded_memory import RecordedMemory, newest_memory
-from trimtab_pipeline.history.recorded_moves import RecordedMoves
+from trimtab_pipeline.history.recorded_facts import (
+    RecordedMemory,
+    RecordedMoves,
+    fact_value,
+    foreign_values,
+    newest_memory,
+    policy_of,
+    traits_of,
+)
 from trimtab_pipeline.history.recorded_topics import RecordedTopics, by_cycle
 from trimtab_pipeline.history.snapshot_tables import brokers_of
 from trimtab_pipeline.transform.arrays import block, floats, positions
