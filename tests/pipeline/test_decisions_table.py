@@ -13,6 +13,7 @@ from kept_histories import FOREVER, dataset, held
 from trimtab_pipeline.api import DecisionEntry, Fact, KeepsDecisions, KeepsFacts, Retention
 from trimtab_pipeline.history.dataset import DECISIONS, FACTS, POLICIES
 from trimtab_pipeline.history.decisions import DecisionHistories, decisions
+from trimtab_pipeline.history.facts import COMPLETE
 from trimtab_pipeline.history.housekeeping import Housekeeping
 
 POLICY = "messaging/main"
@@ -137,5 +138,16 @@ def test_of_a_complete_kind_a_missing_name_is_gone(tmp_path: Path) -> None:
     both = [Fact("zone", name, "a") for name in ("broker-0", "broker-1")]
     histories.write_facts(POLICY, AT, [*both, Fact("drain", "broker-0", {})], complete=["zone"])
     histories.write_facts(POLICY, AT + 60, both[:1], complete=["zone"])
-    last = held(tmp_path, POLICY, FACTS).sort_by("at").to_pylist()[3:]
-    assert [(row["name"], row["value"]) for row in last] == [("broker-1", None)]
+    first, *last = (row for row in held(tmp_path, POLICY, FACTS).sort_by("at").to_pylist() if row["kind"] != "drain")
+    assert (first["kind"], first["name"]) == (COMPLETE, "zone")
+    assert [(row["name"], row["value"]) for row in last[2:]] == [("broker-1", None)]
+
+
+@pytest.mark.parametrize("complete", [[], ["zone"]])
+def test_what_goes_in_the_first_call_of_an_hour_is_not_forgotten(tmp_path: Path, complete: list[str]) -> None:
+    histories, hour = DecisionHistories(tmp_path), (AT // 3600 + 1) * 3600
+    histories.write_facts(POLICY, hour - 10, [Fact("zone", name, "a") for name in "ab"], complete)
+    left = [Fact("zone", "a", "a")]
+    histories.write_facts(POLICY, hour + 10, left if complete else [*left, Fact("zone", "b", None)], complete)
+    rows = held(tmp_path, POLICY, FACTS).sort_by("at").to_pylist()
+    assert [(row["name"], row["value"]) for row in rows if row["kind"] == "zone"][2:] == [("b", None), ("a", '"a"')]

@@ -140,7 +140,7 @@ def test_facts_are_written_when_they_change_and_all_of_them_in_each_hour(tmp_pat
     keeping = writer(tmp_path, NoHousekeeping())
     for minute in (0, 1, 59, 60, 61):
         keep(keeping, minute)
-    every = len(LOAD.brokers) + len(LOAD.bundles)
+    every = len(LOAD.brokers) + len(LOAD.bundles) + 2  # and that these two kinds are complete
     assert [row["at"].minute for row in facts(tmp_path)] == [0] * 2 * every
     first = LOAD.bundles.names[0]
     value = next(row["value"] for row in facts(tmp_path) if row["name"] == first)
@@ -171,6 +171,24 @@ def test_a_change_of_a_bundle_is_one_fact_and_so_is_its_end(tmp_path: Path) -> N
         ("bundle", names[2], {"owner": owner[2], "inFlight": True, "movingFrom": "a", "movingShare": 0.5}),
         ("bundle", names[0], None),
     ]
+
+
+def test_an_unowned_bundle_of_a_broker_that_is_gone_is_a_change(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    keep(keeping, 0)
+    before, row = len(facts(tmp_path)), int(np.flatnonzero(WORLD.owner == 1)[0])
+    columns = ("declared_limit", "ready", "schedulable")
+    alone = replace(
+        WORLD,
+        brokers=WORLD.brokers[:1],
+        pods=WORLD.pods[:1],
+        owner=np.where(WORLD.owner == 1, -1, WORLD.owner),
+        **{name: getattr(WORLD, name)[:1] for name in columns},
+    )
+    keeping.keep(*measured(LOAD, AT + 60), replace(LOAD, now=AT + 60), alone)
+    new = {(one["kind"], one["name"]): one["value"] for one in facts(tmp_path)[before:]}
+    assert json.loads(new["bundle", WORLD.bundles[row]] or "") == {"owner": None}
+    assert new["broker", WORLD.brokers[1]] is None
 
 
 def test_topics_of_hot_bundles_are_kept_each_cycle_and_sketched_each_hour(tmp_path: Path) -> None:

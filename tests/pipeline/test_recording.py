@@ -15,6 +15,7 @@ from trim_world import START, World, spread
 from trimtab_pipeline.api import ForeignFileError, Retention
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, HistoryDataset
 from trimtab_pipeline.history.decisions import DecisionHistories
+from trimtab_pipeline.history.facts import COMPLETE
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.recording import Recording
@@ -129,6 +130,31 @@ def test_facts_hold_until_they_change(tmp_path: Path) -> None:
     assert third.traits["broker-0"].version == "4.0.8"
     assert np.isnan([third.traits["broker-0"].weight, third.traits["broker-0"].started]).all()
     assert third.publish_gaps == {"public/default": 0.5}
+
+
+def test_a_complete_record_ends_what_it_does_not_name(tmp_path: Path) -> None:
+    """An operator that starts again can't say what went while it did not run."""
+    written(tmp_path, 4)
+    history, (pinned, gone) = RecordedHistory(tmp_path), (world().bundles[0], "public/gone/0x00000000_0xffffffff")
+    owned = {"owner": "broker-0"}
+    history.know(
+        START + 60,
+        {
+            ("bundle", pinned): {**owned, "pinned": True},
+            ("bundle", gone): owned,
+            ("namespace", "public/default"): {"unload": False},
+            ("traits", "broker-0"): {"version": "4.0.8"},
+        },
+    )
+    history.know(START + 120, {("bundle", pinned): owned, (COMPLETE, "bundle"): {}, (COMPLETE, "namespace"): {}})
+
+    _, before, after, _ = cycles(tmp_path)
+
+    assert [bool(one.bundles.pinned[one.bundles.index[pinned]]) for one in (before, after)] == [True, False]
+    assert [gone in one.bundles.names for one in (before, after)] == [True, False]
+    assert after.bundles.names == tuple(sorted(world().bundles))
+    assert [set(one.policies) for one in (before, after)] == [{"public/default"}, set()]
+    assert after.traits["broker-0"].version == "4.0.8"  # of another kind
 
 
 def test_a_move_belongs_to_its_destination_until_the_measurement_shows_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.history.facts import json_text
+from trimtab_pipeline.history.facts import COMPLETE, json_text
 
 _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
@@ -46,6 +46,7 @@ class Renaming:
             "reason": str,
         }
         self._facts_of = {
+            COMPLETE: (str, lambda _: {}),
             "bundle": (self.bundle, self._placed),
             "broker": (self.broker, self._placed),
             "traits": (self.broker, self._traits),

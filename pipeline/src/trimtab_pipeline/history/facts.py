@@ -1,7 +1,8 @@
-"""Facts about a cluster that only resources know: what a backtest needs besides the load.
+"""Facts that come from Kubernetes objects and not from metrics. A backtest needs them besides the load.
 
-A fact has a kind, a name and a value. The history holds a fact when it changes; once an hour it holds all, so any hour
-can be read alone. A value of null means that the thing is gone.
+A fact has a kind, a name and a value. It is written when it changes; a value of null means that the thing is gone. The
+first record of each hour, and of each process, has all facts, so any hour can be read alone. A row of the kind
+`COMPLETE` in it names a kind of which it has all: what is missing is gone, although nobody may have seen it go.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from trimtab_pipeline.transform.arrays import positions
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
 
+COMPLETE = "complete"
+"""Kind of a row that names another kind, of which the record has all facts."""
+
+
 class FactLog:
-    """Which facts changed since the last call. Facts of any kind can be added; those of brokers and bundles follow from
-    the topology.
+    """Which facts changed since the last call. The caller may add facts of any kind; those of brokers and bundles are
+    derived from the topology.
     """
 
     def __init__(self) -> None:
@@ -37,16 +42,19 @@ class FactLog:
     ) -> pa.Table:
         """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour.
 
-        complete: kinds of which a missing name means that it is gone.
+        complete: kinds of which `facts` has all: a name that is missing is gone.
         """
         given = list(facts)
         present = {(fact.kind, fact.name) for fact in given}
         gone = [Fact(*key, None) for key in self._values if key[0] in complete and key not in present]
-        rows = [*self._changed([*given, *gone])]
+        rows: list[tuple[str, str, str | None]] = [*self._changed([*given, *gone])]
         if hour_of(at) != self._hour:
             self._topology, self._hour = None, hour_of(at)
-            rows = [(kind, name, value) for (kind, name), value in self._values.items() if kind != "broker"]
             self._values = {key: value for key, value in self._values.items() if key[0] != "broker"}
+            kinds = {*complete, *(("broker", "bundle") if topology is not None else ())}
+            ended = [row for row in rows if row[2] is None]
+            rows = [(COMPLETE, kind, "{}") for kind in sorted(kinds)] + ended
+            rows += [(kind, name, value) for (kind, name), value in self._values.items()]
         if topology is not None:
             rows += [*self._changed(_broker_facts(topology, self._topology))]
             rows += bundle_changes(topology, self._topology)
@@ -55,11 +63,11 @@ class FactLog:
         return pa.table(columns, schema=FACTS.columns)
 
     def forget(self) -> None:
-        """Give everything once more in the next call: the last changes were not written."""
+        """Return everything again in the next call: the last changes could not be written."""
         self._hour = -math.inf
 
     def _changed(self, facts: Iterable[Fact]) -> Iterator[tuple[str, str, str | None]]:
-        """Rows of the facts that differ from the last ones of their names."""
+        """Rows for facts whose value differs from the last one under the same name."""
         for fact in facts:
             key, value = (fact.kind, fact.name), None if fact.value is None else json_text(fact.value)
             if self._values.get(key) == value:
@@ -69,6 +77,9 @@ class FactLog:
             else:
                 self._values[key] = value
             yield *key, value
+
+
+_GONE = -2  # row of a broker that is gone
 
 
 def _broker_facts(topology: Topology, before: Topology | None) -> Iterator[Fact]:
@@ -105,7 +116,8 @@ def _differs(now: Topology, before: Topology | None) -> BoolArray:
     if before is None or not before.bundles:
         return np.ones(len(now.bundles), bool)
     row = _rows(now.bundles, before.bundles)
-    broker = np.append(_rows(before.brokers, now.brokers), -1)  # present row of each former row
+    there = _rows(before.brokers, now.brokers)
+    broker = np.append(np.where(there < 0, _GONE, there), -1)  # present row of each former row; -1 is no broker
     pairs = (
         (now.owner, broker[before.owner]),
         (now.moving_from, broker[before.moving_from]),
@@ -129,7 +141,7 @@ def _rows(wanted: tuple[str, ...], names: tuple[str, ...]) -> IntArray:
 
 
 def _bundle_values(topology: Topology, rows: IntArray) -> list[str]:
-    """JSON of each of the bundles in `rows`. Most are only owned, and a broker's bundles then share one text."""
+    """JSON of each bundle in `rows`. Most have only an owner, so the bundles of a broker share one text."""
     brokers = [*topology.brokers, None]
     owned = [json_text({"owner": name}) for name in brokers]
     busy = topology.pinned | topology.in_flight | np.isfinite(topology.last_unload) | (topology.moving_from >= 0)

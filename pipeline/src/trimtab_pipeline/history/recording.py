@@ -23,6 +23,7 @@ from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
 from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
+from trimtab_pipeline.history.facts import COMPLETE
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
 from trimtab_pipeline.history.recorded_facts import (
@@ -246,7 +247,11 @@ class _Facts:
     def learn(self, rows: pa.Table) -> None:
         """Take over the facts of a cycle, in the order in which they were written."""
         new: dict[str, str | None] = {}
-        for kind, name, text in zip(*(rows[column].to_pylist() for column in FACTS.columns.names), strict=True):
+        told = [*zip(*(rows[column].to_pylist() for column in FACTS.columns.names), strict=True)]
+        for of in [name for kind, name, _ in told if kind == COMPLETE]:
+            self.values.pop(of, None)
+            new |= dict.fromkeys(self._texts) if of == "bundle" else {}
+        for kind, name, text in told:
             if kind == "bundle":
                 new[name] = text
             elif text is None:
