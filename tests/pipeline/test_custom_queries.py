@@ -214,7 +214,7 @@ def test_the_samples_behind_a_rate_that_are_refused_cost_a_note(fake: FakePromet
     *_, last = read_brokers(request, 0, fetch)
     report = json.loads(last["report"][0].as_py())
     assert report["ok"]
-    assert report["notes"] == ["samples of cpu of brokers can't be checked: it answered 422: no ranges"]
+    assert report["notes"] == ["the check of the samples of cpu failed: it answered 422: no ranges"]
 
 
 @pytest.mark.spark

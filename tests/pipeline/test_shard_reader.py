@@ -17,13 +17,13 @@ import pytest
 from fake_prometheus import FakePrometheus, Faults
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
-from trimtab_pipeline.prometheus.broker_presets import Series
+from trimtab_pipeline.prometheus.broker_presets import BEYOND, Series
 from trimtab_pipeline.prometheus.client import PrometheusStatusError, PrometheusUnreachableError
 from trimtab_pipeline.prometheus.queries import BUNDLES, RawRead
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest, TableName
 from trimtab_pipeline.prometheus.sample_batches import pivot
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_bundles, read_shard
+from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_bundles, read_shard, wrong_labels
 
 AT = 1_750_000_000.0
 SHARD = ShardRequest(("p",), bundles={"rate_in": "IN", "topics": "TOPICS"}, summing=False)
@@ -233,7 +233,7 @@ def test_a_limit_that_is_no_number_is_noted(fake: FakePrometheus) -> None:
     rows, report = of_shard(fake, "brokers")
     assert [row["pod"] for row in rows if row["signal"] == "cpu_limit"] == ["a"]
     assert report["dropped"] == {"NaN": 1}
-    assert report["notes"] == ["b: the limit of cpu is not a number; see what kube-state-metrics exports"]
+    assert report["notes"] == ["b: the limit of cpu is NaN and counts as unknown; see what its query returns"]
 
 
 # -- round trips --
@@ -320,6 +320,38 @@ def test_a_shard_has_a_budget_for_all_its_queries() -> None:
         "http://x did not answer all queries of a shard within 0.5 s, the budget for them"
     )
     assert max(within) <= 0.5
+
+
+def test_without_time_left_nothing_is_asked() -> None:
+    asked: list[str] = []
+
+    def fetch(promql: str, _: float) -> Samples:
+        asked.append(promql)
+        return samples({})
+
+    _, report = taken(read_bundles(request(SEVEN, budget=0.0), 0, fetch), BUNDLE_SAMPLES)
+    assert report["error"] == "http://x was not asked: the time of the whole measurement was over"
+    assert asked == []
+
+
+def test_series_without_a_label_are_named() -> None:
+    pods = pa.array(["p", ""], pa.string())
+    found = wrong_labels(Samples({"pod": pods}, pa.array([1.0, 2.0])), ("pod",))
+    assert found == 'yields series without the label pod; leave them out by pod!=""'
+
+
+def test_a_check_that_waited_for_a_free_core_looks_less_far_ahead() -> None:
+    """Samples that were scraped while the task waited are not from the future."""
+    shard = ShardRequest(("p",), ahead=f"count_over_time(x[600s] offset -{BEYOND}s)")
+    asked: list[str] = []
+
+    def fetch(promql: str, _: float) -> Samples:
+        asked.append(promql)
+        return Samples({"pod": pa.array([], pa.string())}, pa.array([], pa.float64()))
+
+    for waited in (0.0, 90.0):
+        taken(read_brokers(request(shard, late=0.5, made=time.time() - waited), 0, fetch), BROKER_SAMPLES)
+    assert asked == [f"count_over_time(x[{length}s] offset -{BEYOND}s)" for length in (600, 509)]
 
 
 def test_a_query_that_is_too_slow_by_itself_is_told_as_such(fake: FakePrometheus) -> None:

@@ -57,7 +57,7 @@ def test_a_check_that_the_server_does_not_know_costs_a_note_and_no_load(
     load = snapshot(observing(fake.url), time.time())
     assert load.brokers.trusted.all()
     assert not load.quality.partial
-    assert [note.partition(": ")[0] for note in load.quality.notes] == ["ahead of brokers can't be checked"]
+    assert [note.partition(": ")[0] for note in load.quality.notes] == ["the check for samples from the future failed"]
 
 
 def test_a_cycle_that_had_to_wait_takes_nothing_for_the_future_that_was_scraped_meanwhile(

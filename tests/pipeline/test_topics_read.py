@@ -14,7 +14,7 @@ import pytest
 from admin_server import AdminServer, topic_statistics
 from trimtab_pipeline.api import PrometheusSettings, StatisticsSettings
 from trimtab_pipeline.columns import BUNDLE_SAMPLES
-from trimtab_pipeline.prometheus.broker_statistics import Told, ask_brokers
+from trimtab_pipeline.prometheus.broker_statistics import StatisticsAnswer, ask_brokers
 from trimtab_pipeline.prometheus.queries import TOPICS, topics_in
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.sample_batches import full_names
@@ -148,11 +148,11 @@ def test_a_partition_in_a_label_of_its_own_belongs_to_the_name() -> None:
 
 def test_topics_that_brokers_tell_themselves_are_rows_and_the_report_says_who_answered() -> None:
     topics = {"topic": pa.array([topic(1)]), "partition": pa.array([""]), "pod": pa.array(["p"])}
-    told = Told(
+    told = StatisticsAnswer(
         {**topics, **{name: pa.array([1.0]) for name in TOPICS.columns}}, ("p", "q"), {"r": "gone", "s": "gone"}
     )
     world = World({}, statistics={"p": "http://p"})
-    rows, report = taken(read_bundles(world.request, 0, world.fetch, listen=lambda _: told))
+    rows, report = taken(read_bundles(world.request, 0, world.fetch, statistics=lambda _: told))
     assert [(row["topic"], row["pod"], row["rate_in"], row["topics"]) for row in rows] == [(topic(1), "p", 1.0, None)]
     assert report["answered"] == ["p", "q"]
     assert report["notes"] == ["bundles of r, s are not measured: gone"]
@@ -161,10 +161,10 @@ def test_topics_that_brokers_tell_themselves_are_rows_and_the_report_says_who_an
 
 def test_where_brokers_tell_their_topics_those_of_hot_bundles_come_from_them_too() -> None:
     topics = {"topic": pa.array([topic(1)]), "partition": pa.array([""]), "pod": pa.array(["p"])}
-    told = Told({**topics, **{name: pa.array([1.0]) for name in TOPICS.columns}}, ("p",))
+    told = StatisticsAnswer({**topics, **{name: pa.array([1.0]) for name in TOPICS.columns}}, ("p",))
     world = World({}, statistics={"p": "http://p"})
     wanted = replace(world.request, namespaces=("t/a",))
-    rows, report = taken(read_topics(wanted, 0, world.fetch, listen=lambda _: told))
+    rows, report = taken(read_topics(wanted, 0, world.fetch, statistics=lambda _: told))
     assert [(row["topic"], row["pod"], row["rate_in"]) for row in rows] == [(topic(1), "p", 1.0)]
     assert (report["ok"], report["table"]) == (True, "topics")
     assert not world.asked
@@ -175,6 +175,16 @@ def test_a_broker_is_read_for_the_topics_of_the_wanted_namespaces() -> None:
     with AdminServer(told) as admin:
         answers = ask_brokers({"p": admin.url}, StatisticsSettings(), ("t/a", "t/c"))
     assert answers.topics["topic"].to_pylist() == [topic(1)]
+
+
+def test_no_broker_is_asked_after_the_deadline_of_the_measurement() -> None:
+    with AdminServer({topic(1): topic_statistics(1.0)}) as admin:
+        wanted = ShardRequest(("p",), statistics={"p": admin.url})
+        request = ReadRequest("http://x", 100.0, 5.0, (wanted,), left=-1.0)
+        rows, report = taken(read_shard("bundles", request, 0, Secrets()))
+        assert not admin.asked
+    assert (rows, report["answered"]) == ([], [])
+    assert "there was no time left" in report["notes"][0]
 
 
 def test_topics_of_hot_bundles_that_brokers_tell_too_late_are_left_out() -> None:

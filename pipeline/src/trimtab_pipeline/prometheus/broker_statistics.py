@@ -9,7 +9,7 @@ parallel. If one does not answer, only its own bundles have no load; the result 
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +42,7 @@ class StatisticsError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StatisticsAnswer:
     """The answers of brokers.
 
     topics: columns of `TOPICS`; the partition is empty, as names contain it. pods: the brokers that answered.
@@ -59,14 +59,18 @@ def ask_brokers(
     settings: StatisticsSettings,
     namespaces: Container[str] | None = None,
     within: float = WITHIN,
-) -> Told:
+    unwanted: Callable[[], bool] = lambda: False,
+) -> StatisticsAnswer:
     """The topics of the brokers (pod -> base URL, empty unknown).
 
     namespaces: those whose topics are wanted, None: all. within: seconds after which no further request starts.
+    unwanted: whether the result is no longer needed; then none starts, either.
     """
     end = time.monotonic() + within
 
     def rows_of(url: str) -> _Rows:
+        if unwanted():
+            raise StatisticsError("the result is no longer needed")
         if url and time.monotonic() > end:
             raise StatisticsError(f"there was no time left: others took {within:g} s")
         return _rows_of(url, settings, namespaces)
@@ -79,7 +83,7 @@ def ask_brokers(
             found[pod] = answer.result()
         except StatisticsError as error:
             failed[pod] = str(error)
-    return Told(_table(found), tuple(found), failed)
+    return StatisticsAnswer(_table(found), tuple(found), failed)
 
 
 @dataclass(slots=True)

@@ -15,20 +15,22 @@ from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_r
 TableName = Literal["brokers", "bundles", "topics"]
 """What is read. ``topics``: only those of `ReadRequest.namespaces`."""
 _TIMEOUTS = 2.0
-"""Time of a shard's queries, in timeouts of one."""
+"""Time budget for all queries of a shard, as a multiple of the timeout of one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """The queries of one shard, restricted to its brokers, whose `pods` it names.
+    """The queries for the brokers of one shard. pods: the names of their pods.
 
-    raw: for raw samples. values: instant query of each signal, which one query asks together. ahead: counts samples of
-    the future; empty when they are not checked.
-    own: a user's instant query of each signal that has one. rated: range selector of the counter whose rate that takes.
-    bundles: query of each column; empty when the bundles' own metrics are not read. users: those of a user.
-    topics: of all topics, see `topics_in`. summing: whether topics are read where no bundle has metrics of its own.
+    raw: for raw samples. values: an instant query per signal; they are usually combined into one query.
+    ahead: counts samples with a time in the future; empty when that is not checked.
+    own: a user's instant query of each signal that has one. rated: for each of these that takes a rate, the range
+    selector of its counter.
+    bundles: query of each column; empty when the bundles' own metrics are not read. users: the columns whose query a
+    user wrote. topics: a query for each column of the topics, see `topics_in`. summing: whether topics are read where no
+    bundle has metrics of its own.
     statistics: base URL of the admin REST of each pod, when the brokers' own statistics are read.
-    repeated: whether series are known to be there more than once.
+    repeated: whether duplicate series are known to exist.
     """
 
     pods: Sequence[str]
@@ -75,9 +77,9 @@ class ShardRequest:
         )
 
     def value_queries(self, *, together: bool) -> Mapping[str, str]:
-        """The query of each signal's single value, or one of all under the name "" (see `combined`).
+        """The instant queries by signal, or all combined into one under the name "" (see `combined`).
 
-        It is long, so a server that is asked by URL gets one for each.
+        The combined query is too long for a URL, so GET sends one query per signal.
         """
         return {"": combined(self.values)} if together and self.values else self.values
 
@@ -86,8 +88,10 @@ class ShardRequest:
 class ReadRequest:
     """One read of all shards of a policy. It holds no credentials, because it is pickled for the tasks.
 
-    at: evaluation time, epoch seconds. late: seconds between `at` and the start of the read.
-    timeout: seconds per query. budget: seconds for all queries of a shard. window: seconds of the rates.
+    at: evaluation time, epoch seconds. late: seconds from `at` until the request was made. made: epoch seconds then; a
+    task may wait for a free core afterwards.
+    timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the whole
+    measurement. window: seconds of the rates.
     method, partial_response: as in `PrometheusSettings`. namespaces: those whose topics the table ``topics`` holds.
     statistics_timeout: seconds for one broker's statistics.
     """
@@ -104,6 +108,8 @@ class ReadRequest:
     budget: float = 20.0
     namespaces: tuple[str, ...] = ()
     statistics_timeout: float = 10.0
+    left: float = float("inf")
+    made: float = field(default_factory=time.time, compare=False)
 
     @classmethod
     def of(
@@ -120,7 +126,7 @@ class ReadRequest:
     ) -> ReadRequest:
         """A read of `shards` by `settings`. left: seconds until the deadline. now: epoch seconds, else the clock's.
 
-        Long after `at`, a server shows what came later, so samples of the future are not checked.
+        Long after `at`, the server also has newer samples, so the check for samples from the future is left out.
         """
         past = (time.time() if now is None else now) - at > settings.trust.max_clock_skew + BEYOND
         return cls(
@@ -136,6 +142,7 @@ class ReadRequest:
             min(_TIMEOUTS * settings.timeout, left),
             tuple(namespaces),
             settings.statistics.timeout,
+            left,
         )
 
     def server(self, credentials: Credentials, table: TableName = "bundles") -> PrometheusClient:

@@ -1,23 +1,24 @@
-"""The raw samples of one shard of brokers: read by Spark's tasks, and by threads of the process.
+"""Reads the raw samples of one shard of brokers, in a task of Spark or in a thread of the operator.
 
 `read_shard` yields record batches of `columns.BROKER_SAMPLES` (table ``brokers``) or `columns.BUNDLE_SAMPLES` (tables
 ``bundles`` and ``topics``). Nothing is computed here. Impossible values (NaN, infinite, negative) are counted here, as
-counting them later would take a second pass over the samples. Single values and bundles come without them; raw samples
-stay as they are.
+counting them later would take a second pass over the samples. They are removed from single values and from bundles, but
+stay in raw samples.
 
 The last row of every shard is its report; a failed shard has nothing else. It is JSON:
 
     shard, table  what was read
     ok            whether its rows are complete
-    error         why not; empty when ok. ``misconfigured``: whether it fails until a query is changed
+    error         why they are not; empty when ok
+    misconfigured whether a user must change a query first
     dropped       unused values, by cause (``NaN``, ``Infinite``, ``Negative``)
     warnings      the server's warnings about its answers
     notes         failed checks, and why they failed
     clock         seconds that the server's clock is ahead of ours; null when unknown
-    bundles       number of rows of bundles with metrics of their own
+    bundles       number of rows from the bundles' own metrics
     answered      pods whose statistics were read; null when none are read
-    repeated      pods whose own metrics have several series of the same thing: copies, or those before a restart, which
-                  a server may still show. Of their bundles only the newest series count (`ShardRequest.repeated`)
+    repeated      pods with duplicate series: copies, or those from before a restart that the server still returns. For
+                  their bundles, only the newest series are used (`ShardRequest.repeated`)
     seconds       time spent in HTTP and parsing
 """
 
@@ -35,7 +36,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import StatisticsSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC
-from trimtab_pipeline.prometheus.broker_statistics import Told, ask_brokers
+from trimtab_pipeline.prometheus.broker_statistics import WITHIN, StatisticsAnswer, ask_brokers
 from trimtab_pipeline.prometheus.client import (
     PrometheusError,
     PrometheusFormatError,
@@ -70,19 +71,19 @@ from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_strategies.model import some
 
 _NAMED = 3  # pods that a note names
-_LATE = 1.0  # seconds after the evaluation time from which on the delay counts
+_LATE = 1.0  # seconds: a shorter delay after the evaluation time is ignored
 DRY_URL = "dry:"
 """A URL that stands for a server without samples, so a session can be warmed up."""
 Fetch = Callable[[str, float], Samples]
-"""Answers one PromQL query within so many seconds; threads call it. Raises `PrometheusError`."""
-Listen = Callable[[Mapping[str, str]], Told]
+"""Answers one PromQL query within the given number of seconds. Threads call it. Raises `PrometheusError`."""
+ReadStatistics = Callable[[Mapping[str, str]], StatisticsAnswer]
 """Reads the topics of brokers (pod -> URL of their admin REST)."""
 Clock = Callable[[], float | None]
 """Seconds that the server's clock was ahead of ours at its last answer, None if unknown."""
 
 
 class WrongQueryError(PrometheusError):
-    """An unusable query of a user. The message names its place, the expectation and the finding."""
+    """A user's query can't be used. The message says where it is, what was expected and what was found."""
 
 
 def read_shard(
@@ -112,20 +113,22 @@ def read_shard(
         if table == "brokers":
             yield from read_brokers(request, shard, fetch, clock)
         elif table == "topics":
-            yield from read_topics(request, shard, fetch, clock, _listen_for_topics(request, secrets))
+            yield from read_topics(request, shard, fetch, clock, _topic_statistics(request, secrets, unwanted))
         else:
-            told = StatisticsSettings(secrets.brokers, request.statistics_timeout)
-            yield from read_bundles(request, shard, fetch, clock, listen=partial(ask_brokers, settings=told))
+            who = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, max(request.left, 1.0)))
+            within = min(WITHIN, request.left)
+            read = partial(ask_brokers, settings=who, within=within, unwanted=unwanted)
+            yield from read_bundles(request, shard, fetch, clock, read)
 
 
-def _listen_for_topics(request: ReadRequest, secrets: Secrets) -> Listen:
-    """Reads the topics of the request's namespaces within its budget, as a cycle can do without them."""
-    half = request.budget / 2  # no request starts in the second half, and none takes longer
-    told = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
-    return partial(ask_brokers, settings=told, namespaces=request.namespaces, within=half)
+def _topic_statistics(request: ReadRequest, secrets: Secrets, unwanted: Callable[[], bool]) -> ReadStatistics:
+    """Reads the topics of the request's namespaces. They are optional, so it stops early."""
+    half = request.budget / 2  # no request starts in the second half, and none takes longer than half
+    who = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
+    return partial(ask_brokers, settings=who, namespaces=request.namespaces, within=half, unwanted=unwanted)
 
 
-def _ask_no_broker(_: Mapping[str, str]) -> Told:
+def _ask_no_broker(_: Mapping[str, str]) -> StatisticsAnswer:
     return ask_brokers({}, StatisticsSettings())
 
 
@@ -142,14 +145,14 @@ def read_bundles(
     shard: int,
     fetch: Fetch,
     clock: Clock = lambda: None,
-    listen: Listen = _ask_no_broker,
+    statistics: ReadStatistics = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
     """The bundles in `BUNDLE_SAMPLES`, or their topics where none has metrics of its own, and the report.
 
-    listen: reads the brokers' own statistics, if the request asks for them.
+    statistics: reads the brokers' own statistics, if the request asks for them.
     """
     read = _ShardRead("bundles", request, shard, fetch)
-    return read.reported(BUNDLE_SAMPLES, lambda: _bundle_batches(read, listen), clock)
+    return read.reported(BUNDLE_SAMPLES, lambda: _bundle_batches(read, statistics), clock)
 
 
 def read_topics(
@@ -157,20 +160,20 @@ def read_topics(
     shard: int,
     fetch: Fetch,
     clock: Clock = lambda: None,
-    listen: Listen = _ask_no_broker,
+    statistics: ReadStatistics = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report. listen: as in `read_bundles`."""
+    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report. statistics: as in `read_bundles`."""
     read = _ShardRead("topics", request, shard, fetch)
-    return read.reported(BUNDLE_SAMPLES, lambda: _inside_batches(read, listen), clock)
+    return read.reported(BUNDLE_SAMPLES, lambda: _hot_topic_batches(read, statistics), clock)
 
 
 class _ShardRead:
-    """The queries of one read of one shard, within its budget, and what the report says of them."""
+    """Sends the queries for one shard within the time budget, and collects what its report contains."""
 
     def __init__(self, table: TableName, request: ReadRequest, shard: int, fetch: Fetch) -> None:
         self.request, self.wanted = request, request.shards[shard]
         self.table, self._shard, self._fetch = table, shard, fetch
-        self._begun = time.monotonic()
+        self._begun, self._late = time.monotonic(), request.late + max(0.0, time.time() - request.made)
         self.dropped, self.notes, self._warnings = Counter[str](), set[str](), set[str]()
         self.bundles = 0
         self.answered: list[str] | None = None
@@ -217,7 +220,7 @@ class _ShardRead:
         return answer
 
     def ask_user(self, signal: str, promql: str, keys: Sequence[str]) -> Samples:
-        """The answer to a user's query, which is checked, and may return other pods. Raises `WrongQueryError`."""
+        """The checked answer to a user's query; it may have other pods, too. Raises `WrongQueryError`."""
         try:
             answer = self.ask(promql)
         except PrometheusStatusError as error:
@@ -231,14 +234,15 @@ class _ShardRead:
         return answer.of_pods(self.wanted.pods)
 
     def check(self, name: str, promql: str) -> Samples:
-        """The answer to a check; none where the server refuses it, which does not affect the load itself."""
-        late = self.request.late + time.monotonic() - self._begun
+        """The answer to a check. Empty if the server refuses it: the load can be measured without it."""
+        late = self._late + time.monotonic() - self._begun
         try:
             return self.ask(asked_late(promql, late) if name == "ahead" and late > _LATE else promql)
         except PrometheusStatusError as error:
             if not error.refused:
                 raise
-            self.notes.add(f"{name} of brokers can't be checked: {error}")
+            what = "for samples from the future" if name == "ahead" else f"of the {name}"
+            self.notes.add(f"the check {what} failed: {error}")
             return Samples({}, pa.array([], pa.float64()))
 
     def good(self, values: pa.DoubleArray) -> pa.DoubleArray:
@@ -249,6 +253,8 @@ class _ShardRead:
 
 
 def _spent(url: str, budget: float) -> PrometheusUnreachableError:
+    if budget <= 0:
+        return PrometheusUnreachableError(f"{url} was not asked: the time of the whole measurement was over")
     return PrometheusUnreachableError(
         f"{url} did not answer all queries of a shard within {budget:g} s, the budget for them (twice the source's "
         "timeout, and no longer than the deadline); raise the source's timeout, or look at the server's load"
@@ -261,7 +267,7 @@ def _broker_batches(read: _ShardRead) -> Iterator[pa.RecordBatch]:
     answers = side_by_side(_broker_jobs(read))
     singles = value_rows((name, answer) for (kind, name), answer in answers.items() if kind == "value")
     series = [one for k, raw in enumerate(wanted.raw) for one in raw_series(answers["raw", str(k)], raw.series)]
-    series = _shown(series, singles) if "traffic_time" in wanted.values else series
+    series = _without_stale_traffic(series, singles) if "traffic_time" in wanted.values else series
     read.dropped.update(unusable(series, window))
     read.repeated = repeated_pods(one for one in series if one.signal in TRAFFIC)
     for name in wanted.rated:
@@ -286,14 +292,14 @@ def _broker_jobs(read: _ShardRead) -> dict[tuple[str, str], Callable[[], Samples
     }
 
 
-def _shown(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:
-    """The series without traffic of pods whose own metrics the server no longer shows: old samples stay readable."""
+def _without_stale_traffic(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:
+    """`series` without the traffic of pods whose own metrics have disappeared; their old samples can still be read."""
     pods = set(singles["pod"].filter(pc.equal(singles["signal"], "traffic_time")).to_pylist())
     return [one for one in series if one.signal not in TRAFFIC or one.pod in pods]
 
 
 def _note_odd_limits(read: _ShardRead, singles: Mapping[str, pa.Array]) -> None:
-    """Note limits that are not a number: nothing replaces them, so these brokers are not trusted."""
+    """Note limits that are NaN. They count as unknown, so such a broker needs a declared capacity."""
     odd = pa.table([singles["signal"], singles["pod"]], ["signal", "pod"]).filter(pc.is_nan(singles["value"]))
     pods: dict[str, list[str]] = defaultdict(list)
     for row in odd.to_pylist():
@@ -302,23 +308,23 @@ def _note_odd_limits(read: _ShardRead, singles: Mapping[str, pa.Array]) -> None:
     for signal, ours in pods.items():
         resource = signal.removesuffix("_limit").replace("_", " ")
         named = some(sorted(ours), _NAMED)
-        read.notes.add(f"{named}: the limit of {resource} is not a number; see what kube-state-metrics exports")
+        read.notes.add(f"{named}: the limit of {resource} is NaN and counts as unknown; see what its query returns")
 
 
-def _bundle_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
+def _bundle_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator[pa.RecordBatch]:
     if read.wanted.statistics:
-        yield _told(read, listen)
+        yield _statistics_batch(read, statistics)
         return
-    columns = _wide(read, BUNDLES, read.wanted.bundles)
+    columns = _wide_table(read, BUNDLES, read.wanted.bundles)
     read.bundles = len(columns["bundle"])
     yield read.batch(BUNDLE_SAMPLES, columns)
     if not read.bundles and read.wanted.summing:
         yield from _topic_batches(read, None)
 
 
-def _inside_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch]:
+def _hot_topic_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator[pa.RecordBatch]:
     if read.wanted.statistics:
-        yield _told(read, listen)
+        yield _statistics_batch(read, statistics)
     else:
         yield from _topic_batches(read, read.request.namespaces)
 
@@ -326,7 +332,7 @@ def _inside_batches(read: _ShardRead, listen: Listen) -> Iterator[pa.RecordBatch
 def _topic_batches(read: _ShardRead, namespaces: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """Topics of these namespaces, or of all."""
     queries = {name: topics_in(promql, namespaces) for name, promql in read.wanted.topics.items()}
-    columns = _wide(read, TOPICS, queries)
+    columns = _wide_table(read, TOPICS, queries)
     yield read.batch(BUNDLE_SAMPLES, _named_topics(columns))
 
 
@@ -335,9 +341,9 @@ def _named_topics(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
     return columns | {"topic": full_names(columns["topic"], columns.pop("partition"))}
 
 
-def _told(read: _ShardRead, listen: Listen) -> pa.RecordBatch:
-    """The topics of the brokers' own statistics; brokers without an answer have no load, and a note."""
-    answers = listen(read.wanted.statistics)
+def _statistics_batch(read: _ShardRead, statistics: ReadStatistics) -> pa.RecordBatch:
+    """The topics from the brokers' own statistics. A broker that did not answer gets a note and no load."""
+    answers = statistics(read.wanted.statistics)
     for why in sorted(set(answers.failed.values())):
         silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
         read.notes.add(f"{read.table} of {silent} are not measured: {why}")
@@ -345,7 +351,7 @@ def _told(read: _ShardRead, listen: Listen) -> pa.RecordBatch:
     return read.batch(BUNDLE_SAMPLES, _named_topics(dict(answers.topics)))
 
 
-def _wide(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> dict[str, pa.Array]:
+def _wide_table(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> dict[str, pa.Array]:
     """The columns of `table`; no rows without a query."""
     if not queries:
         return {key: pa.array([], pa.string()) for key in table.keys}
@@ -356,17 +362,19 @@ def _wide(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> dict[st
 
 
 def _column(read: _ShardRead, table: Table, name: str, promql: str) -> Callable[[], Samples]:
-    """The query of a column. Where series are repeated, ours count each row once; a user's stays unchanged."""
+    """The query of one column. Built-in queries ignore duplicate series; a user's query is not changed."""
     if table is BUNDLES and name in read.wanted.users:
         return partial(read.ask_user, BUNDLE + name, promql, table.keys)
     return partial(read.ask, of_newest(promql) if read.wanted.repeated else promql)
 
 
 def wrong_labels(answer: Samples, keys: Sequence[str]) -> str:
-    """The problem with the labels of `answer`, which must be exactly `keys`; empty without one."""
-    full = all(pc.all(pc.not_equal(answer.label(key), "")).as_py() for key in keys) or not len(answer)
-    if not len(answer) or (full and set(answer.labels) == set(keys)):
+    """What is wrong with the labels of `answer`, which must be exactly `keys`; empty if nothing is."""
+    if not len(answer):
         return ""
+    if set(answer.labels) == set(keys):
+        without = [key for key in keys if not pc.all(pc.not_equal(answer.label(key), "")).as_py()]
+        return f'yields series without the label {without[0]}; leave them out by {without[0]}!=""' if without else ""
     found = ", ".join(sorted(answer.labels)) or "none"
     by = ", ".join(keys)
     return f"yields series with other labels: expected {by}, found {found}; wrap it in max by ({by}) (...)"
