@@ -11,7 +11,7 @@ from algorithms_plot import Panel, draw
 from page_text import filled, table, wrapped
 
 from trimtab_lab.simulation import (
-    CUSTOMARY,
+    USUAL_PLACEMENTS,
     Contender,
     Scenario,
     SimulationResult,
@@ -152,4 +152,4 @@ DRAWINGS = {
 }
 """Name of each drawing, and what makes it."""
 
-assert set(SHOWN) == set(registry.SHEDDERS) == set(CUSTOMARY)  # a new shedder needs a scenario here
+assert set(SHOWN) == set(registry.SHEDDERS) == set(USUAL_PLACEMENTS)  # a new shedder needs a scenario here

@@ -58,7 +58,7 @@ BROKEN: Mapping[str, Manifest] = {
     ),
     "a window lasts at most 168h": policy(windows=[{"start": "22:00", "duration": "169h"}]),
     "token and oauth2 exclude each other": pulsar(token=ENTRY, oauth2=OAUTH2),
-    "one of pod or address must be set": broker(schedulable=True),
+    "pod or address must be set": broker(schedulable=True),
     "range.lower": bundle(lower="0x40000000", upper="0x20000000"),
     "name either boundaries, or an algorithm": bundle_split(algorithm="range_equally_divide"),
     "destinations must name one broker for each child": bundle_split(destinations=["a", "b", "c"]),

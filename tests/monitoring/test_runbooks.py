@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.cli.cluster_flags import arranged
+from trimtab_operator.cli.cluster_flags import verb_first
 from trimtab_operator.cli.parser import VERBS, parser_for
 
 FOLDER = Path(__file__).parents[2] / "docs" / "runbooks"
@@ -27,7 +27,7 @@ def test_commands_are_understood(page: Path) -> None:
         if words == ["VERB"]:
             continue
         assert words[0] in VERBS, found
-        words = arranged(words)
+        words = verb_first(words)
         parser_for(words, []).parse_args(words)  # ends the process where it is not understood
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from faulty_api import until
+from manifests import topic_namespace
+from trimtab_operator.pulsar.bridge.unload_controller import LONGEST_PAUSE, Backoff
 from unload_cluster import Carry, Unloading
 
 pytestmark = pytest.mark.apiserver
@@ -39,6 +41,44 @@ def test_no_more_bundles_are_unloaded_at_the_same_time_than_allowed(carry: Carry
         assert c.fake.peak == 2
 
     carry(scenario, begin=False, unloads=2, lazy=0.2)
+
+
+@pytest.mark.parametrize(("extensible", "peak"), [(False, 1), (True, 2)])
+def test_bundles_with_the_same_range_do_not_take_each_others_destination(
+    carry: Carry,
+    extensible: bool,  # noqa: FBT001
+    peak: int,
+) -> None:
+    async def scenario(c: Unloading) -> None:
+        first = c.of("a")[0]
+        full = f"other/space/{c.full[first].rpartition('/')[2]}"
+        c.env.names[full] = second = "other-space-first"
+        c.env.rest.create(c.env.path("topicnamespaces"), topic_namespace("other-space", tenant="other", name="space"))
+        c.env.add_bundle(full, "a")
+        c.fake.owners[full], c.fake.spaces["other/space"] = c.ids["a"], next(iter(c.fake.spaces.values()))
+        c.env.give(first, "b")
+        c.env.give(second, "c")
+        await c.env.seen()
+        c.begin()
+        owners = [(await c.settled(name))["owner"] for name in (first, second)]
+        await until("both are told", lambda: len(c.landings) == 2)
+
+        assert owners == ["b", "c"]
+        assert [landing.unloads for landing in c.landings] == [1, 1]
+        assert c.fake.peak == peak
+
+    carry(scenario, begin=False, lazy=0.3, extensible=extensible)
+
+
+def test_pauses_stay_bounded_whatever_happens() -> None:
+    clock = [0.0]
+    backoff = Backoff(lambda: clock[0])
+    for _ in range(2000):
+        backoff.failed("bundle", "broker")
+        clock[0] += 60
+        assert not backoff.is_over("bundle", "broker") or clock[0] < 500
+        clock[0] += LONGEST_PAUSE
+        assert backoff.is_over("bundle", "broker")
 
 
 def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) -> None:

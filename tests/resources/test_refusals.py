@@ -143,7 +143,7 @@ REFUSED = {
         policy(source=_asking(headers=[{"name": "X-Scope-OrgID"}])),
         ["spec.source.prometheus.auth.headers[0]", "a header has value or secretKeyRef"],
     ),
-    "broker that nothing stands for": (broker(schedulable=True), ["one of pod or address must be set"]),
+    "broker that nothing stands for": (broker(schedulable=True), ["pod or address must be set"]),
     "address without a port": (broker(address="broker-0"), ["spec.address", ":[0-9]+$"]),
     "boundaries that descend": (
         bundle_split(boundaries=["0x30000000", "0x20000000"]),

@@ -41,7 +41,7 @@ def test_a_broker_at_or_below_the_average_keeps_its_bundles() -> None:
 
     assert not plan.moves
     [held] = [held for held in plan.held_back if held.subject == "b"]
-    assert (held.reason, held.detail) == (Reason.BALANCED, "it is used to 20%, and the average of the brokers is 40%")
+    assert (held.reason, held.detail) == (Reason.BALANCED, "its usage is 20%, not above the average of 40%")
 
 
 def test_one_bundle_leaves_whatever_the_average_is() -> None:

@@ -1,4 +1,4 @@
-"""Sources without Spark and Prometheus, for tests, examples and dry runs of the steps after observation."""
+"""Sources without Spark and Prometheus, for tests, examples, and dry runs of what follows a measurement."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
 
 
 class StaticSource:
-    """Always measures `load`, for its brokers and bundles.
+    """A source that always reports the values of `load`.
 
-    The rows are the topology's: a bundle that has moved keeps its load, a broker that `load` does not name was never
+    Rows follow the topology: a bundle that has moved keeps its load, and a broker that is not in `load` was never
     measured. Assign `load` to change the measurement, or `error` to make every measurement fail with it.
     """
 
@@ -58,7 +58,7 @@ class StaticSource:
         )
 
     def _topics(self, topology: Topology) -> Topics:
-        """The bundles that are in the topology, in its rows."""
+        """The topics of bundles that are in the topology, with its rows."""
         of, index = self.load.topics, {name: row for row, name in enumerate(topology.bundles)}
         bundle = np.array([index.get(self.load.bundles.names[row], -1) for row in of.bundle.tolist()], dtype=np.int64)
         known = np.flatnonzero(bundle >= 0)
@@ -103,13 +103,13 @@ class StaticSources:
         return self.source
 
     def warm_up(self) -> Future[None]:
-        """Done at once."""
+        """A future that is already done."""
         outcome: Future[None] = Future()
         outcome.set_result(None)
         return outcome
 
     def close(self) -> None:
-        """Record that the engine was closed."""
+        """Record that this was called."""
         self.closed = True
 
 

@@ -9,7 +9,7 @@ stores, and clients that send less when a broker is slow. Results are only as go
 
 from trimtab_lab.simulation.build import build
 from trimtab_lab.simulation.contenders import (
-    CUSTOMARY,
+    USUAL_PLACEMENTS,
     Contender,
     SimulationResult,
     contender,
@@ -24,7 +24,7 @@ from trimtab_lab.simulation.score import LEVEL, OVERLOADED, RunScore, score
 from trimtab_lab.simulation.world import World
 
 __all__ = [
-    "CUSTOMARY",
+    "USUAL_PLACEMENTS",
     "LEVEL",
     "OVERLOADED",
     "AsPulsar",

@@ -1,4 +1,4 @@
-"""Who is compared: every shedder with its customary placement, as Pulsar runs it and under Trimtab's planner."""
+"""Who is compared: every shedder with its usual placement, once as Pulsar runs it and once under Trimtab's planner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimtab_strategies import registry
 from trimtab_strategies.params import Compatibility, StrategyParams
 from trimtab_strategies.protocols import Splitter
 
-CUSTOMARY: Mapping[str, str] = {
+USUAL_PLACEMENTS: Mapping[str, str] = {
     "Trim": "Trim",
     "ThresholdShedder": "LeastResourceUsageWithWeight",
     "OverloadShedder": "LeastLongTermMessageRate",
@@ -27,9 +27,9 @@ CUSTOMARY: Mapping[str, str] = {
     "TransferShedder": "ExtensibleLeastResourceUsageWithWeight",
     "WeightedBalancer": "LeastResourceUsageWithWeight",
 }
-"""The placement for each shedder, as recommended in Pulsar's documentation."""
+"""The usual placement of each shedder; for Pulsar's, the one that its documentation recommends."""
 
-USUAL = "LeastResourceUsageWithWeight"
+FALLBACK = "LeastResourceUsageWithWeight"
 """The placement for shedders without a row of their own."""
 
 OURS = ("Trim",)
@@ -40,7 +40,7 @@ MANY = 2**31 - 1
 
 
 class UnknownContenderError(ValueError):
-    """A strategy that can't be compared. The message lists the known ones."""
+    """No contender has this name. The message lists those that exist."""
 
 
 class Player(Protocol):
@@ -74,7 +74,7 @@ class Contender:
     @property
     def placement(self) -> str:
         """The placement of the same name, or the customary one."""
-        return self.shedder if self.shedder in registry.PLACEMENTS else CUSTOMARY.get(self.shedder, USUAL)
+        return self.shedder if self.shedder in registry.PLACEMENTS else USUAL_PLACEMENTS.get(self.shedder, FALLBACK)
 
     def decider(self, world: World) -> Decider:
         """A new decider without memory."""
@@ -88,7 +88,7 @@ class Contender:
         return {"compatibility": str(self.compatibility)} if known else {}
 
     def _splitter(self, world: World) -> Splitter | None:
-        """The splitter of the same name; else, where the world has limits, Pulsar's own or Trimtab's."""
+        """The splitter of the same name. Otherwise, if the scenario splits bundles, Pulsar's own or Trimtab's."""
         if self.shedder in registry.SPLITTERS:
             return registry.splitter(self.shedder, {})
         if world.splitting is None:
@@ -111,7 +111,7 @@ def contenders() -> Iterator[Contender]:
 
 
 def shown() -> list[Contender]:
-    """Pulsar's decisions as Pulsar runs them, and corrected ones under Trimtab."""
+    """Those in tables: exactly as Pulsar decides where Pulsar runs them, and corrected under Trimtab."""
     found = []
     for who in contenders():
         wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA
@@ -141,7 +141,7 @@ class SimulationResult:
 
 
 def played(scenario: Scenario, who: Player, seed: int, watcher: Watcher | None = None) -> SimulationResult:
-    """Run one contender in a scenario. Contenders meet the same world with the same seed."""
+    """Run one contender in a scenario. With the same seed, all contenders run in the same world."""
     world = build(scenario, np.random.default_rng(seed))
     decider = who.decider(world)
     if watcher is not None:

@@ -1,7 +1,7 @@
-"""Flags that verbs share, and the order of a command line. This module loads nothing heavy: every start needs it.
+"""Flags shared by several verbs, and the order of a command line. This module loads nothing heavy: every start needs it.
 
-argparse wants the verb first. People also type ``trimtab -n messaging status``, as with kubectl: `arranged` puts the
-verb in front of the shared flags before it.
+argparse wants the verb first. People also type ``trimtab -n messaging status``, as with kubectl: `verb_first` moves the
+verb to the front.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _VALUED = frozenset(
 DRY_RUN = "--dry-run"
 
 
-def arranged(words: Sequence[str]) -> list[str]:
-    """`words` with the verb first and a value after each ``--dry-run``; unchanged if they name no verb."""
+def verb_first(words: Sequence[str]) -> list[str]:
+    """`words` with the verb at the front, and a value for a bare ``--dry-run``. Unchanged without a verb."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in _VALUED else 1
@@ -44,12 +44,12 @@ def arranged(words: Sequence[str]) -> list[str]:
 
 
 def _with_value(word: str) -> str:
-    """kubectl's rule: ``--dry-run`` means client, and another value follows an equals sign."""
+    """As in kubectl: a bare ``--dry-run`` means client. Other values need an equals sign."""
     return f"{DRY_RUN}=client" if word == DRY_RUN else word
 
 
 class _OneNamespaceAlone(argparse.Action):
-    """Refuses ``-A`` with the reason, where a verb works on one messaging cluster."""
+    """Rejects ``-A``, with the reason, for verbs that work on a single messaging cluster."""
 
     def __call__(
         self,
@@ -72,9 +72,8 @@ def add_cluster_flags(
 ) -> None:
     """Add ``-n``, ``-A``, ``--kubeconfig`` and ``--context``, and for a person ``--as`` and ``--request-timeout``.
 
-    person: False for the operator itself, which acts as itself. several: whether ``-n`` may be repeated, or be ``-A``.
-    everywhere: whether ``-A`` is allowed. help_text: the help of ``-n``, if it is not just the namespace of a messaging
-    cluster.
+    person: False for the operator, which acts as itself. several: whether ``-n`` may be repeated; this also allows ``-A``.
+    everywhere: whether ``-A`` is allowed. help_text: replaces the usual help of ``-n``.
     """
     if several:
         text = f"{_NAMESPACE}; repeatable"

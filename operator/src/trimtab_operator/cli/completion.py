@@ -18,7 +18,7 @@ from argcomplete.completers import FilesCompleter
 from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
-from trimtab_operator.cli.cluster_flags import arranged
+from trimtab_operator.cli.cluster_flags import verb_first
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.parser import VERBS
 from trimtab_operator.kube.connection import contexts, default_namespace
@@ -74,10 +74,10 @@ def _before_cursor() -> list[str]:
     line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
     program, *words = line.split()
     word = "" if line[-1:].isspace() or not words else words.pop()
-    if (verb_first := arranged(words)) != words:
-        line = " ".join([program, *verb_first, word])
+    if (ordered := verb_first(words)) != words:
+        line = " ".join([program, *ordered, word])
         os.environ.update(COMP_LINE=line, COMP_POINT=str(len(line)))
-    return verb_first
+    return ordered
 
 
 def _values(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint
 
-from trimtab_operator.cli.cluster_flags import arranged
+from trimtab_operator.cli.cluster_flags import verb_first
 from trimtab_operator.cli.common import FINDING, USAGE, CommandError, spoken
 from trimtab_operator.cli.extras import extra_of, missing
 from trimtab_operator.cli.parser import parser_for
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
 
     plugins: verbs of other packages; those of the entry-point group `PLUGINS` if left out.
     """
-    words = arranged(sys.argv[1:] if argv is None else argv)
+    words = verb_first(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without umlauts still shows the rest
     try:

@@ -1,7 +1,7 @@
 """Tables for a terminal.
 
-A narrow terminal gets fewer columns, and a line that names those left out. Long names are folded before anything is
-cut. A pipe or a file is as wide as its content, so that `grep` finds whole rows.
+On a narrow terminal less important columns are left out, and a line names them. Then long names wrap; nothing is cut. A
+pipe or a file is as wide as its content, so that `grep` finds whole rows.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from rich.text import Text
 
 _ENDLESS = 10_000
 
+_LINES = 25
+
 _NAME = 12
-"""Characters that the first column keeps, if it has as many."""
+"""Least width of the first column, unless its content is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class Grid:
     """A table to print.
 
     headings: all different. rows: cells in that order. numbers: headings of columns that are right-aligned and never
-    folded. spare: headings that a narrow terminal does without, the least important first. Both may name columns that
-    are not there.
+    folded. spare: headings that a narrow terminal does without, the least important first. `numbers` and `spare` may
+    name columns that do not exist.
     """
 
     title: str
@@ -45,8 +47,9 @@ class Grid:
         return replace(self, headings=tuple(self.headings[k] for k in kept), rows=rows)
 
     def without_empty(self, *headings: str) -> Grid:
-        """The same without those of some columns in which no row has anything."""
+        """The same without those of `headings` whose cells are all empty."""
         columns = {heading: k for k, heading in enumerate(self.headings)}
+        headings = tuple(heading for heading in headings if heading in columns)
         return self.without([h for h in headings if not any(str(row[columns[h]]) for row in self.rows)])
 
     def table(self) -> Table:
@@ -73,11 +76,12 @@ def console(color: str = "auto") -> Console:
 
     color: ``always``, ``never``, or ``auto``: on a terminal, unless ``NO_COLOR`` is set.
     """
-    endless = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    endless = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdigit()
     plain = color == "never" or (color == "auto" and bool(os.environ.get("NO_COLOR")))
     return Console(
         highlight=False,
         width=_ENDLESS if endless else None,
+        height=_LINES if endless else None,  # a terminal called dumb has 80 columns unless both are given
         color_system=None if plain else "standard" if color == "always" else "auto",
         force_terminal=True if color == "always" else None,
         no_color=plain,

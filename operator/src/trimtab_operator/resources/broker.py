@@ -11,7 +11,7 @@ from trimtab_strategies.params import PositiveQuantity
 
 DISCOVERED = "trimtab.dev/discovered"
 """Label of a discovered object: a Broker for a pod or for a broker that Pulsar lists, a TopicNamespace for a namespace
-that Pulsar has. The operator deletes it when its origin is gone."""
+that Pulsar has. The operator deletes it when that pod, broker or namespace no longer exists."""
 
 Percent = Annotated[float, Field(ge=0)]
 """Usage in percent of the limit. A source may report more than 100."""
@@ -31,7 +31,7 @@ class Capacity(Resource):
     """Bytes/s sent that count as 100 %, such as 1250M."""
 
 
-_STANDS_FOR = "one of pod or address must be set"
+_STANDS_FOR = "pod or address must be set"
 _SAME_BROKER = " && ".join(
     f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
     for field in ("pod", "address")
@@ -62,9 +62,10 @@ class BrokerSpec(Resource):
     """Zone or rack of the broker. A selection with failureDomains spreads anti-affinity groups over these. If empty,
     the label topology.kubernetes.io/zone of the pod applies."""
     version: Annotated[str, Field(max_length=64)] = ""
-    """Version of the broker's software, such as 4.2.4. A selection with preferLaterVersions compares it."""
+    """Version of the broker's software, such as 4.2.4. A policy whose selection has preferLaterVersions compares it."""
     load_manager: Annotated[str, Field(max_length=300)] = ""
-    """Class name of the broker's load manager. A selection with loadManager compares it. An empty value passes."""
+    """Class name of the broker's load manager. A policy whose selection has loadManager compares it. An empty value
+    always matches."""
 
     @model_validator(mode="after")
     def _stands_for_something(self) -> Self:
@@ -90,18 +91,19 @@ class BrokerStatus(Status):
     """Observed state of a broker."""
 
     id: Annotated[str, Field(max_length=260)] = ""
-    """Broker id in Pulsar, `host:webPort`. Set with `spec.pulsar`."""
+    """Broker id in Pulsar, `host:webPort`. Set if the policy has `spec.pulsar`."""
     ready: bool = False
     """Whether the broker is ready: its pod is Ready. A declared broker without a pod is always ready."""
     load: BrokerLoad | None = None
-    """Load of the broker at its last noticeable change."""
+    """Load of the broker, updated when it changes by at least one percentage point."""
     bundles: Annotated[int, Field(ge=0)] = 0
     """Number of bundles that the broker owns."""
     target_weight: Annotated[float, Field(ge=0)] | None = None
     """Target weight, in the unit of spec.weight, at its last noticeable change: learned by the policy's shedder, or
     fixed by spec.weight. Absent if the shedder has no target weights."""
     score: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Percent of the cluster's load that it can carry, as learned. Absent if the weight is fixed."""
+    """Percent of the cluster's load that this broker can carry, as the shedder has learned. Absent if the weight is
+    fixed."""
     last_seen: Timestamp | None = None
     """When the broker was last ready. Set when it stops being ready."""
     policy: Annotated[str, Field(max_length=253)] = ""
@@ -109,5 +111,5 @@ class BrokerStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: as the field `ready`, with what is missing. `Drained`: True once the broker owns no bundles; set for a
+    """`Ready`: like the field `ready`; the message says what is missing. `Drained`: True once the broker owns no bundles; set for a
     broker that is not schedulable or whose node is cordoned."""

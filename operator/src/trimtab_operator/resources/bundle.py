@@ -10,15 +10,16 @@ from pydantic import ConfigDict, Field, model_validator
 from trimtab_operator.resources.common import GROUP, Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
-"""A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case digits."""
+"""A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case hexadecimal
+digits."""
 
 
 RELEASE = f"{GROUP}/release"
 """Annotation with which a user ends a bundle's quarantine: ``"true"``."""
 
 PARENT = "trimtab.dev/parent"
-"""Annotation of a child bundle during a split: the parent's name. While the parent exists, it serves the topics of the
-child."""
+"""Annotation of a child bundle during a split: the parent's name. While the parent exists, the parent's owner serves the
+topics of the child."""
 
 
 class BundleState(StrEnum):
@@ -58,14 +59,15 @@ class BundleRange(Resource):
 
 class Assignment(Resource):
     """Who chose the desired owner, and why. Written together with `owner`. If a user wrote `owner`, the operator adds
-    this after the bundle has landed, with the reason `Admin` and without a policy."""
+    this once that broker serves the bundle, with the reason `Admin` and without a policy."""
 
     owner: Annotated[str, Field(max_length=253)]
-    """Name of the chosen Broker. Differs from `spec.owner` while a desired owner that a user wrote has not landed."""
+    """Name of the chosen Broker. Differs from `spec.owner` while a broker that a user chose does not serve the bundle
+    yet."""
     policy: Annotated[str, Field(max_length=253)] = ""
     """Name of the BalancingPolicy that decided. Empty if a user did."""
     epoch: Annotated[int, Field(ge=0, le=2147483647)] = 0
-    """Number of the operator's leader, counted from the first one. It never decreases for a bundle, so that a former
+    """Epoch of the operator's leader: higher with each new leader. It never decreases for a bundle, so that a former
     leader can't overwrite the decision of the current one."""
     reason: Annotated[str, Field(max_length=64)]
     """Reason of the decision, one word from the fixed list of reasons."""
@@ -98,8 +100,8 @@ class BundleSpec(Resource):
     """Range of hashes on the ring. Immutable."""
     owner: NameOrEmpty = ""
     """Desired owner: name of the Broker that should own the bundle. Change it to move the bundle, for example with
-    `kubectl patch` or Git. Empty means that no owner is desired. If no Broker has that name, the bundle stays. After
-    the policy's limits.lostAfter the operator sets the name back, with the reason UnknownBroker."""
+    `kubectl patch` or Git. Empty means that no owner is desired. If no Broker has that name, the bundle stays where it
+    is. After the policy's limits.lostAfter the operator restores the previous name, with the reason UnknownBroker."""
     pinned: bool = False
     """Keep the bundle on its desired owner. Balancing does not move it. If its owner changes for another reason, the
     operator moves it back."""
@@ -120,5 +122,5 @@ class BundleStatus(Status):
     since: Timestamp | None = None
     """When `owner` or `state` last changed."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
-    """Generation of the spec that was last carried out. While it is below metadata.generation, the desired owner is
+    """Generation of the spec that was last applied. While it is below metadata.generation, the desired owner is
     pending."""

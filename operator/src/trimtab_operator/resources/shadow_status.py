@@ -12,16 +12,16 @@ from trimtab_strategies.counterfactual.comparison import DailyVerdict, PairSums,
 
 
 class ShadowFigures(Status):
-    """What one of the two policies came to since the comparison began."""
+    """Results of one of the two policies since the comparison began."""
 
     moves: Annotated[int, Field(ge=0)]
-    """Number of bundles that were moved. Owners for bundles of a lost broker do not count."""
+    """Number of bundles that were moved. New owners for bundles of a lost broker do not count."""
     cut: Annotated[float, Field(ge=0)] | None = None
     """Percent of the clients that lost their connection in these moves. Above 100 if clients were cut repeatedly.
     Absent if their number is not known."""
     range: Annotated[float, Field(ge=0)] | None = None
-    """Percentage points between the busiest and the idlest broker, of the limit of its busiest resource among CPU and
-    network, mean over time. Absent if it was never known."""
+    """Mean difference in usage between the busiest and the idlest broker, in percentage points. The usage of a broker is
+    that of its busiest resource: CPU, network in or network out. Absent if it was never known."""
     hot_minutes: Annotated[float, Field(ge=0)] = 0.0
     """Broker-minutes above 85 %."""
 
@@ -32,7 +32,7 @@ class ShadowFigures(Status):
 
 
 class ShadowSavings(Status):
-    """Points that a day of the shadow costs less than a day of the policy that acts. Negative: it costs more.
+    """How much cheaper a day of the shadow is than a day of the acting policy, in points. Negative: it is dearer.
 
     A day costs its mean range in points, plus the percent of clients cut, plus a fifth of the broker-minutes above
     85 % per hour."""
@@ -40,7 +40,7 @@ class ShadowSavings(Status):
     mean: float
     """Mean of the whole days that were judged."""
     lowest: float
-    """The mean minus two standard errors. Above 0 the shadow is better beyond noise."""
+    """The mean minus two standard errors. If it is above 0, the shadow is significantly better."""
     highest: float
     """The mean plus two standard errors."""
 
@@ -54,7 +54,7 @@ class ShadowComparison(Status):
     since: Timestamp
     """When the comparison began. It begins anew when either policy is edited."""
     begun: Annotated[str, Field(max_length=512)] = ""
-    """Why it began then."""
+    """Why the comparison began at that time."""
     hours: Annotated[float, Field(ge=0)] = 0.0
     """Hours that were compared. Gaps do not count."""
     acting: ShadowFigures
@@ -62,7 +62,7 @@ class ShadowComparison(Status):
     shadow: ShadowFigures
     """What would have happened."""
     summary: Annotated[str, Field(max_length=256)] = ""
-    """Both in short, the shadow first: moves, percent of clients cut, range in points."""
+    """Summary as `shadow : acting`: moves, percent of clients that were disconnected, range in points."""
     better: Literal["Yes", "No", "Unknown"] = "Unknown"
     """Whether the shadow is better beyond noise: over at least 7 whole days, by more than two standard errors."""
     days: Annotated[int, Field(ge=0)] = 0
@@ -72,11 +72,11 @@ class ShadowComparison(Status):
     displaced: Annotated[int, Field(ge=0)] = 0
     """Number of bundles that would be on another broker than they are."""
     measured: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Percent of the load that was measured on the broker where the shadow has it. The rest is predicted."""
+    """Percent of the load whose bundle is on the same broker in the shadow as in reality. The rest is predicted."""
 
     @classmethod
     def of(cls, total: PairSums, verdict: DailyVerdict, **plain: str | int) -> Self:
-        """The comparison as a status has it. total: since it began. plain: policy, since, begun, displaced."""
+        """The comparison as a status has it. total: sums since it began. plain: policy, since, begun, displaced."""
         acting, shadow = (ShadowFigures.of(total.figures(side)) for side in (total.acting, total.shadow))
         saved = (verdict.saved, verdict.lowest, verdict.highest)
         mean, lowest, highest = (round(value, 2) if math.isfinite(value) else 0.0 for value in saved)
@@ -105,4 +105,4 @@ def _known(value: float) -> float | None:
 
 
 def _shown(value: float | None) -> str:
-    return "?" if value is None else f"{value:.1f}" if value < 10 else f"{value:.0f}"  # noqa: PLR2004  (two digits)
+    return "?" if value is None else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"  # noqa: PLR2004  (two digits)

@@ -116,6 +116,14 @@ TELL_AFTER = 3.0
 """Seconds of waiting after which the status says what the split waits for."""
 
 
+TELL_EVERY = 10.0
+"""Seconds between two such texts: each is a write, and a cluster that is down may give another cause each time."""
+
+
+PAUSE = 0.1
+"""Least seconds between two rounds: their own writes wake the next one."""
+
+
 AT_ONCE = 8
 """Splits carried out at the same time."""
 
@@ -127,6 +135,7 @@ class SplitController:
     cluster: ClusterState
     divider: SplitExecutor
     _since: dict[str, float] = field(default_factory=dict)
+    _told: dict[str, float] = field(default_factory=dict)  # clock of the last text, by uid
     _counts: BundleCounts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +147,7 @@ class SplitController:
         while True:
             if not self.cluster.stores.stale():
                 await self.round()
+            await asyncio.sleep(PAUSE)
             try:
                 async with asyncio.timeout(ROUND_EVERY):
                     await wake.wait()
@@ -149,7 +159,9 @@ class SplitController:
     async def round(self) -> None:
         """Handle every split once. An error in one is logged, and does not delay the others."""
         records = sorted(self.cluster.stores.splits.items.values(), key=lambda record: (record.created, record.name))
-        self._since = {uid: since for uid, since in self._since.items() if uid in {r.uid for r in records}}
+        there = {record.uid for record in records}
+        self._since = {uid: since for uid, since in self._since.items() if uid in there}
+        self._told = {uid: at for uid, at in self._told.items() if uid in there}
         await at_most(AT_ONCE, self._safely, records)
         try:
             await self._tidy_up()
@@ -280,7 +292,9 @@ class SplitController:
         )
 
     async def _report_waiting(self, record: SplitRecord, progress: SplitProgress) -> None:
-        if progress.text and shortened(progress.text) != record.status.message:
+        recently = self.cluster.clock() - self._told.get(record.uid, -TELL_EVERY) < TELL_EVERY
+        if progress.text and shortened(progress.text) != record.status.message and not recently:
+            self._told[record.uid] = self.cluster.clock()
             await self._write(record, message=shortened(progress.text))
 
     def _within(self) -> float:

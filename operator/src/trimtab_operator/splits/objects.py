@@ -1,4 +1,4 @@
-"""The Bundle objects of a split: the writes that are the same for the brokers that watch them and for Pulsar."""
+"""Writes to the Bundle objects of a split, shared by both ways to carry it out: by brokers that watch, and by Pulsar."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_operator.splits.steps import Child, Raw, SplitOrder, parent_of, unl
 
 @dataclass(frozen=True, slots=True)
 class SplitObjects:
-    """Writes to the Bundle objects of `order`. Methods raise `ApiError`, `ConflictError` for an object that changed."""
+    """Writes to the Bundle objects of `order`. Methods raise `ApiError`: a `ConflictError` if the object has changed."""
 
     bundles: BundleObjects
     order: SplitOrder
@@ -28,17 +28,17 @@ class SplitObjects:
     async def unlock(self, parent: Raw | None) -> None:
         """Undo `lock`."""
         assert parent is not None
-        status = {"state": unlocked_state(parent), "split": None}
+        status = {"state": unlocked_state(parent), "split": None, "since": timestamp(self.bundles.now())}
         await self.bundles.patch(parent, {"status": status}, subresource="status")
 
     async def release(self, children: Iterable[Raw | None]) -> None:
         """Make the children ordinary bundles."""
         for child in children:
-            if child is not None and parent_of(child):
+            if child is not None and parent_of(child) == self.order.bundle:
                 await self.bundles.release(child)
 
     async def move(self, children: Iterable[tuple[Child, Raw]]) -> None:
-        """Write the desired owners of children that leave."""
+        """Write the desired owner of each child that moves to another broker."""
         for child, raw in children:
             assignment = self.assignment(child.destination, self.order.reason)
             await self.bundles.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})

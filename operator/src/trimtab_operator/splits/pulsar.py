@@ -278,4 +278,4 @@ class ChosenSplitExecutor:
         if (admin := self.admin()) is None or self.cluster.link.ids is None:
             problem = self.cluster.link.problem or "no request was sent to it yet"
             return SplitProgress(text=f"Pulsar can't be asked: {problem}")
-        return await PulsarSplitExecutor(self.cluster, admin).advance(order, give_up)
+        return await PulsarSplitExecutor(self.cluster, admin.without_budget()).advance(order, give_up)

@@ -1,7 +1,8 @@
-"""Relief of one broker, because a person asks for it: a shedder whose answers pass guard and placement as usual.
+"""Unloads one broker because a person asks for it. The chosen bundles go through guard and placement as usual.
 
 It needs no threshold and no history. The broker gives away its largest bundles that fit into what it carries above the
-average of the brokers, so that it ends at the average and not far below it.
+average of the brokers, so that it ends at the average. Where no broker may take one of them, others are chosen instead,
+and the broker may end a little below the average.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, MOVING, Weights, attribute
 
 _NO_PART = "it takes no part in the comparison: it is not selected, not ready, or its data is not trusted"
 
-_KEPT = "a limit keeps it there: a pin, a cool-down, a quarantine, a pending move, or no load data"
+_KEPT = "it can't be moved now: it is pinned, cooling down, quarantined, already moving, or without load data"
+
+_ELSEWHERE = "the broker does not own it"
 
 _ROUNDING = 1e-6
-"""Ratio by which sums of loads may differ from the whole."""
+"""Tolerance for rounding errors when loads are added up."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRelief:
-    """A shedder for the broker of that name. bundle: the only one to unload; empty: as many as bring it to the average.
+    """A shedder for the broker of that name. bundle: the only bundle to unload; empty: as many as bring the broker to the
+    average.
 
     weights: resource weights by which brokers are compared.
     """
@@ -52,7 +56,10 @@ class BrokerRelief:
     def _the_one(self, cluster: ClusterLoad, movable: IntArray) -> IntArray | HeldBack:
         row = cluster.bundles.index.get(self.bundle, -1)
         found: IntArray = movable[movable == row]
-        return found if len(found) else HeldBack(self.bundle, Reason.NO_BUNDLES, _KEPT)
+        if len(found):
+            return found
+        ours = row >= 0 and cluster.bundles.owner[row] == cluster.brokers.index[self.broker]
+        return HeldBack(self.bundle, Reason.NO_BUNDLES, _KEPT if ours else _ELSEWHERE)
 
     def _excess(self, cluster: ClusterLoad, broker: int, movable: IntArray) -> IntArray | HeldBack:
         """The largest of `movable` (rows) that fit, one after the other, into what the broker has above the average."""
@@ -60,7 +67,7 @@ class BrokerRelief:
         mean = float(np.nanmean(pressure)) if np.isfinite(pressure).any() else np.nan
         left = float(pressure[broker]) - mean
         if not left > 0:
-            text = f"it is used to {pressure[broker]:.0%}, and the average of the brokers is {mean:.0%}"
+            text = f"its usage is {pressure[broker]:.0%}, not above the average of {mean:.0%}"
             return HeldBack(self.broker, Reason.BALANCED, text)
         load, chosen = self._load(cluster, broker, movable), list[int]()
         for k in np.argsort(-load, kind="stable").tolist():
@@ -68,7 +75,7 @@ class BrokerRelief:
                 left -= float(load[k])
                 chosen.append(int(movable[k]))
         if not chosen:
-            text = f"none of its {len(movable)} movable bundles fits into the {left:.0%} that it has above the average"
+            text = f"each of its {len(movable)} movable bundles is larger than its excess over the average, {left:.1%}"
             return HeldBack(self.broker, Reason.NO_BUNDLES, text)
         return np.array(chosen, dtype=np.int64)
 

@@ -62,7 +62,7 @@ class SimulatedBroker:
         return 100 * self._load.cpu(time.time()) / self.shape.cores
 
     async def start(self) -> None:
-        """Start like a new process: counters at 0, serving the bundles that it owns by the API server. Idempotent."""
+        """Start like a new process: counters at 0, serving the bundles that it owns, as the API server says. Idempotent."""
         if self._following is not None:
             return
         self._load = SimulatedBrokerLoad(self.shape, self._catalogue, time.time())
@@ -71,7 +71,7 @@ class SimulatedBroker:
         await self.open_metrics()
 
     async def stop(self) -> None:
-        """Stop as by a crash: it serves nothing and confirms nothing."""
+        """Stop as if it had crashed: it no longer serves or confirms anything."""
         if self._following is not None:
             self._following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -92,19 +92,20 @@ class SimulatedBroker:
         await web.TCPSite(self._runner, HOST, self.port, reuse_address=True).start()
 
     async def close_metrics(self) -> None:
-        """Refuse connections to `/metrics`, also open ones, while everything else continues."""
+        """Close `/metrics` and its open connections. Everything else goes on."""
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = None
 
     async def rehouse(self, strength: float) -> None:
-        """Continue on a machine with other cores: each does the work of `strength` ordinary ones."""
+        """Change the speed of its cores: from now on each does the work of `strength` ordinary ones."""
         self.shape = replace(self.shape, strength=strength)
         self._load.rehouse(self.shape, time.time())
 
     async def hear(self, *, deaf: bool) -> None:
-        """Ignore desired owners, or follow them again."""
-        await self._ownership.hear(deaf=deaf)
+        """deaf: ignore desired owners from now on. Otherwise follow them again. A stopped broker does neither."""
+        if self._following is not None:
+            await self._ownership.hear(deaf=deaf)
 
     def serve(self, bundle: str) -> None:
         """Called by its `Ownership`: serve the bundle of this Bundle object."""
@@ -119,7 +120,7 @@ class SimulatedBroker:
         self._report(before - self.serving, serves=False)
 
     def count(self) -> None:
-        """Advance the counters to now, before the load of bundles changes."""
+        """Bring the counters up to date. Call this before the load of a bundle changes."""
         self._load.advance(time.time())
 
     def _report(self, bundles: frozenset[str], *, serves: bool) -> None:

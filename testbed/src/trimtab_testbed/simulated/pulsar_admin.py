@@ -177,7 +177,7 @@ class FakePulsar(InMemoryPulsar):
         lower, upper = next((a, b) for a, b in pairwise(self.edges(namespace)) if a <= place < b or b == FULL)
         bundle = bundle_name(namespace, lower, upper)
         if bundle not in self.owners:
-            self.owners[bundle] = self._remembered.pop(bundle, self.ids[0])
+            self.owners[bundle] = self._remembered.pop(bundle.rpartition("/")[2], self.ids[0])
         return {"httpUrl": self._origin(self.owners[bundle])}
 
     async def _unload(self, broker: str, request: web.BaseRequest, bundle: str) -> None:
@@ -199,16 +199,21 @@ class FakePulsar(InMemoryPulsar):
         await self._release(bundle, destination)
 
     async def _release(self, bundle: str, destination: str) -> None:
+        """Release the bundle to `destination`. The modular leader remembers that by the range alone, as in 4.0.8."""
+        extent = bundle.rpartition("/")[2]
+        if not self.extensible:
+            self._remembered[extent] = destination
         self._unloading += 1
         self.peak = max(self.peak, self._unloading)
         await asyncio.sleep(self.lazy)
         self._unloading -= 1
         had = self.owners.pop(bundle, None)
-        taker = self.thieves[bundle].pop(0) if self.thieves.get(bundle) else destination
-        if had is not None and (self.clients or self.extensible):
-            self.owners[bundle] = taker
-        elif not self.extensible:
-            self._remembered[bundle] = taker
+        if self.thieves.get(bundle):
+            destination = self._remembered[extent] = self.thieves[bundle].pop(0)
+        if had is not None and self.extensible:
+            self.owners[bundle] = destination
+        elif had is not None and self.clients:
+            self.owners[bundle] = self._remembered.pop(extent, self.ids[0])
 
     async def _serve(self, _broker: str, request: web.BaseRequest, bundle: str) -> None:
         """Not in Pulsar: have another broker serve the bundle, without an unload."""

@@ -55,6 +55,9 @@ class OwnershipReader(Protocol):
     closes_topics: ClassVar[bool]
     """Whether a broker that takes back a bundle that it was releasing keeps the bundle's topics closed."""
 
+    remembers_by_range: ClassVar[bool]
+    """Whether Pulsar remembers the destination of an unload by the range of the bundle, whatever its namespace is."""
+
     async def owner(self, request: UnloadRequest) -> str:
         """Read the current owner. Raises `PulsarUnavailableError` if no broker serves it and some did not answer."""
 
@@ -73,6 +76,7 @@ class ModularOwnership:
     active: Callable[[], Iterable[str]] = tuple
     assigns_on_unload: ClassVar[bool] = True
     closes_topics: ClassVar[bool] = False
+    remembers_by_range: ClassVar[bool] = True
 
     async def owner(self, request: UnloadRequest) -> str:
         """Read the current owner from the destination, or from the next broker that answers."""
@@ -100,6 +104,7 @@ class ExtensibleOwnership:
     active: Callable[[], Iterable[str]] = tuple
     assigns_on_unload: ClassVar[bool] = False
     closes_topics: ClassVar[bool] = True
+    remembers_by_range: ClassVar[bool] = False
 
     async def owner(self, request: UnloadRequest) -> str:
         """Ask the source and the destination, then all other brokers."""

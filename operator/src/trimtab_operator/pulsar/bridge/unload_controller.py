@@ -41,6 +41,8 @@ DISCOVERY_GRACE = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 """Pause after the first failure, and maximum pause, in seconds."""
 
+_DOUBLINGS = 10  # enough for the maximum, and far from the largest number
+
 FORGET_AFTER = 3600.0
 """Seconds after which a failure no longer counts."""
 
@@ -55,7 +57,7 @@ class Backoff:
     def is_over(self, bundle: str, destination: str) -> bool:
         """Whether the next attempt may begin now."""
         times, last = self._failures.get((bundle, destination), (0, 0.0))
-        return times == 0 or self.clock() >= last + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (times - 1))
+        return times == 0 or self.clock() >= last + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(times - 1, _DOUBLINGS))
 
     def failed(self, bundle: str, destination: str) -> None:
         """Record a failed attempt."""
@@ -76,8 +78,9 @@ class UnloadController:
         self._cluster = cluster
         unbudgeted = admin.without_budget()
         ownership = OwnershipSource(unbudgeted, lambda: list((cluster.link.ids or {}).values()), cluster.clock)
-        self._unload = BundleUnload(cluster, unbudgeted, ownership)
+        self._ownership, self._unload = ownership, BundleUnload(cluster, unbudgeted, ownership)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ranges: dict[str, tuple[str, str]] = {}  # of the bundles that are being moved, by name
         self._backoff = Backoff(cluster.clock)
 
     def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
@@ -88,13 +91,13 @@ class UnloadController:
         """Move bundles until cancelled."""
         try:
             while True:
-                self._start_due()
+                await self._start_due()
                 await asyncio.sleep(POLL_INTERVAL)
         finally:
             self._cluster.pending_moves.end_turns(self._cluster.clock())
             await ended(*self._tasks.values())
 
-    def _start_due(self) -> None:
+    async def _start_due(self) -> None:
         """Start as many moves as `spec.pulsar.maxUnloads` allows, the longest waiting ones first."""
         spec, pending_moves = self._cluster.link.spec, self._cluster.pending_moves
         if self._cluster.link.ids is None:
@@ -102,10 +105,34 @@ class UnloadController:
         pending_moves.take_turns()
         if (room := (spec.max_unloads if spec else 0) - len(self._tasks)) <= 0:
             return
-        for record in sorted(self._due(), key=_priority)[:room]:
+        for record in (await self._apart(sorted(self._due(), key=_priority)))[:room]:
             pending_moves.begin(record.name, self._cluster.clock())
+            self._ranges[record.name] = record.lower, record.upper
             self._tasks[record.name] = asyncio.create_task(self._attempt(record), name=f"unload {record.name}")
-            self._tasks[record.name].add_done_callback(lambda _, name=record.name: self._tasks.pop(name))  # type: ignore[misc]
+            self._tasks[record.name].add_done_callback(lambda _, name=record.name: self._ended(name))  # type: ignore[misc]
+
+    def _ended(self, bundle: str) -> None:
+        del self._tasks[bundle], self._ranges[bundle]
+
+    async def _apart(self, due: list[BundleRecord]) -> list[BundleRecord]:
+        """`due` without bundles that would take the destination of another one.
+
+        The leader of the modular load manager remembers the destination of an unload by the range of the bundle alone
+        (Pulsar 4.0.8, `NamespacesBase.internalUnloadNamespaceBundleAsync`). Namespaces with the same number of bundles
+        have the same ranges. So of each range it gets one unload at a time.
+        """
+        taken, apart = set(self._ranges.values()), list[BundleRecord]()
+        for record in due:
+            if (extent := (record.lower, record.upper)) not in taken:
+                taken.add(extent)
+                apart.append(record)
+        return apart if len(apart) < len(due) and await self._remembers_by_range() else due
+
+    async def _remembers_by_range(self) -> bool:
+        try:
+            return (await self._ownership.reader()).remembers_by_range
+        except PulsarError:
+            return True  # it may be the modular load manager
 
     def _due(self) -> list[BundleRecord]:
         """Bundles with a pending desired owner whose move may start now."""

@@ -1,10 +1,10 @@
-"""How good Trim's predictions were: the CPU that a plan predicted for the brokers it touched, against the measured one.
+"""Scores Trim's predictions: compares the CPU predicted for each broker of a plan with the CPU measured later.
 
 A prediction is due three minutes after its plan, if no other plan touched the broker since. It counts only if the
-broker then has the bundles that the plan gave it: in mode DryRun, or when a move failed, nothing can be learned. The
-measured value is the median of the three minutes, as plans predict from medians. A prediction is right if it is within
-3 points. When fewer than 70 % of the last 20 are, `step` halves, down to an eighth; each further check doubles or
-halves it.
+broker then has the bundles that the plan gave it, and no move from or to it is pending: in mode DryRun, or when a move
+failed or is late, nothing can be learned. The measured value is the median of the three minutes, as plans predict from
+medians. A prediction is right if it is within 3 points. If fewer than 70 % of the last 20 (at least 10) are right,
+`step` halves, down to an eighth. Otherwise it doubles, up to one.
 
 Memory: ``predictions`` ([due, broker, percent, fingerprint of its bundles]), ``errors`` (points, measured less
 predicted, the newest last), ``step`` (ratio).
@@ -27,16 +27,16 @@ WITHIN = 3.0
 """Points within which a prediction counts as right."""
 
 RIGHT = 0.7
-"""Ratio of the predictions that must be right for full plans."""
+"""Ratio of predictions that must be right, or plans are made smaller."""
 
 _DUE = 180.0  # seconds
 _KEPT = 20  # predictions
-_ENOUGH = 10  # predictions from which on they are judged
+_ENOUGH = 10  # least number of scored predictions that make plans smaller
 _SMALLEST = 0.125
 
 
 def step(memory: Mapping[str, Any]) -> float:
-    """Ratio of the usual number of moves that the next plan may make."""
+    """Ratio (0.125 to 1) of the usual number of moves that the next plan may make."""
     return float(memory.get("step", 1.0))
 
 
@@ -56,7 +56,7 @@ def predictions(memory: Mapping[str, Any]) -> Predictions:
 def predicted(
     memory: Mapping[str, Any], cluster: ClusterLoad, moves: Sequence[PlannedMove], percent: FloatArray
 ) -> dict[str, Any]:
-    """The memory with the CPU (n, percent) predicted for the brokers of `moves`. Older predictions for them end."""
+    """The memory with the CPU (n, percent) predicted for the brokers of `moves`, instead of older predictions."""
     rows = sorted({row for move in moves for row in (move.source, move.destination)})
     names, owner = cluster.brokers.names, cluster.bundles.owner.copy()
     for move in moves:
@@ -93,12 +93,19 @@ def _error(cluster: ClusterLoad, recent: RecentSamples, name: str, percent: floa
     bundles: fingerprint of the bundles with which the broker was predicted.
     """
     row = cluster.brokers.index.get(name)
-    if row is None or _fingerprint(cluster, cluster.bundles.owner, row) != bundles:
+    if row is None or _pending(cluster, row) or _fingerprint(cluster, cluster.bundles.owner, row) != bundles:
         return float("nan")
     cores, cpu = cluster.brokers.limit[row, CPU], recent.cpu[-3:, row]
     if not cores > 0 or not np.isfinite(cpu).any():
         return float("nan")
     return round(float(100 * np.nanmedian(cpu) / cores) - percent, 2) + 0.0  # never minus zero
+
+
+def _pending(cluster: ClusterLoad, broker: int) -> bool:
+    """Whether the usage of `broker` (row) does not show all moves yet: the owner of a pending one is its destination."""
+    bundles = cluster.bundles
+    moving = bundles.in_flight | (bundles.moving_from >= 0)
+    return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())
 
 
 def _fingerprint(cluster: ClusterLoad, owner: IntArray, broker: int) -> int:

@@ -190,8 +190,8 @@ class OwnerSync:
         return answers
 
     def _stuck(self) -> Collection[str]:
-        now = self.cluster.clock()
-        return {name for name, f in self.cluster.pending_moves.open.items() if now - f.since > self.stuck_after}
+        now, pending_moves = self.cluster.clock(), self.cluster.pending_moves.open
+        return {name for name, move in pending_moves.items() if move.late(now, self.stuck_after, turns=True)}
 
 
 def _full(bundle: BundleRecord, full_names: Mapping[str, str]) -> str:
