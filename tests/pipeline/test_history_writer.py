@@ -20,6 +20,7 @@ from kept_histories import AT, HOUR, LOAD, NoHousekeeping, dataset, held, inside
 from trimtab_pipeline.api import KEEP_A_DAY, Retention
 from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, FINDINGS, SKETCHES, TOPICS
+from trimtab_pipeline.history.facts import FactLog
 from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.housekeeping import Stopping
 from trimtab_pipeline.history.snapshot_tables import Bounds
@@ -173,10 +174,9 @@ def test_a_change_of_a_bundle_is_one_fact_and_so_is_its_end(tmp_path: Path) -> N
     ]
 
 
-def test_an_unowned_bundle_of_a_broker_that_is_gone_is_a_change(tmp_path: Path) -> None:
-    keeping = writer(tmp_path, NoHousekeeping())
-    keep(keeping, 0)
-    before, row = len(facts(tmp_path)), int(np.flatnonzero(WORLD.owner == 1)[0])
+def test_an_unowned_bundle_of_a_broker_that_is_gone_is_a_change() -> None:
+    log = FactLog()
+    log.changes(AT, WORLD)
     columns = ("declared_limit", "ready", "schedulable")
     alone = replace(
         WORLD,
@@ -185,10 +185,10 @@ def test_an_unowned_bundle_of_a_broker_that_is_gone_is_a_change(tmp_path: Path) 
         owner=np.where(WORLD.owner == 1, -1, WORLD.owner),
         **{name: getattr(WORLD, name)[:1] for name in columns},
     )
-    keeping.keep(*measured(LOAD, AT + 60), replace(LOAD, now=AT + 60), alone)
-    new = {(one["kind"], one["name"]): one["value"] for one in facts(tmp_path)[before:]}
-    assert json.loads(new["bundle", WORLD.bundles[row]] or "") == {"owner": None}
-    assert new["broker", WORLD.brokers[1]] is None
+    new = {(one["kind"], one["name"]): one["value"] for one in log.changes(AT + 60, alone).to_pylist()}
+    ours = [name for name, owner in zip(WORLD.bundles, WORLD.owner.tolist(), strict=True) if owner == 1]
+    assert ours
+    assert new == {("broker", WORLD.brokers[1]): None} | {("bundle", name): '{"owner":null}' for name in ours}
 
 
 def test_topics_of_hot_bundles_are_kept_each_cycle_and_sketched_each_hour(tmp_path: Path) -> None:

@@ -73,12 +73,12 @@ def test_bundles_with_the_same_range_do_not_take_each_others_destination(
 def test_pauses_stay_bounded_whatever_happens() -> None:
     clock = [0.0]
     backoff = Backoff(lambda: clock[0])
-    for _ in range(2000):
+    for _ in range(1100):
         backoff.failed("bundle", "broker")
-        clock[0] += 60
-        assert not backoff.is_over("bundle", "broker") or clock[0] < 500
         clock[0] += LONGEST_PAUSE
         assert backoff.is_over("bundle", "broker")
+    backoff.failed("bundle", "broker")
+    assert not backoff.is_over("bundle", "broker")
 
 
 def test_what_waits_for_others_is_not_overdue_and_what_hangs_is(carry: Carry) -> None:

@@ -149,11 +149,12 @@ def _series(rng: Rng, signal: str, kind: str, part: str, times: Any, series: str
 
 def _targets(rng: Rng, now: Cycle) -> pa.Table:
     known: dict[str, Row] = {}
+    (starts,) = rng.spawn(1)
     for number, pod in enumerate([*PODS, "gone", ""]):
         declared = {name: float(rng.choice([0.01, 2.0, 3.0])) for name in DECLARED if rng.random() < 0.4}
         names = ("last_resource_time", "last_traffic_time")
         last = {name: now.at - float(rng.integers(30, 200)) for name in names if rng.random() < 0.8}
-        last |= {"started": now.at - float(rng.integers(-100, 200))} if rng.random() < 0.3 else {}
+        last |= {"started": now.at - float(starts.integers(-100, 200))} if starts.random() < 0.3 else {}
         known[pod] = {"policy": now.policy, "shard": number % 2 if pod else None, "pod": pod} | declared | last
     pods = [*known, str(rng.choice(["", "a"]))]
     rows = [{"broker": f"broker{number}", **known[pod]} for number, pod in enumerate(pods)]

@@ -24,9 +24,9 @@ from trimtab_lab.simulation.score import LEVEL, OVERLOADED, RunScore, score
 from trimtab_lab.simulation.world import World
 
 __all__ = [
-    "USUAL_PLACEMENTS",
     "LEVEL",
     "OVERLOADED",
+    "USUAL_PLACEMENTS",
     "AsPulsar",
     "Contender",
     "Decider",

@@ -1,4 +1,4 @@
-"""Flags shared by several verbs, and the order of a command line. This module loads nothing heavy: every start needs it.
+"""Flags shared by several verbs, and the order of a command line. It loads nothing heavy: every start needs it.
 
 argparse wants the verb first. People also type ``trimtab -n messaging status``, as with kubectl: `verb_first` moves the
 verb to the front.
@@ -72,8 +72,8 @@ def add_cluster_flags(
 ) -> None:
     """Add ``-n``, ``-A``, ``--kubeconfig`` and ``--context``, and for a person ``--as`` and ``--request-timeout``.
 
-    person: False for the operator, which acts as itself. several: whether ``-n`` may be repeated; this also allows ``-A``.
-    everywhere: whether ``-A`` is allowed. help_text: replaces the usual help of ``-n``.
+    person: False for the operator, which acts as itself. several: whether ``-n`` may be repeated; that also allows
+    ``-A``. everywhere: whether ``-A`` is allowed. help_text: replaces the usual help of ``-n``.
     """
     if several:
         text = f"{_NAMESPACE}; repeatable"

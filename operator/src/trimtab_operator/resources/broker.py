@@ -111,5 +111,5 @@ class BrokerStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: like the field `ready`; the message says what is missing. `Drained`: True once the broker owns no bundles; set for a
-    broker that is not schedulable or whose node is cordoned."""
+    """`Ready`: like the field `ready`; the message says what is missing. `Drained`: True once the broker owns no
+    bundles; set for a broker that is not schedulable or whose node is cordoned."""

@@ -216,6 +216,10 @@ class Progress(Status):
     """The first 20 failed moves."""
 
 
+_WHOLE = 100.0
+"""Percent: a plan makes all of its moves."""
+
+
 class PredictionScore(Status):
     """How good the shedder's last predictions of the brokers' CPU were, three minutes after the moves."""
 
@@ -244,4 +248,4 @@ class PredictionScore(Status):
         text = f"{round(self.right / 100 * self.judged)} of the last {self.judged} within {self.within:g} points"
         text += f" of the measured CPU, the median {self.off:.1f} points off"
         smaller = f"; until more are, a plan makes {self.step:.0f} % of the usual moves"
-        return text if self.step >= 100 else text + smaller
+        return text + smaller if self.step < _WHOLE else text

@@ -22,7 +22,6 @@ from trimtab_pipeline.history.files import hour_of
 from trimtab_pipeline.transform.arrays import positions
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
-
 COMPLETE = "complete"
 """Kind of a row that names another kind, of which the record has all facts."""
 

@@ -60,7 +60,7 @@ def policy_of(value: Mapping[str, Any]) -> NamespacePolicy:
 
 @dataclass(frozen=True, eq=False)
 class RecordedMoves:
-    """Moves of m bundles that were under way in a cycle, or had just landed: the usage of brokers does not show them yet.
+    """Moves of m bundles that were under way in a cycle, or had just landed, so that usage does not show them yet.
 
     facts: what is known of each bundle, as JSON values of kind ``bundle`` in `FACTS`.
     """

@@ -27,8 +27,8 @@ class ShardRequest:
     own: a user's instant query of each signal that has one. rated: for each of these that takes a rate, the range
     selector of its counter.
     bundles: query of each column; empty when the bundles' own metrics are not read. users: the columns whose query a
-    user wrote. topics: a query for each column of the topics, see `topics_in`. summing: whether topics are read where no
-    bundle has metrics of its own.
+    user wrote. topics: a query for each column of the topics, see `topics_in`.
+    summing: whether topics are read where no bundle has metrics of its own.
     statistics: base URL of the admin REST of each pod, when the brokers' own statistics are read.
     repeated: whether duplicate series are known to exist.
     """
@@ -90,8 +90,8 @@ class ReadRequest:
 
     at: evaluation time, epoch seconds. late: seconds from `at` until the request was made. made: epoch seconds then; a
     task may wait for a free core afterwards.
-    timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the whole
-    measurement. window: seconds of the rates.
+    timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the
+    whole measurement. window: seconds of the rates.
     method, partial_response: as in `PrometheusSettings`. namespaces: those whose topics the table ``topics`` holds.
     statistics_timeout: seconds for one broker's statistics.
     """

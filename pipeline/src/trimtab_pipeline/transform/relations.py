@@ -89,7 +89,8 @@ BROKER_LOAD = pa.schema(
 """A row per broker of a topology, and the reports of the shards.
 
 ``age``: seconds since the oldest of its newest samples, null if it was never measured. ``started``: as in `TARGETS`.
-``answered``: whether its shard did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`, null if the broker is trusted."""
+``answered``: whether its shard did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`,
+null if the broker is trusted."""
 
 RANGES = pa.schema(
     [

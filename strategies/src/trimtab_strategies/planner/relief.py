@@ -31,8 +31,9 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BrokerRelief:
-    """A shedder for the broker of that name. bundle: the only bundle to unload; empty: as many as bring the broker to the
-    average.
+    """A shedder for the broker of that name.
+
+    bundle: the only bundle to unload; empty: as many as bring the broker to the average.
 
     weights: resource weights by which brokers are compared.
     """

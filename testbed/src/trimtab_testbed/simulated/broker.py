@@ -62,7 +62,7 @@ class SimulatedBroker:
         return 100 * self._load.cpu(time.time()) / self.shape.cores
 
     async def start(self) -> None:
-        """Start like a new process: counters at 0, serving the bundles that it owns, as the API server says. Idempotent."""
+        """Start like a new process: counters at 0, serving the bundles that it owns in the API server. Idempotent."""
         if self._following is not None:
             return
         self._load = SimulatedBrokerLoad(self.shape, self._catalogue, time.time())

@@ -102,7 +102,7 @@ def _error(cluster: ClusterLoad, recent: RecentSamples, name: str, percent: floa
 
 
 def _pending(cluster: ClusterLoad, broker: int) -> bool:
-    """Whether the usage of `broker` (row) does not show all moves yet: the owner of a pending one is its destination."""
+    """Whether the usage of `broker` (row) does not show all moves yet. The destination of one counts as its owner."""
     bundles = cluster.bundles
     moving = bundles.in_flight | (bundles.moving_from >= 0)
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())
