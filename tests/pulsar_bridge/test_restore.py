@@ -101,6 +101,25 @@ def test_a_policy_that_is_refused_does_not_keep_it_off(run_policy: RunPolicy) ->
     run_policy(LEVEL, scenario)
 
 
+@pytest.mark.parametrize(("mode", "left"), [("DryRun", {}), ("Auto", {SHEDDING: "false"})])
+def test_it_is_put_back_although_the_cluster_that_is_named_now_does_not_answer(
+    run_policy: RunPolicy, mode: str, left: dict[str, str]
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        with settings_brokers(defaults()) as brokers:
+            release, link = await left_behind(env, brokers), env.cluster.link
+            env.edit(**{**moving("http://127.0.0.1:1"), "mode": mode})
+            await env.reconcile()
+            assert link.linked
+            link.problem = "http://127.0.0.1:1 refused the connection"
+
+            await release.check()
+
+            assert brokers.dynamic == left
+
+    run_policy(LEVEL, scenario)
+
+
 @pytest.mark.parametrize("way", ["it answers", "it is gone"])
 def test_another_cluster_is_left_alone_until_it_is_put_back_in_the_one_before(run_policy: RunPolicy, way: str) -> None:
     async def scenario(env: PolicyEnvironment) -> None:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from faulty_api import until
+from trimtab_operator.pulsar.bridge.unload_attempt import best_detour
 from unload_cluster import Carry, Unloading
 
 pytestmark = pytest.mark.apiserver
+
+
+def test_a_bundle_with_closed_topics_goes_to_a_broker_that_stays() -> None:
+    served = {"a": 1, "b": 0, "c": 5, "d": 3}
+    assert best_detour("abcd", "b", "", served) == "a"
+    assert best_detour("abcd", "b", "a", served) == "d"
+    assert best_detour("abcd", "b", "acd", served) == "a"
+    assert best_detour("b", "b", "b", served) == "b"
 
 
 async def _unanswered(c: Unloading, failure: tuple[int, str]) -> str:

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from trimtab_operator.pulsar.client.errors import reason_of, refusal, remedy
+from trimtab_operator.pulsar.client.errors import (
+    PulsarError,
+    PulsarUnavailableError,
+    SplitRefusedError,
+    reason_of,
+    refusal,
+    remedy,
+)
 from trimtab_operator.resources.pulsar import PulsarAuth
 
 TOKEN = {"token": {"secretKeyRef": {"name": "pulsar", "key": "jwt"}}}
@@ -42,6 +49,20 @@ def auth(**fields: Any) -> PulsarAuth:
 def told(body: str, status: int = 401) -> str:
     """What the bridge says of an answer."""
     return str(refusal("brokers", status, body, "GET /admin/v2/brokers"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Message: java.lang.ClassCastException: a bundle", SplitRefusedError),
+        ("Message: Invalid bundle for split", SplitRefusedError),
+        ("Message: java.util.concurrent.TimeoutException\nStacktrace: at SplitManager.split", PulsarUnavailableError),
+        ("Message: BadVersionException: can't split the bundle", PulsarUnavailableError),
+        ("Message: something else", PulsarUnavailableError),
+    ],
+)
+def test_a_failure_of_a_split_that_may_pass_is_no_refusal(text: str, kind: type[PulsarError]) -> None:
+    assert type(refusal("split", 500, text, "PUT split")) is kind
 
 
 def test_of_a_page_only_its_message_is_reported() -> None:

@@ -18,8 +18,8 @@ RELEASE = f"{GROUP}/release"
 """Annotation with which a user ends a bundle's quarantine: ``"true"``."""
 
 PARENT = "trimtab.dev/parent"
-"""Annotation of a child bundle during a split: the parent's name. While the parent exists, its owner serves the topics of
-the child."""
+"""Annotation of a child bundle during a split: the parent's name. While the parent exists, its owner serves the topics
+of the child."""
 
 
 class BundleState(StrEnum):

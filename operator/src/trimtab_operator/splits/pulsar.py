@@ -216,9 +216,9 @@ class PulsarSplitExecutor:
         """Send the request. Raises `_CannotSplitError` when Pulsar accepted it, and the boundaries are as before."""
         await self.admin.split(bundle, positions)
         for pause in READ_AGAIN:
+            await asyncio.sleep(pause)
             if within(await self.admin.boundaries(space.full), *seen.whole) != seen.edges:
                 return
-            await asyncio.sleep(pause)
         text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
         raise _CannotSplitError(Reason.INVALID_SPLIT, text)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -196,15 +196,12 @@ class BundleUnload:
         return bool(owner) and owner in closed_at and (await self.ownership.reader()).closes_topics
 
     async def _move_away(self, request: UnloadRequest, owner: str) -> UnloadRequest:
-        """Unload the bundle from `owner` to the other broker with the fewest bundles. Raises `PulsarError`.
-
-        The desired owner is chosen only if there is no other broker: it may be dead, although Pulsar still lists it.
-        """
-        served = Counter(record.status_owner for record in self.cluster.stores.bundles.items.values())
+        """Unload the bundle from `owner` to another broker. Raises `PulsarError`."""
         ids = self.cluster.link.ids or {}
         if not (others := [name for name, broker in ids.items() if broker != owner]):
             raise PulsarUnavailableError(f"no other broker is active that could take {request.record.name}")
-        name = min(others, key=lambda name: (ids[name] == request.destination, served[name], name))
+        served = Counter(record.status_owner for record in self.cluster.stores.bundles.items.values())
+        name = best_detour(others, request.record.owner, self._unfit(request.record), served)
         detour = replace(request, destination=ids[name])
         await self._unload(detour, owner, self._unloads_of(request))
         had = broker_name(owner, ids) or owner
@@ -213,6 +210,12 @@ class BundleUnload:
         text = f"{had} became its owner again before the release had ended; moved to {name}"
         await self._give_up(request, UnloadResult.RETURNED, text)
         return await self._write(request, {"owner": name, "state": str(BundleState.OWNED)})
+
+    def _unfit(self, record: BundleRecord) -> frozenset[str]:
+        """Brokers that leave, or are not ready."""
+        departures = self.cluster.departures(self.cluster.caretaker(record))
+        brokers = self.cluster.stores.brokers.items.values()
+        return departures.closed | departures.drained | {broker.name for broker in brokers if not broker.ready}
 
     async def _without_destination(self, request: UnloadRequest) -> UnloadResult:
         """The destination is inactive: move a bundle with closed topics away, and report the rest."""
@@ -288,6 +291,14 @@ class BundleUnload:
         meta = {"name": record.name, "namespace": self.cluster.namespace}
         involved = {"apiVersion": API_VERSION, "kind": "Bundle", "metadata": meta}
         await self.cluster.events.post(involved, kind, reason, text, action="Unload")
+
+
+def best_detour(others: Sequence[str], destination: str, unfit: Collection[str], served: Mapping[str, int]) -> str:
+    """The broker of `others` that takes a bundle whose topics are closed: the one that serves the fewest bundles.
+
+    `unfit` brokers come after all others. The destination comes last: it may be dead, although Pulsar still lists it.
+    """
+    return min(others, key=lambda name: (name == destination, name in unfit, served.get(name, 0), name))
 
 
 def _withdrawn(record: BundleRecord) -> bool:

@@ -150,6 +150,9 @@ _TAG = re.compile(r"<[^<>]*>")
 
 _PAGE = re.compile(r"<th>MESSAGE:</th>\s*<td>([^<]*)</td>", re.IGNORECASE)
 
+_PASSES = "BadVersion|time(d)? ?-?out|unavailable|interrupted|connection"
+"""In the text of a failure that may be over at the next attempt."""
+
 _SPECIAL = (
     ("create_tenant create_namespace", _CONFLICT, "", ExistsError),
     ("unload split topic_positions owner", _PRECONDITION, "invalid (upper|lower) boundary", StaleBundleError),
@@ -157,7 +160,12 @@ _SPECIAL = (
     ("unload", _CONFLICT, "inactive destination", InactiveDestinationError),
     ("unload", _FAILED, "transfer to same broker", SameBrokerError),
     ("split", _PRECONDITION, "", SplitRefusedError),
-    ("split", _FAILED, "not found under namespace|ClassCastException|split", SplitRefusedError),
+    (
+        "split",
+        _FAILED,
+        f"(?s)^(?!.*({_PASSES})).*(not found under namespace|ClassCastException|split)",
+        SplitRefusedError,
+    ),
 )
 """Answers with a meaning of their own: the calls, the status, a regular expression in the text, and the error. The
 first row that fits counts."""

@@ -30,6 +30,7 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.pulsar import OwnBalancing, PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.pulsar_link import NOT_ASKED
 from trimtab_pipeline.api import SourceMisconfiguredError
 from trimtab_strategies.params import seconds
 
@@ -121,7 +122,7 @@ async def needed(cluster: ClusterState) -> bool:
 
 @dataclass(slots=True)
 class BalancerRelease:
-    """Restores settings while no Pulsar cluster is linked, or another one is.
+    """Restores settings while no Pulsar cluster is linked, another one is, or the linked one does not answer.
 
     fence: called before each write to Pulsar.
     """
@@ -142,7 +143,8 @@ class BalancerRelease:
     async def check(self) -> None:
         """Restore the settings if no policy needs the balancer off. Raises the errors in `REFUSALS`."""
         link = self.cluster.link
-        if (link.linked and not link.elsewhere) or link.switched_off is False:
+        steered = link.linked and not link.elsewhere and link.problem in {"", NOT_ASKED}  # `OwnBalancerController` does
+        if steered or link.switched_off is False:
             return
         async with link.steering:
             store = found_settings_store(self.cluster.api, self.cluster.namespace)
