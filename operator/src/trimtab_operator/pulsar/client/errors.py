@@ -160,12 +160,8 @@ _SPECIAL = (
     ("unload", _CONFLICT, "inactive destination", InactiveDestinationError),
     ("unload", _FAILED, "transfer to same broker", SameBrokerError),
     ("split", _PRECONDITION, "", SplitRefusedError),
-    (
-        "split",
-        _FAILED,
-        f"(?s)^(?!.*({_PASSES})).*(not found under namespace|ClassCastException|split)",
-        SplitRefusedError,
-    ),
+    ("split", _FAILED, _PASSES, PulsarUnavailableError),
+    ("split", _FAILED, "not found under namespace|ClassCastException|split", SplitRefusedError),
 )
 """Answers with a meaning of their own: the calls, the status, a regular expression in the text, and the error. The
 first row that fits counts."""
