@@ -150,7 +150,7 @@ _TAG = re.compile(r"<[^<>]*>")
 
 _PAGE = re.compile(r"<th>MESSAGE:</th>\s*<td>([^<]*)</td>", re.IGNORECASE)
 
-_PASSES = "BadVersion|time(d)? ?-?out|unavailable|interrupted|connection"
+_PASSES = "BadVersion|TimeoutException|timed out"
 """In the text of a failure that may be over at the next attempt."""
 
 _SPECIAL = (
