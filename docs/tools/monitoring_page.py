@@ -32,7 +32,7 @@ def runbooks() -> str:
 
 
 def _alert(rule: Mapping[str, Any]) -> tuple[str, ...]:
-    name, after = rule["alert"], rule.get("for", "at once")
+    name, after = rule["alert"], rule.get("for", "immediately")
     return f"[{name}]({name}.md)", rule["labels"]["severity"], after, _spoken(rule["annotations"]["summary"])
 
 
