@@ -68,6 +68,24 @@ def test_connections_of_a_policy_are_bounded_over_all_its_namespaces() -> None:
     assert not refused(spent(charge("a", NOW - 600)), charge("c"))
 
 
+@given(
+    paid=st.lists(st.tuples(st.floats(1, 3000), st.sampled_from([0.0, 0.5, 3.0, 4.0])), max_size=12),
+    price=st.floats(0.1, 12),
+)
+def test_a_move_fits_once_enough_has_left_the_window(paid: list[tuple[float, float]], price: float) -> None:
+    """The first moment at which the sum of what is younger than an hour leaves room."""
+    charges = [charge(f"b{k}", NOW - ago, price=Price(cost)) for k, (ago, cost) in enumerate(paid)]
+    tally = spent(*sorted(charges, key=lambda one: one.at))
+    short = tally.shortfall("x", "t/n", Price(price))
+    if short is None:
+        return
+    assert tally.shortfall("x", "t/n", Price(price), dated=False) is not None
+    ends = sorted(one.at + HOUR for one in charges)
+    left = (sum(one.price.of_policy for one in charges if one.at + HOUR > end) for end in ends)
+    fits = [end for end, rest in zip(ends, left, strict=True) if rest + price <= 10.0 + TINY]
+    assert short.frees_at == (min(fits) if fits else None)
+
+
 def test_a_namespace_counts_its_own_clients_and_the_stricter_budget_holds() -> None:
     strict = rules(DisruptionBudget(connections=100.0), n=DisruptionBudget(connections=10.0))
     tally = spent(charge("a"), by=strict)

@@ -20,10 +20,12 @@ Moves that no budget holds back (a drain, a lost broker, a person) are charged a
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import Self
 
 HOUR = 3600.0
@@ -218,6 +220,7 @@ class BudgetTally:
     _charges: dict[tuple[str, int], Charge] = field(init=False)
     _sums: defaultdict[tuple[str, str], float] = field(init=False)
     _pending: dict[str, set[str]] = field(init=False)
+    _spent: dict[tuple[str, str], tuple[list[float], list[float]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.ledger = self.ledger.at(self.now)
@@ -237,6 +240,7 @@ class BudgetTally:
     def _add(self, charge: Charge | None, sign: int) -> None:
         for account, cost in _accounts(charge):
             self._sums[account] += sign * cost
+            self._spent.pop(account, None)
 
     def admit(self, charges: Sequence[Charge]) -> tuple[Charge, Shortfall] | None:
         """Count these moves, if all of them fit together. Otherwise none is counted: the first that does not, and why.
@@ -294,8 +298,10 @@ class BudgetTally:
         """The bundles of a namespace with a pending move."""
         return frozenset(self._pending.get(namespace, ()))
 
-    def shortfall(self, bundle: str, namespace: str, price: Price, generation: int | None = None) -> Shortfall | None:
-        """Why a move of `bundle` must wait; None: it fits.
+    def shortfall(
+        self, bundle: str, namespace: str, price: Price, generation: int | None = None, *, dated: bool = True
+    ) -> Shortfall | None:
+        """Why a move of `bundle` must wait; None: it fits. dated: whether it says from when on it fits.
 
         generation: of the bundle's object. What an earlier write of the same move paid is not paid again.
         """
@@ -303,8 +309,8 @@ class BudgetTally:
         return (
             self._pending_short(bundle, namespace)
             or self._moves_short(bundle, namespace, generation)
-            or self._clients_short(namespace, price, paid)
-            or self._gap_short(namespace, price, paid)
+            or self._clients_short(namespace, price, paid, dated=dated)
+            or self._gap_short(namespace, price, paid, dated=dated)
         )
 
     def _pending_short(self, bundle: str, namespace: str) -> Shortfall | None:
@@ -325,40 +331,53 @@ class BudgetTally:
         frees_at = sorted(times)[len(times) - int(found[0])] + DAY
         return Shortfall(found[1], BudgetLimit.BUNDLE_MOVES, found[0], float(len(times)), 1.0, frees_at)
 
-    def _clients_short(self, namespace: str, price: Price, paid: Charge | None) -> Shortfall | None:
-        own, space = self.rules.own, self.rules.spaces.get(namespace)
-        short = self._sum_short(own, BudgetLimit.CONNECTIONS, (_POLICY, self.rules.policy), price.of_policy, paid)
+    def _clients_short(self, namespace: str, price: Price, paid: Charge | None, *, dated: bool) -> Shortfall | None:
+        own, space, limit = self.rules.own, self.rules.spaces.get(namespace), BudgetLimit.CONNECTIONS
+        short = self._sum_short(own, limit, (_POLICY, self.rules.policy), price.of_policy, paid, dated=dated)
         if short is None and space is not None:
-            return self._sum_short(space, BudgetLimit.CONNECTIONS, (_SPACE, namespace), price.of_namespace, paid)
+            return self._sum_short(space, limit, (_SPACE, namespace), price.of_namespace, paid, dated=dated)
         return short
 
-    def _gap_short(self, namespace: str, price: Price, paid: Charge | None) -> Shortfall | None:
+    def _gap_short(self, namespace: str, price: Price, paid: Charge | None, *, dated: bool) -> Shortfall | None:
         shorts = (
-            self._sum_short(holder, BudgetLimit.PUBLISH_GAP, (_GAP, namespace), price.gap, paid)
+            self._sum_short(holder, BudgetLimit.PUBLISH_GAP, (_GAP, namespace), price.gap, paid, dated=dated)
             for holder in self.rules.holders(namespace)
         )
         return min((short for short in shorts if short is not None), key=lambda short: short.bound, default=None)
 
     def _sum_short(
-        self, holder: Holder, limit: BudgetLimit, account: tuple[str, str], price: float, paid: Charge | None
+        self,
+        holder: Holder,
+        limit: BudgetLimit,
+        account: tuple[str, str],
+        price: float,
+        paid: Charge | None,
+        *,
+        dated: bool,
     ) -> Shortfall | None:
         if (bound := holder.budget.bound(limit)) is None:
             return None
         spent = self._sums[account] - sum(cost for name, cost in _accounts(paid) if name == account)
         if spent + price <= bound + TINY:
             return None
-        return Shortfall(holder.name, limit, bound, spent, price, self.frees_at(account, bound, price))
+        frees_at = self.frees_at(account, bound, price) if dated else None
+        return Shortfall(holder.name, limit, bound, spent, price, frees_at)
 
     def frees_at(self, account: tuple[str, str], bound: float, price: float) -> float | None:
         """When so much has left the window of `account` that `price` fits; None: never, or the price is unknown."""
         if not price <= bound + TINY:
             return None
-        left = self._sums[account]
-        for charge in sorted(self._charges.values(), key=lambda charge: charge.at):
-            left -= sum(cost for name, cost in _accounts(charge) if name == account)
-            if left + price <= bound + TINY:
-                return charge.at + HOUR
-        return None
+        times, spent = self._history(account)
+        place = bisect_left(spent, self._sums[account] + price - bound - TINY)
+        return times[place] + HOUR if place < len(times) else None
+
+    def _history(self, account: tuple[str, str]) -> tuple[list[float], list[float]]:
+        """When `account` was charged, oldest first, and what was spent by then."""
+        if account not in self._spent:
+            costs = [(charge.at, dict(_accounts(charge)).get(account, 0.0)) for charge in self._charges.values()]
+            paid = sorted((at, cost) for at, cost in costs if cost)
+            self._spent[account] = [at for at, _ in paid], list(accumulate(cost for _, cost in paid))
+        return self._spent[account]
 
 
 _POLICY, _SPACE, _GAP = "policy", "namespace", "gap"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trim_world import Play, World, spread
-from trimtab_strategies.shedding.trim.cause import acted
+from trimtab_strategies.shedding.trim.cause import acted, carried_out
 
 
 def grown() -> Play:
@@ -51,3 +51,30 @@ def test_a_background_that_ends_after_the_campaign_is_a_spike_as_long_as_it_last
     play.minutes(1)
 
     assert [minutes for _, minutes in play.memory["spikes"]] == pytest.approx([6])
+
+
+def lasting(points: float) -> Play:
+    """Brokers that Trim has known for 40 minutes, after a spike of half an hour; now the last one is at `points` %."""
+    play = grown()
+    play.world = World.of(*(spread(45, 20, seed) for seed in range(5)), now=play.world.now)
+    play.memory = {**play.memory, "spikes": [[play.world.now, 30.0]], "campaign": 0.0}
+    factor = points / 45
+    play.world.load = np.where(play.world.owner == 4, factor, 1.0) * play.world.load
+    return play
+
+
+@pytest.mark.parametrize(("points", "waits"), [(75.0, True), (95.0, False)])
+def test_a_broker_that_stays_above_85_percent_needs_no_patience(points: float, waits: bool) -> None:  # noqa: FBT001
+    assert (lasting(points).first_move(12) is None) is waits
+
+
+def test_a_plan_that_moves_nothing_begins_no_campaign() -> None:
+    """In mode DryRun, or where a limit holds all of it back, the next plan needs as much as this one."""
+    made, shown = grown(), grown()
+    before = shown.world.owner.copy()
+    for play in (made, shown):
+        assert play.first_move(12)
+    shown.world.owner = before
+
+    assert "campaign" in carried_out(made.memory, made.seen())
+    assert "campaign" not in carried_out(shown.memory, shown.seen())

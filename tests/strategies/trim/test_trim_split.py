@@ -12,7 +12,7 @@ import pytest
 
 from trim_world import POINT, World, spread
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import ClusterLoad, Reason, Topics
+from trimtab_strategies.model import CPU, ClusterLoad, Reason, Topics
 from trimtab_strategies.protocols import Splitting
 from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.shedding.trim.split import TrimSplitter, TrimSplitterParams
@@ -161,6 +161,38 @@ def test_a_namespace_gets_no_more_bundles_than_it_may_have() -> None:
     (found,) = split(cluster, max_bundles=51).proposed
 
     assert len(cluster.bundles) + len(found.boundaries) == 51
+
+
+def test_all_splits_of_a_plan_together_keep_to_that() -> None:
+    world = World.of([40.0, *[5.0] * 6], [50.0, *[5.0] * 6], *TENANTS)
+    cluster = with_topics(measured(world, 1, 1), {0: [2.5] * 16, 7: [3.125] * 16})
+    found = split(cluster, max_bundles=len(world.load) + 3)
+
+    assert sum(len(one.boundaries) for one in found.proposed) == 3
+    assert split(cluster, max_bundles=len(world.load) + 2).held_back[0].reason is Reason.MAX_BUNDLES
+
+
+def test_a_broker_that_takes_no_bundles_is_not_the_coldest_one() -> None:
+    """Seven brokers at 60 % can't carry 30 points more; the eighth is being drained, and idle."""
+    world = World.of([30.0, *[5.0] * 12], *([10.0] * 6 for _ in range(6)), [])
+    cluster = with_topics(measured(world, 1, 1), {0: [1.875] * 16})
+    draining = replace(cluster, brokers=replace(cluster.brokers, schedulable=np.arange(8) < 7))
+    alone = replace(cluster, brokers=replace(cluster.brokers, schedulable=np.arange(8) == 1))
+
+    assert not split(cluster).proposed
+    assert split(draining).proposed
+    assert [held.reason for held in split(alone).held_back] == [Reason.NO_CANDIDATE]
+
+
+def test_a_giant_of_the_network_is_split_where_no_broker_has_a_limit_of_cpu() -> None:
+    world = giant_world(20.0)
+    world.nic = np.tile([1e9, 2.5e8], (8, 1))
+    world.load[1:] *= 0.2
+    cluster = with_topics(measured(world, 1, 1), {0: [1.25] * 16})
+    limit = cluster.brokers.limit.copy()
+    limit[:, CPU] = 0.0
+
+    assert split(replace(cluster, brokers=replace(cluster.brokers, limit=limit))).proposed
 
 
 def test_a_split_has_at_most_so_many_children() -> None:

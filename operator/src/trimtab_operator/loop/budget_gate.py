@@ -9,7 +9,7 @@ from trimtab_operator.actuators import DryRunActuator, WriteResult
 from trimtab_operator.loop.gates import DrainsOnly, Gate
 from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.state.admission import MoveRequest, admit
-from trimtab_operator.state.budget_left import why_withheld
+from trimtab_operator.state.budget_left import rules_of, tally_of, why_withheld
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import Settings
@@ -84,10 +84,13 @@ def with_budget_details(cluster: ClusterState, settings: Settings, decision: Dec
     if not any(stays.reason is Reason.DISRUPTION_BUDGET for stays in considered.staying):
         return decision
 
+    tally = tally_of(cluster, rules_of(cluster, settings))
+
     def told(stays: Staying) -> Staying:
         if stays.reason is not Reason.DISRUPTION_BUDGET:
             return stays
-        return replace(stays, detail=why_withheld(cluster, settings, stays.bundle, snapshot.records[stays.bundle].name))
+        name = snapshot.records[stays.bundle].name
+        return replace(stays, detail=why_withheld(cluster, settings, tally, stays.bundle, name))
 
     staying = tuple(told(stays) for stays in considered.staying)
     return replace(decision, plan=replace(decision.plan, considered=replace(considered, staying=staying)))

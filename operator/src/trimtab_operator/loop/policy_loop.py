@@ -272,7 +272,8 @@ class PolicyLoop:
     async def _run(self, settings: Settings, *, afresh: bool) -> PolicyRun:
         """What a reconcile works with. afresh: read the Secrets of the source again. Raises `ApiError`."""
         cluster, state = self.cluster, await self.memory.recall()
-        actuator = DeclarativeActuator(cluster.api, cluster.namespace, self.name, state.epoch, cluster.now)
+        epoch = max(state.epoch, cluster.process.epoch)  # another namespace may have raised it since
+        actuator = DeclarativeActuator(cluster.api, cluster.namespace, self.name, epoch, cluster.now)
         return PolicyRun(settings, actuator, await self.sources.source(settings, afresh=afresh), state)
 
     async def _cycle(self, run: PolicyRun, phase: PolicyPhase) -> None:

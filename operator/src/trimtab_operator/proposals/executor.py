@@ -214,9 +214,10 @@ class Executor:
             if len(self.execution.held) > MOST_WAITING or not (rows := self.execution.waiting(free)):
                 break
             possible = self._sift(rows, replace(context, moved_last_hour=moved + written))
+            sifted = {row: record for row in possible if (record := self._record(self.execution.name(row)))}
             await self.follow()
             possible = await self._admitted(possible, run)
-            done = await self._write(possible, run)
+            done = await self._write(possible, sifted, run)
             written += done
             if done < len(possible) or any(self._unseen(row) for row in rows):
                 break  # other clients are changing these bundles: try again in the next round
@@ -292,11 +293,14 @@ class Executor:
         record = self._record(name)
         return record is not None and record.owner == move.destination
 
-    async def _write(self, rows: list[int], run: PolicyRun) -> int:
-        """Write the moves `rows`; returns how many were written."""
+    async def _write(self, rows: list[int], sifted: Mapping[int, BundleRecord], run: PolicyRun) -> int:
+        """Write the moves `rows`; returns how many were written.
+
+        sifted: the bundles as they were checked. If a person has changed one since, its write conflicts.
+        """
 
         async def one(row: int) -> WriteResult:
-            move, record = self._moves[row], self._record(self.execution.name(row))
+            move, record = self._moves[row], sifted.get(row)
             if record is None:
                 return WriteResult(self.execution.name(row), Reason.CONFLICT, "the bundle was deleted")
             name = record.name

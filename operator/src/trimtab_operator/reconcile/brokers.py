@@ -5,13 +5,14 @@ The moves of a drain are part of the policy's plan. The condition `Drained` says
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
-from trimtab_operator.kube.client import BROKERS, NotFoundError
+from trimtab_operator.kube.client import BROKERS, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.kube.conditions import set_condition, timestamp
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.broker import DISCOVERED
@@ -23,6 +24,8 @@ from trimtab_operator.state.policies import selects
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
+
+log = logging.getLogger(__name__)
 
 ConditionValues = tuple[str, str, str]
 """Status, reason and message of a condition."""
@@ -149,7 +152,9 @@ class DrainReporter:
         served = sorted(self.cluster.served.get(broker, ()))
         own = [bundles[name] for name in served if name in bundles]
         excluded = {space.name for space in spaces.values() if not space.policy.unload}
-        return drain_condition(own, excluded, settings)
+        moves = self.cluster.pending_moves.open.values()
+        coming = sum(move.destination == broker != move.source for move in moves)
+        return drain_condition(own, excluded, settings, coming)
 
     async def _write(self, broker: BrokerRecord, wanted: ConditionValues | None) -> None:
         cluster = self.cluster
@@ -163,6 +168,9 @@ class DrainReporter:
             await cluster.api.patch(BROKERS, cluster.namespace, broker.name, body, subresource="status")
         except NotFoundError:
             return
+        except (ConflictError, RefusedError) as error:
+            log.warning("broker %s: the condition Drained can't be written: %s", broker.name, error)
+            return
         before = _shown(broker, BrokerCondition.DRAINED)
         if wanted is not None and wanted[0] == "True" and (before is None or before[0] != "True"):
             await self.publisher.event(
@@ -170,8 +178,16 @@ class DrainReporter:
             )
 
 
-def drain_condition(own: Sequence[BundleRecord], excluded: set[str], settings: Settings) -> ConditionValues:
-    """The condition of a drained broker that serves `own`. excluded: names of TopicNamespaces that are not balanced."""
+def drain_condition(
+    own: Sequence[BundleRecord], excluded: set[str], settings: Settings, coming: int = 0
+) -> ConditionValues:
+    """The condition of a drained broker that serves `own`. excluded: names of TopicNamespaces that are not balanced.
+
+    coming: number of pending moves to the broker.
+    """
+    if not own and coming:
+        text = f"it owns nothing, but {counted(coming, 'bundle')} may still arrive"
+        return "False", str(ConditionReason.DRAINING), text
     if not own:
         return "True", str(Reason.DRAINED), "it owns nothing"
     pinned = [bundle.name for bundle in own if bundle.pinned]

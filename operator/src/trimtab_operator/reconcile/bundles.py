@@ -130,7 +130,13 @@ class BundleReconciler:
             return []
         self._tried, self._retry_at = names, now + RETRY_UNASSIGNED
         seen = await self._look(run)
-        spelling = {record.name: full for full, record in seen.records.items()}
+        found = {record.name: (full, record.resource_version) for full, record in seen.records.items()}
+        # what a person or a broker has changed since waits for the next round
+        spelling = {
+            b.name: found[b.name][0] for b, _ in unassigned if found.get(b.name, ("", ""))[1] == b.resource_version
+        }
+        if any(b.name in found and b.name not in spelling for b, _ in unassigned):
+            self._retry_at = now
         done: list[WriteResult] = []
         for why in sorted({why for _, why in unassigned}):
             wanted = [spelling[b.name] for b, reason in unassigned if reason is why and b.name in spelling]

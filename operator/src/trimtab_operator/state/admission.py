@@ -70,7 +70,7 @@ async def admit(
         held = round_.admitted(requests)
         if round_.tally.made and rules.over_time:
             try:
-                await cluster.budget.keep(round_.tally.result)
+                await cluster.budget.keep(round_.tally.result, cluster.stores.brokers.items)
             except ApiError as error:
                 log.warning("policy %s: what its moves spend can't be stored: %s", settings.name, error)
                 return _all_but_forced(requests, f"what it spends can't be stored: {error}")
@@ -138,7 +138,7 @@ class _Round:
 
     def _forced(self, request: MoveRequest) -> Charge:
         charge = self._charge(request, str(request.reason))
-        short = self.tally.shortfall(charge.bundle, charge.namespace, charge.price, charge.generation)
+        short = self.tally.shortfall(charge.bundle, charge.namespace, charge.price, charge.generation, dated=False)
         if short is None or math.isnan(short.price):
             return charge
         text = in_words(short, self.cluster.now())

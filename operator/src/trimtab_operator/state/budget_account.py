@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,9 +140,13 @@ class BudgetAccount:
         self.ledger, self.pace = found.ledger, self.pace if self.pace.gaps else found.pace
         self._epoch = epoch or found.epoch + 1
 
-    async def keep(self, ledger: BudgetLedger) -> None:
-        """Store `ledger`, then use it. Raises `ApiError`: it was not stored, and nothing may be spent."""
+    async def keep(self, ledger: BudgetLedger, brokers: Iterable[str]) -> None:
+        """Store `ledger`, then use it. brokers: those that exist; the pace of others is forgotten.
+
+        Raises `ApiError`: it was not stored, and nothing may be spent.
+        """
         assert self._store is not None, "recall comes first"
+        self.pace = self.pace.only(frozenset(brokers))
         await self._store.save(StoredAccount(ledger, self.pace, self._epoch))
         self.ledger = ledger
 

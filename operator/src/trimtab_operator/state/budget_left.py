@@ -82,7 +82,7 @@ async def without_budget(
     if rules.bounds(BudgetLimit.BUNDLE_MOVES):
         by_name = {record.name: bundle for bundle, record in records.items() if record.name in tally.ledger.days}
         for name, bundle in by_name.items():
-            if tally.shortfall(name, bundle.rpartition("/")[0], prices.price(bundle)) is not None:
+            if tally.shortfall(name, bundle.rpartition("/")[0], prices.price(bundle), dated=False) is not None:
                 found[bundle] = Reason.DISRUPTION_BUDGET
     return found
 
@@ -134,12 +134,9 @@ _UNMEASURED = {
 }
 
 
-def why_withheld(cluster: ClusterState, settings: Settings, bundle: str, name: str) -> str:
-    """Why the bundle `name` (in Pulsar's spelling `bundle`) may not move now; empty if it may.
-
-    Call `recalled` before.
-    """
-    tally, space = tally_of(cluster, rules_of(cluster, settings)), bundle.rpartition("/")[0]
+def why_withheld(cluster: ClusterState, settings: Settings, tally: BudgetTally, bundle: str, name: str) -> str:
+    """Why the bundle `name` (in Pulsar's spelling `bundle`) may not move now by `tally`; empty if it may."""
+    space = bundle.rpartition("/")[0]
     prices = cluster.budget.prices.get(settings.name)
     short = tally.shortfall(name, space, UNKNOWN_PRICE if prices is None else prices.price(bundle))
     return "" if short is None else in_words(short, cluster.now())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from trimtab_operator.kube.client import TOPIC_NAMESPACES, NotFoundError
+from trimtab_operator.kube.client import TOPIC_NAMESPACES, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import TopicNamespaceRecord
 from trimtab_operator.resources.budget import BudgetStatus, BudgetUse
@@ -17,6 +18,8 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.budget import DAY, HOUR, NO_BUDGET, BudgetLimit, BudgetTally, Charge, DisruptionBudget
 from trimtab_strategies.model import counted, some
+
+log = logging.getLogger(__name__)
 
 OVERRIDDEN = "BudgetOverridden"
 """Reason of the Event about moves that went beyond a budget."""
@@ -89,17 +92,38 @@ def budget_uses(cluster: ClusterState, settings: Settings) -> BudgetStatus | Non
     charges = [charge for charge in tally.ledger.charges if charge.policy == name]
     spaces = sorted({charge.namespace for charge in charges} | set(tally.in_flight))
     bundles = [bundle for bundle in tally.ledger.days if cluster.cares(name, bundle)]
-    windows = cluster.budget.pace.windows.values()
+    windows = [window for broker, window in cluster.budget.pace.windows.items() if broker in cluster.brokers_of(name)]
     view = BudgetView(settings.budget.bounds, tally, tally.clients_of_policy(), charges, spaces, bundles)
     return view.status(int(min(windows)) if settings.budget.adaptive_pace and windows else None)
 
 
-def namespace_uses(tally: BudgetTally, cluster: ClusterState, space: TopicNamespaceRecord) -> BudgetStatus:
-    """What the budget of a topic namespace has left by `tally`."""
-    full, records = space.full_name, cluster.stores.bundles.items
-    charges = [charge for charge in tally.ledger.charges if charge.namespace == full]
-    bundles = [name for name in tally.ledger.days if name in records and records[name].topic_namespace == space.name]
-    return BudgetView(space.budget, tally, tally.clients_of(full), charges, [full], bundles).status()
+@dataclass(frozen=True, slots=True)
+class NamespaceUses:
+    """What the budgets of topic namespaces have left by `tally`.
+
+    charges: by ``tenant/name``. moved: names of the bundles that moved in the last day, by TopicNamespace.
+    """
+
+    tally: BudgetTally
+    charges: Mapping[str, Sequence[Charge]]
+    moved: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, tally: BudgetTally, cluster: ClusterState) -> Self:
+        """One pass over all charges: there may be a namespace for each hundred of them."""
+        charges, moved = dict[str, list[Charge]](), dict[str, list[str]]()
+        for charge in tally.ledger.charges:
+            charges.setdefault(charge.namespace, []).append(charge)
+        for name in tally.ledger.days:
+            if (record := cluster.stores.bundles.items.get(name)) is not None:
+                moved.setdefault(record.topic_namespace, []).append(name)
+        return cls(tally, charges, moved)
+
+    def status(self, space: TopicNamespaceRecord) -> BudgetStatus:
+        """The budget of one namespace."""
+        full, tally = space.full_name, self.tally
+        charges, moved = self.charges.get(full, ()), self.moved.get(space.name, ())
+        return BudgetView(space.budget, tally, tally.clients_of(full), charges, [full], moved).status()
 
 
 @dataclass(slots=True)
@@ -125,9 +149,12 @@ class BudgetReporter:
         rules = rules_of(self.cluster, settings)
         if rules.over_time:
             await recalled(self.cluster)
-        tally = tally_of(self.cluster, rules)
+        uses = NamespaceUses.of(tally_of(self.cluster, rules), self.cluster)
         for space in spaces:
-            await self._write(space, tally)
+            try:
+                await self._write(space, uses)
+            except (ConflictError, RefusedError) as error:
+                log.warning("TopicNamespace %s: its budget can't be shown: %s", space.name, error)
 
     async def _overrides(self, policy: str) -> None:
         found = self.cluster.budget.taken(policy)
@@ -138,13 +165,13 @@ class BudgetReporter:
             text = f"{counted(count, 'move')} beyond a budget, because of {reason}: {shown}; {of[-1].text}"
             await self.publisher.event("Normal", OVERRIDDEN, text)
 
-    async def _write(self, space: TopicNamespaceRecord, tally: BudgetTally) -> None:
+    async def _write(self, space: TopicNamespaceRecord, found: NamespaceUses) -> None:
         """Write what is left, if it changed; remove it where there is no budget any more."""
         if space.budget == NO_BUDGET:
             self._show(space.full_name, None)
             await self._patch(space.name, None)
             return
-        uses = namespace_uses(tally, self.cluster, space)
+        uses = found.status(space)
         self._show(space.full_name, uses)
         made = uses.model_dump(by_alias=True, mode="json")
         if self._shown.get(space.name) != made:

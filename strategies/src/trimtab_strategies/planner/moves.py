@@ -49,6 +49,7 @@ class MovePlanner:
     def __post_init__(self) -> None:
         self._giving = np.zeros(len(self.cluster.brokers), dtype=bool)
         self._seen: set[int] = set()
+        self._keeping: set[int] = set()  # brokers that keep a bundle which should have left
         self._caused: dict[int, tuple[FloatArray, float]] = {}
         self.unplaced: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
         self.notes = DecisionAudit(self.cluster, self.choosing, self.allowed, self.caps, self.predicted)
@@ -66,6 +67,7 @@ class MovePlanner:
             self._seen.update(bundles)
             answer = self.swap(offer) if len(offer.returned) else self.place(offer)
             if isinstance(answer, Reason):
+                self._keeping.add(offer.broker)
                 self.unplaced[bundles] = answer not in _FOR_NOW
                 names = [self.cluster.bundles.names[bundle] for bundle in bundles]
                 self.notes.answers.update(dict.fromkeys(bundles, answer))
@@ -82,10 +84,14 @@ class MovePlanner:
         self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
 
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
-        """The first offer of each broker, busiest broker first, then the second offers: so caps affect all equally."""
+        """The first offer of each broker, busiest broker first, then the second offers: so caps affect all equally.
+
+        A judged move off a broker that gets another bundle comes first: it makes room for that one.
+        """
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
-        usage = self.predicted.pressure(sources)
-        busiest = [unloads[k] for k in np.argsort(-usage, kind="stable")]
+        usage, filled = self.predicted.pressure(sources), {unload.destination for unload in unloads if unload.judged}
+        makes_room = np.array([unload.judged and unload.broker in filled for unload in unloads], dtype=bool)
+        busiest = [unloads[k] for k in np.lexsort((-usage, ~makes_room))]
         for offers in zip_longest(*map(self.offers, busiest)):
             yield from (offer for offer in offers if offer is not None)
 
@@ -137,7 +143,7 @@ class MovePlanner:
             or not self.choosing.allows(bundle, requested)
         ):
             return None
-        if offer.judged:
+        if offer.judged and requested not in self._keeping:
             return requested
         load = self._caused[bundle][0]
         better = self.predicted.better(offer.broker, np.array([requested]), load, line=_line(offer))

@@ -17,7 +17,8 @@ each plan. Where the load of the whole cluster has just begun, or all brokers ha
 its bundles were placed, and not what one of them does: it will last for 20 minutes, too.
 
 Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
-times as long counts. A background that rose and fell again is one too, whatever was moved meanwhile, unless it falls
+times as long counts; a broker that is above 85 % for the whole window needs no such patience, nor does a campaign. A
+background that rose and fell again is one too, whatever was moved meanwhile, unless it falls
 within a campaign. And what is unusual must last longer, unless its broker is above 85 %: a background above the usual
 one for seven minutes; and in the first half hour, in which it can't know of spikes, a load that was not usual for its
 bundles in the minutes before for twelve. Where the load of the whole cluster has just begun, no load is unusual.
@@ -31,7 +32,8 @@ minutes.
 Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
 ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
 it), ``brokers.answered`` (epoch seconds of a plan that touched the broker meanwhile), ``spikes`` ([end, minutes] of the
-last hour), ``campaign`` (epoch seconds of the last plan), ``born`` (epoch seconds of the first decision), ``wide``
+last hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (its brokers, each with a checksum of the bundles
+that it had, until the next decision), ``born`` (epoch seconds of the first decision), ``wide``
 (epoch seconds since which two thirds of a cause have lasted; null: they have not).
 """
 
@@ -43,10 +45,12 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.readings import zeroed
 from trimtab_strategies.shedding.trim.replay import Replay
+from trimtab_strategies.shedding.trim.scores import fingerprint
 
 WINDOWS = (8, 6, 5, 4, 3, 2)
 """Minutes, in the order in which they are tried."""
@@ -119,7 +123,7 @@ class Watch:
 
     def windows(self, minutes: int) -> list[int]:
         """The windows that may be tried with so many minutes in the ring."""
-        least = min(self.patience, WINDOWS[0])
+        least = 0.0 if self.campaign else min(self.patience, WINDOWS[0])
         return [window for window in WINDOWS if least <= window <= minutes]
 
     def life(self, window: int) -> float:
@@ -168,6 +172,16 @@ def _followed(excess: FloatArray, since: FloatArray, now: float) -> tuple[FloatA
     on = (excess > EXCESS) | (known & (excess > STILL))
     ended = known & ~on
     return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
+
+
+def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad) -> dict[str, Any]:
+    """The memory without a campaign whose plan moved nothing: it was only shown, or a limit held all of it back."""
+    planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
+    if planned is None:
+        return kept
+    index, owner = cluster.brokers.index, cluster.bundles.owner
+    moved = any(name in index and fingerprint(cluster, owner, index[name]) != before for name, before in planned)
+    return {key: value for key, value in kept.items() if moved or key != "campaign"}
 
 
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
@@ -243,9 +257,9 @@ def _patient(
     if watch.young and not watch.campaign:
         low = np.where(busy | (lasted >= SURGE), low, np.minimum(low, replay.usual))
         high = np.maximum(high, replay.usual)
-    if watch.patience > WINDOWS[0]:
-        low = np.where(lasted >= watch.patience, low, np.minimum(low, 0))
-        high = np.where(watch.lasted(watch.below) >= watch.patience, high, np.maximum(high, 0))
+    if watch.patience > WINDOWS[0] and not watch.campaign:
+        low = np.where(busy | (lasted >= watch.patience), low, np.minimum(low, 0))
+        high = np.where(busy.any() | (watch.lasted(watch.below) >= watch.patience), high, np.maximum(high, 0))
     return low, high
 
 

@@ -263,9 +263,11 @@ def pools(owner: IntArray, brokers: int, destinations: Destinations | None) -> I
     pool = np.arange(brokers)
     if destinations is None:
         return np.zeros_like(pool)
-    owned = np.unique((destinations.group * brokers + owner)[owner >= 0])
-    joined = [np.append(np.flatnonzero(destinations.allowed[each // brokers]), each % brokers) for each in owned]
-    for rows in sorted(joined, key=len, reverse=True):
+    allowed, kind = np.unique(destinations.allowed, axis=0, return_inverse=True)  # many groups have the same brokers
+    owned = np.unique((kind.ravel()[destinations.group] * brokers + owner)[owner >= 0])
+    owned = owned[allowed.any(axis=1)[owned // brokers]]
+    allowed[owned // brokers, owned % brokers] = True
+    for rows in (np.flatnonzero(allowed[each]) for each in np.unique(owned // brokers).tolist()):
         pool[np.isin(pool, pool[rows])] = pool[rows].min()
     return pool
 

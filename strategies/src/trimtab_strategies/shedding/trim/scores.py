@@ -66,7 +66,7 @@ def predicted(
     again = {names[row] for row in rows}
     kept = [entry for entry in memory.get("predictions", ()) if entry[1] not in again]
     new = [
-        [cluster.now + _DUE, names[row], round(float(percent[row]), 2), _fingerprint(cluster, owner, row)]
+        [cluster.now + _DUE, names[row], round(float(percent[row]), 2), fingerprint(cluster, owner, row)]
         for row in rows
     ]
     return {**memory, "predictions": [*kept, *new]}
@@ -93,7 +93,7 @@ def _error(cluster: ClusterLoad, recent: RecentSamples, name: str, percent: floa
     bundles: fingerprint of the bundles with which the broker was predicted.
     """
     row = cluster.brokers.index.get(name)
-    if row is None or _pending(cluster, row) or _fingerprint(cluster, cluster.bundles.owner, row) != bundles:
+    if row is None or _pending(cluster, row) or fingerprint(cluster, cluster.bundles.owner, row) != bundles:
         return float("nan")
     cores, cpu = cluster.brokers.limit[row, CPU], recent.cpu[-3:, row]
     if not cores > 0 or not np.isfinite(cpu).any():
@@ -108,7 +108,7 @@ def _pending(cluster: ClusterLoad, broker: int) -> bool:
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())
 
 
-def _fingerprint(cluster: ClusterLoad, owner: IntArray, broker: int) -> int:
+def fingerprint(cluster: ClusterLoad, owner: IntArray, broker: int) -> int:
     """Checksum of the names of the bundles of `broker` (row), in any order. owner: (m,) rows."""
     names = cluster.bundles.names
     return sum(crc32(names[row].encode()) for row in np.flatnonzero(owner == broker).tolist()) % 2**32

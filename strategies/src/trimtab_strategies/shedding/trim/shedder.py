@@ -42,7 +42,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import messages, scores
-from trimtab_strategies.shedding.trim.cause import Watch, acted, cause, relief, watched, widest
+from trimtab_strategies.shedding.trim.cause import Watch, acted, carried_out, cause, relief, watched, widest
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
@@ -105,6 +105,7 @@ class Trim:
         model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model, self.destinations, self.known)
         names, params = cluster.brokers.names, self.params
+        memory = carried_out(memory, cluster)
         watch, memory = watched(replay, names, cluster.now, memory, hot=params.hot, apart=params.apart)
         memory = scores.checked(cluster, recent, memory)
         if pause is not None:
@@ -216,7 +217,9 @@ class _TrimCycle:
             touched[[move.source, move.destination]] = True
         factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
         real = plan.balance.usage[:, 0] * factor
+        owner, rows = self.cluster.bundles.owner, np.flatnonzero(touched).tolist()
         memory = scores.predicted(acted(memory, names, touched, now), self.cluster, plan.moves, real)
+        memory["planned"] = [[names[row], scores.fingerprint(self.cluster, owner, row)] for row in rows]
         return Shedding(tuple(map(_unload, plan.moves)), memory=memory, cause=why)
 
     def waiting(self) -> Shedding:

@@ -73,7 +73,12 @@ class TrimSplitter:
             return Splitting((), (HeldBack("", Reason.NO_LOAD_DATA, text),), memory)
         model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model)
-        sizes = _Sizes.of(replay)
+        brokers = cluster.brokers
+        fit = brokers.ready & brokers.schedulable & brokers.trusted
+        if fit.sum() < 2:  # noqa: PLR2004 - it takes two
+            text = f"{counted(int(fit.sum()), 'broker')} may receive bundles: children would have nowhere to go"
+            return Splitting((), (HeldBack("", Reason.NO_CANDIDATE, text),), memory)
+        sizes = _Sizes.of(replay, fit)
         points = sizes.points
         large = splittable & (points >= self.params.least) & (sizes.lowest >= sizes.level + self.params.above)
         rows = np.flatnonzero(large)
@@ -84,24 +89,26 @@ class TrimSplitter:
 
     def _cut(self, cluster: ClusterLoad, rows: IntArray, sizes: _Sizes, memory: Mapping[str, Any]) -> Splitting:
         proposed, held_back, inside = [], [], Inside(cluster)
+        there = np.bincount(cluster.bundles.namespace, minlength=len(cluster.namespaces))
         for row in rows.tolist():
-            found = self._boundaries(cluster, inside, row, float(sizes.points[row]), sizes.level)
+            room = self.params.max_bundles - int(there[cluster.bundles.namespace[row]])
+            found = self._boundaries(cluster, inside, row, sizes, room)
             if isinstance(found, HeldBack):
                 held_back.append(found)
             else:
+                there[cluster.bundles.namespace[row]] += len(found)
                 shares, load = inside.shares(row, found), sizes.load(row)
                 proposed.append(SplitCandidate(row, found, Reason.NO_ROOM, spread=True, shares=shares, load=load))
         return Splitting(tuple(proposed), tuple(held_back), memory)
 
     def _boundaries(
-        self, cluster: ClusterLoad, inside: Inside, row: int, points: float, level: float
+        self, cluster: ClusterLoad, inside: Inside, row: int, sizes: _Sizes, room: int
     ) -> IntArray | HeldBack:
-        """The boundaries of a bundle (row), or why it is not split."""
+        """The boundaries of a bundle (row), or why it is not split. room: bundles that its namespace may get."""
         name = cluster.bundles.names[row]
         _, lower, upper = parse_bundle(name)
         topics = inside.of(row)
         weights = np.maximum(np.nan_to_num(inside.load(topics)[:, 1], posinf=0.0), 0)
-        room = self.params.max_bundles - int((cluster.bundles.namespace == cluster.bundles.namespace[row]).sum())
         refusal = self._refused(cluster, topics, weights)
         if room < 1:
             refusal = (Reason.MAX_BUNDLES, f"its namespace has {self.params.max_bundles} bundles or more (maxBundles)")
@@ -110,7 +117,7 @@ class TrimSplitter:
         if refusal is not None:
             return HeldBack(name, *refusal)
         places, sums = distinct_places(cluster.topics.place[topics], weights, lower, upper)
-        wanted = int(np.ceil(points / max(_SMALLEST_CHILD, _CHILD_OF_LEVEL * level)))
+        wanted = int(np.ceil(sizes.points[row] / max(_SMALLEST_CHILD, _CHILD_OF_LEVEL * sizes.level)))
         count = max(2, min(wanted, self.params.max_children, room + 1, len(places)))
         cut = cut_into(places, sums, count) if len(places) >= FEWEST_TOPICS else None
         if cut is None or cut.heaviest > _HEAVIEST:
@@ -133,7 +140,7 @@ class _Sizes:
     """What the bundles would be on an average broker, by the least of the last minutes.
 
     sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest:
-    (m,) the least usage, percent, of a broker with the bundle.
+    (m,) the least usage, percent, of a broker with the bundle, of those that may receive it.
     """
 
     sample: FloatArray
@@ -143,17 +150,20 @@ class _Sizes:
     lowest: FloatArray
 
     @classmethod
-    def of(cls, replay: Replay) -> _Sizes:
+    def of(cls, replay: Replay, fit: BoolArray) -> _Sizes:
+        """The sizes by `replay`. fit: (n,) brokers that may receive bundles, two at least."""
         model, minutes = replay.model, slice(-LASTS, None)
         sample: FloatArray = replay.load[minutes].min(axis=0)
         waits = np.append(replay.full, False)[replay.owner]  # a full machine can't wait
         sample[waits] = replay.load[-1, waits]
         cpu = float(np.nanmean(model.slope)) * model.work(sample)
         nic = sample[:, :2] / np.median(model.nic, axis=0)
-        points = 100 * np.maximum(cpu / float(np.nanmean(model.cores)), nic.max(axis=1))
+        cores = model.cores[np.isfinite(model.cores)]
+        of_cpu = cpu / float(cores.mean()) if len(cores) else np.zeros(len(nic))
+        points = 100 * np.fmax(of_cpu, nic.max(axis=1))
         level = float(targets(model, replay.carried[minutes], model.background[minutes], replay.pools)[-1].min())
         usage = 100 * replay.usage[-1].max(axis=1)
-        coldest, second = np.argsort(usage, kind="stable")[:2]
+        coldest, second = np.argsort(np.where(fit, usage, np.inf), kind="stable")[:2]
         elsewhere = np.where(replay.owner == coldest, usage[second], usage[coldest]) + points
         return cls(sample, cpu, points, 100 * level, np.minimum(elsewhere, np.append(usage, np.inf)[replay.owner]))
 
