@@ -141,7 +141,9 @@ class InterferenceController:
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                requests.append(MoveRequest(record, full, change.left, change.taken, Reason.ADMIN))
+                # as for other moves, the generation before the write: the next move of a policy has that after it
+                before = replace(record, generation=record.generation - 1)
+                requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)
 
     def _flapped(

@@ -29,6 +29,7 @@ from trimtab_operator.actuators import WriteResult, apply_moves
 from trimtab_operator.aio import ended
 from trimtab_operator.decide import decide_plan
 from trimtab_operator.decision_log.store import Recorder
+from trimtab_operator.kube.client import ApiError
 from trimtab_operator.loop.broker_refresh import BrokerRefresh
 from trimtab_operator.loop.budget_gate import admitted_plan, with_budget_details
 from trimtab_operator.loop.gates import Gate, RefusalReporter, gate, refused_by_guard, unmeasurable
@@ -128,7 +129,7 @@ class CycleRunner:
         try:
             async with asyncio.timeout(MEASURE_WITHIN):
                 while not (await asyncio.wait({observing}, timeout=RECONCILE_EVERY))[0]:
-                    await self.meanwhile(run)
+                    await self._confirmed_meanwhile(run)
             snapshot = await observing
         except TimeoutError:
             raise SourceUnavailableError(f"the source did not answer within {MEASURE_WITHIN:g} s") from None
@@ -137,6 +138,13 @@ class CycleRunner:
         if self.cluster.link.linked:
             self.cluster.link.cross_check.update(snapshot.load, self.cluster.clock())
         return snapshot
+
+    async def _confirmed_meanwhile(self, run: PolicyRun) -> None:
+        """A round of confirmation. An error of the API server does not cost the measurement: the next round goes on."""
+        try:
+            await self.meanwhile(run)
+        except ApiError as error:
+            log.warning("policy %s: confirmation while it is measured: %s", run.settings.name, error)
 
     async def _decide(self, snapshot: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:
         with watch.phase("decide"):
