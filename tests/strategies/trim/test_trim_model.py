@@ -121,18 +121,6 @@ def test_one_landed_move_tells_slope_from_background() -> None:
     assert after.background[-1, 0] == pytest.approx(3.0, rel=0.1)
 
 
-def test_a_bundle_that_has_arrived_tells_the_slope_of_its_new_owner() -> None:
-    """The minutes after a move are not believed; the first one after them is compared with the last one before."""
-    lesson = Lesson(four(background=[0, 3.0, 0, 0]))
-    before = lesson.minutes(10)
-    rows = np.flatnonzero(lesson.world.owner == 0)[:5]
-    lesson.world.owner[rows], lesson.world.moved[rows] = 1, lesson.world.now
-    after = lesson.minutes(5)
-
-    assert abs(before.slope[1] / COST - 1) > 0.3
-    assert abs(after.slope[1] / COST - 1) < 0.1
-
-
 @pytest.mark.parametrize("traffic", [0.0, 1e3, 1e5])
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_brokers_that_only_beat_their_hearts_tell_nothing_about_costs(n: int, traffic: float) -> None:

@@ -253,11 +253,11 @@ MUTANTS: tuple[Mutant, ...] = (
         _without_version, moves(acts=1), PERSON,
     ),
     Mutant(
-        f"{_P}proposals.executor:QUESTIONS", "an approved move does not ask whether the bundle is pinned",
+        f"{_P}proposals.executor:QUESTIONS", "an approved move ignores that the bundle is pinned",
         _without("_bundle"), moves(acts=1, lag=False), PINNED,
     ),
     Mutant(
-        f"{_P}proposals.executor:QUESTIONS", "an approved move does not ask where the bundle is, or is going",
+        f"{_P}proposals.executor:QUESTIONS", "an approved move ignores the bundle's current owner and its destination",
         _without("_owner"), moves(acts=1), PERSON,
     ),
     Mutant(
@@ -285,7 +285,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _a_property(value=False), moves(lag=False), STUCK,
     ),
     Mutant(
-        f"{_P}proposals.approver:take_off", "a command is not taken off",
+        f"{_P}proposals.approver:take_off", "the annotation of a command is not removed",
         _nothing, moves(lag=False), STUCK,
     ),
     Mutant(
@@ -333,7 +333,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _always({}), own_balancer(acts=1), FORGOTTEN,
     ),
     Mutant(
-        f"{_P}pulsar.own_balancer.controller:needed", "a policy that was stopped still needs the balancer off",
+        f"{_P}pulsar.own_balancer.controller:needed", "a policy that no longer acts still keeps Pulsar's balancer off",
         lambda _: _true, own_balancer(acts=1), STUCK,
     ),
     Mutant(
@@ -341,15 +341,17 @@ MUTANTS: tuple[Mutant, ...] = (
         _unguarded, own_balancer(faults=1, takeovers=1), DELAYED,
     ),
     Mutant(
-        f"{_P}pulsar.bridge.ownership:OwnershipSource.wait_for_owner", "the answer to an unload counts as a landing",
+        f"{_P}pulsar.bridge.ownership:OwnershipSource.wait_for_owner",
+        "a response to an unload counts as the new owner's confirmation",
         _believes_the_answer, unloads(acts=1, lag=False), STUCK,
     ),
     Mutant(
-        f"{_P}pulsar.bridge.unload_attempt:BundleUnload._confirm", "a landing is not written",
+        f"{_P}pulsar.bridge.unload_attempt:BundleUnload._confirm", "the new owner's confirmation is not written",
         _nothing, unloads(lag=False), STUCK,
     ),
     Mutant(
-        f"{_P}kube.leader_election:Elector._granted", "the fence opens from the answer on, not from the request",
+        f"{_P}kube.leader_election:Elector._granted",
+        "the time in which a leader may write is counted from the response, not from the request",
         _from_the_answer, election(), TOGETHER,
     ),
     Mutant(

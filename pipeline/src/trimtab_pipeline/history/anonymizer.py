@@ -45,7 +45,7 @@ class Renaming:
             "kind": str,
             "reason": str,
         }
-        self._facts_of = {
+        self._facts_of: dict[str, tuple[Callable[[str], str], Callable[[Any], dict[str, Any]]]] = {
             COMPLETE: (str, lambda _: {}),
             "bundle": (self.bundle, self._placed),
             "broker": (self.broker, self._placed),

@@ -164,9 +164,9 @@ def _followed(before: FloatArray, median: FloatArray, count: FloatArray, fresh: 
 def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Information and drift (n,) of the newest difference between two minutes; none from a full machine."""
     work = np.where(np.isnan(cpu), np.nan, work)
-    before = carried_on(cpu)[:-1]  # the minutes after a move are gaps
-    changed, caused = cpu[1:] - before, work[1:] - carried_on(work)[:-1]
-    usable = (np.maximum(cpu[1:], before) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
+    changed, caused = cpu[1:] - carried_on(cpu)[:-1], work[1:] - carried_on(work)[:-1]
+    # not from the minute after a gap: caches of a broker that just received bundles may still be cold
+    usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
     noise = 1.48 * float(np.nanmedian(np.abs(left))) if usable.any() else 0.0
     scale = max(noise, _LEAST_NOISE) * cores

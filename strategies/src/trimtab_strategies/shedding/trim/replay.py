@@ -265,7 +265,8 @@ def pools(owner: IntArray, brokers: int, destinations: Destinations | None) -> I
         return np.zeros_like(pool)
     allowed, kind = np.unique(destinations.allowed, axis=0, return_inverse=True)  # many groups have the same brokers
     owned = np.unique((kind.ravel()[destinations.group] * brokers + owner)[owner >= 0])
-    owned = owned[allowed.any(axis=1)[owned // brokers]]
+    some: BoolArray = np.asarray(allowed.any(axis=1))
+    owned = owned[some[owned // brokers]]
     allowed[owned // brokers, owned % brokers] = True
     for rows in (np.flatnonzero(allowed[each]) for each in np.unique(owned // brokers).tolist()):
         pool[np.isin(pool, pool[rows])] = pool[rows].min()
