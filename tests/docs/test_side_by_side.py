@@ -28,10 +28,9 @@ def test_the_readme_has_the_medians_of_the_recorded_runs(script: Any) -> None:
     assert [line for line in script.readme_table().splitlines() if line not in README.splitlines()] == []
 
 
-def test_a_run_on_a_shared_machine_is_in_no_median_of_the_readme(script: Any) -> None:
-    shared = {name for name, runs in RUNS.items() if any(run.get("host") == "shared" for run in runs)}
-    quiet = script._on(RUNS, shared=False)
+def test_the_medians_of_the_readme_are_of_three_runs_each_on_the_same_machine(script: Any) -> None:
+    shown = script._on(RUNS, shared=True)
 
-    assert shared
-    assert set(quiet) == set(script.SHORT_TITLES)
-    assert [run for runs in quiet.values() for run in runs if run.get("host") == "shared"] == []
+    assert set(shown) == set(script.SHORT_TITLES)
+    assert {len(runs) for runs in shown.values()} == {3}
+    assert {run["host"] for runs in shown.values() for run in runs} == {"shared"}

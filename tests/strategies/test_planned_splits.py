@@ -10,7 +10,7 @@ import numpy as np
 
 from planned_moves import FOUR_BROKERS, pair_asking_for, plan
 from trimtab_strategies.guard import MoveLimits
-from trimtab_strategies.model import ClusterLoad, Memory, Reason
+from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.protocols import SplitCandidate, Splitting
@@ -19,12 +19,13 @@ from trimtab_strategies.testing import cluster
 
 @dataclass(frozen=True)
 class Splits:
-    """A splitter that divides bundle 0 in its middle and counts how often it was asked."""
+    """A splitter that divides bundle 0 at these positions and counts how often it was asked."""
 
     spread: bool = True
+    positions: tuple[int, ...] = (0x40000000,)
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:  # noqa: ARG002
-        split = SplitCandidate(0, np.array([0x40000000]), Reason.MSG_RATE, spread=self.spread)
+        split = SplitCandidate(0, np.array(self.positions), Reason.MSG_RATE, spread=self.spread)
         return Splitting((split,), memory={"asked": memory.get("asked", 0) + 1})
 
 
@@ -38,6 +39,17 @@ def test_bundle_that_is_split_is_not_moved_in_the_same_plan() -> None:
     assert set(split.destinations) == {"d"}
     assert split.bundle not in {move.bundle for move in decision.plan.moves}
     assert decision.memory.splitter == {"asked": 5}
+
+
+def test_each_child_counts_where_it_goes() -> None:
+    """The namespace wants an even number of its bundles on each broker, and d stays the coldest one."""
+    drawn = replace(FOUR_BROKERS, policies={"public/a": NamespacePolicy(spread=True)})
+    pair = replace(pair_asking_for(0, [], 1), splitter=Splits(positions=(0x20000000, 0x40000000, 0x60000000)))
+
+    (split,) = plan(drawn, pair, max_moves_per_cycle=10).splits
+
+    leaving = [owner for owner in split.destinations if owner != "a"]
+    assert len(leaving) == len(set(leaving)) > 1
 
 
 def test_children_that_leave_count_against_the_cap() -> None:

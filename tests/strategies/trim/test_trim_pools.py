@@ -21,10 +21,16 @@ from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
 GOLD = "public/gold"
 
 
-def isolated(world: World, gold: int) -> ClusterLoad:
-    """The snapshot of a world whose first `gold` brokers serve a namespace of their own."""
+def isolated(world: World, gold: int, free: int = 0) -> ClusterLoad:
+    """The snapshot of a world whose first `gold` brokers serve a namespace of their own.
+
+    free: number of bundles of each of them that may go anywhere.
+    """
     cluster = world.cluster()
-    namespace = (cluster.bundles.owner < gold).astype(np.int64)
+    owner = cluster.bundles.owner
+    namespace = (owner < gold).astype(np.int64)
+    for broker in range(gold):
+        namespace[np.flatnonzero(owner == broker)[:free]] = 0
     hosts = tuple(cluster.brokers.names[:gold])
     return replace(
         cluster,
@@ -34,12 +40,12 @@ def isolated(world: World, gold: int) -> ClusterLoad:
     )
 
 
-def decided(world: World, gold: int, minutes: int = 12) -> list[tuple[int, int]]:
+def decided(world: World, gold: int, minutes: int = 12, *, free: int = 0) -> list[tuple[int, int]]:
     """All moves (source, destination) of some minutes of `decide`, each landed by the next minute."""
     play = Play(world)
     pair = Pair(Trim(TrimParams()), TrimPlacement(TrimPlacementParams()))
     memory, moves = Memory(), []
-    first = isolated(world, gold)
+    first = isolated(world, gold, free)
     for _ in range(minutes):
         seen = replace(isolated(world, gold), now=world.now)
         seen = replace(seen, bundles=replace(seen.bundles, namespace=first.bundles.namespace))
@@ -67,6 +73,15 @@ def test_a_hot_pool_is_levelled_although_all_of_it_is_above_the_others() -> None
     assert all(source < 3 and destination < 3 for source, destination in moves)
     assert np.ptp(usage[:3]) < 10
     assert usage[3:] == pytest.approx(30)
+
+
+def test_a_hot_broker_gives_to_those_that_it_can_reach_although_a_few_bundles_link_all_of_them() -> None:
+    """One level for all six is 47 %: no gold broker is below it. Of 45 bundles of a gold broker one may go anywhere."""
+    gold = [spread(points, 45, seed) for seed, points in enumerate((95, 60, 60))]
+    world = World.of(*gold, *(spread(30, 45, seed) for seed in (5, 6, 7)))
+    decided(world, 3, minutes=20, free=1)
+
+    assert np.ptp(world.points()[:3]) < 12
 
 
 def test_pools_that_differ_from_each_other_rest() -> None:

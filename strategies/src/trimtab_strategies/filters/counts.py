@@ -62,6 +62,11 @@ class BundlesPerBroker:
         self._owner[bundle] = destination
         self._by_group.clear()
 
+    def added(self, bundle: int, broker: int) -> None:
+        """Count one more bundle like `bundle` (row) on `broker` (row): a child of it."""
+        self.bundles_of(int(self._cluster.bundles.namespace[bundle]))[broker] += 1
+        self._by_group.clear()
+
     def _count(self, bundles: IntArray) -> IntArray:
         return np.bincount(self._owner[bundles] + 1, minlength=self._brokers + 1)[1:]
 

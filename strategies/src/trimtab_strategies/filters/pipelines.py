@@ -92,6 +92,10 @@ class ActiveSelection(ABC):
         """Count `bundle` (row) with `destination` (row) from now on."""
         self.counts.moved(bundle, destination)
 
+    def added(self, bundle: int, broker: int) -> None:
+        """Count a child of `bundle` (row) with `broker` (row) from now on."""
+        self.counts.added(bundle, broker)
+
     def problems(self) -> tuple[HeldBack, ...]:
         """The problems of the isolation policies, as entries for a plan."""
         return self.isolation.problems()

@@ -100,6 +100,11 @@ class DestinationChoice:
             return self.placement.chosen(cluster, bundle, broker, memory)
         return memory
 
+    def child_placed(self, bundle: int, broker: int) -> None:
+        """Later choices count a child of `bundle` on `broker` (rows)."""
+        if self.selecting is not None:
+            self.selecting.added(bundle, broker)
+
 
 class _AnyBroker:
     """A placement that ranks all candidates equally."""

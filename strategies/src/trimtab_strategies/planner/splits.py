@@ -182,6 +182,7 @@ class _Spreading:
         tied = better[pressure == pressure.min()]
         chosen = int(tied[self.rng.integers(len(tied))])
         self.predicted.move(source, chosen, load, traffic)
+        self.choosing.child_placed(bundle, chosen)
         self.caps.count(source, chosen)
         self.moved += 1
         return chosen

@@ -17,7 +17,7 @@ The price is for a share of a broker's bundles, not for a bundle, so one default
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -171,6 +171,29 @@ class PlannedLoad:
         """Move `load` (3,) from one broker to another."""
         self.usage[source] -= load * self.unit[source]
         self.usage[destination] += load * self.unit[destination]
+
+
+def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> PlannedLoad | None:
+    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None: that helps none.
+
+    Where a few bundles link brokers that most can't exchange, one pool has one level. Then all brokers that may get a
+    zone's bundles may be above it, although one of them is far hotter than the others. So they aim at their own mean.
+    """
+    if bounds.destinations is None or not len(owner):
+        return None
+    away, group = balance.away(), bounds.destinations.group
+    allowed = bounds.destinations.allowed & bounds.receivers
+    hottest = int(np.argmax(away))
+    kinds = np.unique(group[bounds.movable & (owner == hottest) & (balance.load[:, 0] > 0)])
+    stuck = kinds[~(allowed[kinds] & (away < 0)).any(axis=1)]
+    reach: BoolArray = np.asarray(allowed[stuck].any(axis=0))
+    reach[hottest] = True
+    if reach.sum() < 2:  # noqa: PLR2004 - there is no other broker
+        return None
+    cores = np.nan_to_num(balance.model.cores, nan=1.0)
+    mean = float(np.average(balance.busiest()[reach], weights=cores[reach]))
+    target = np.where(reach, np.maximum(balance.target, mean), balance.target)
+    return replace(balance, usage=balance.usage.copy(), target=target)
 
 
 def clear(away: FloatArray, noise: FloatArray) -> FloatArray:

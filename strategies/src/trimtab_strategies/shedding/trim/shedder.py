@@ -44,14 +44,24 @@ from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Un
 from trimtab_strategies.shedding.trim import messages, scores
 from trimtab_strategies.shedding.trim.cause import Watch, acted, carried_out, cause, relief, watched, widest
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
-from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, prices, rows_of
-from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
+from trimtab_strategies.shedding.trim.plan import (
+    AHEAD,
+    PlanBounds,
+    PlannedLoad,
+    PlannedMove,
+    Planner,
+    prices,
+    rows_of,
+    within_reach,
+)
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, middle, replayed
 from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
 _ROLLOUT = 900.0  # seconds within which two departures make a rollout
 _OUTLASTS = 1.5  # times the longest pause between departures that a rollout goes on
+_SCORED_AHEAD = 2.0  # minutes after a plan whose usage its predictions are scored with: the middle of three
 
 
 class TrimParams(StrategyParams):
@@ -187,14 +197,19 @@ class _TrimCycle:
     def planned(self, window: int) -> _Plan:
         """The best plan for the load of `window`."""
         balance, cluster, n = PlannedLoad.of(self.replay, window), self.cluster, len(self.cluster.brokers)
-        before, price = balance.busiest(), self.price
-        moves, balance = best_plan(balance, cluster.bundles.owner, price, self.bounds(balance))
+        before, price, owner = balance.busiest(), self.price, cluster.bundles.owner
+        before_usage = balance.usage[:, 0].copy()
+        wider = within_reach(balance, owner, self.bounds(balance))
+        moves, balance = best_plan(balance, owner, price, self.bounds(balance))
+        if not moves and wider is not None:
+            moves, balance = best_plan(wider, owner, price, self.bounds(wider))
+        ahead = before_usage - 100 * middle(self.replay.usage[-window:])[:, 0]
         rows = rows_of(moves)
         owned = max(1, int((cluster.bundles.owner >= 0).sum())) / n
         gained = relief(before, balance.busiest(), balance.target, _explained(self.replay, window))
         clients = np.nan_to_num(cluster.bundles.sessions)
         cut = float(clients[rows].sum() / clients.sum()) if clients.sum() > 0 else float("nan")
-        return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut)
+        return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut, ahead)
 
     def bounds(self, balance: PlannedLoad) -> PlanBounds:
         """What the plan may do: less after wrong predictions. A broker above its level by itself gets no bundle."""
@@ -216,7 +231,7 @@ class _TrimCycle:
         for move in plan.moves:
             touched[[move.source, move.destination]] = True
         factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
-        real = plan.balance.usage[:, 0] * factor
+        real = (plan.balance.usage[:, 0] - plan.ahead * (1 - _SCORED_AHEAD / AHEAD)) * factor
         owner, rows = self.cluster.bundles.owner, np.flatnonzero(touched).tolist()
         memory = scores.predicted(acted(memory, names, touched, now), self.cluster, plan.moves, real)
         memory["planned"] = [[names[row], scores.fingerprint(self.cluster, owner, row)] for row in rows]
@@ -235,7 +250,8 @@ class _Plan:
     """A plan before it is judged.
 
     gained: points that it takes off brokers above their level. price: point-minutes that its moves must be worth. cut:
-    ratio 0-1 of all clients that it disconnects, NaN unknown.
+    ratio 0-1 of all clients that it disconnects, NaN unknown. ahead: (n,) points of CPU that brokers gain in `AHEAD`
+    minutes by the growth of their bundles.
     """
 
     moves: list[PlannedMove]
@@ -243,6 +259,7 @@ class _Plan:
     price: float
     balance: PlannedLoad
     cut: float
+    ahead: FloatArray
 
 
 def best_plan(
