@@ -46,7 +46,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "AvgShedder": (
         "Skewed load",
-        "The pairs wait for their hits, then several of them close at once, from the outside in.",
+        "The pairs wait for their hits. Then several pairs come closer in the same round, the farthest apart first.",
     ),
     "WeightedBalancer": (
         "Mixed machines",

@@ -60,7 +60,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "Trim": Row(
         params=TrimParams,
         build=Trim,
-        summary="The last minutes are replayed with the present owners, and only the moves that pay are made.",
+        summary="The last minutes are replayed with the current owners, and only the moves that pay are made.",
         original="",
     ),
     "ThresholdShedder": Row(
@@ -87,7 +87,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "AvgShedder": Row(
         params=avg.AvgShedderParams,
         build=avg.AvgShedder,
-        summary="The busiest broker gives to the idlest, the next to the next, after they differ for some cycles.",
+        summary="The busiest broker gives to the idlest, the second to the second idlest, once they differed for some cycles.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.DEFECTS,
     ),
@@ -152,13 +152,13 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     "Trim": Row(
         params=TrimSplitterParams,
         build=TrimSplitter,
-        summary="Bundles that no broker can take whole are cut once, by the load of their topics, and spread at once.",
+        summary="Bundles that no broker can take whole are cut by the load of their topics, and spread in the same plan.",
         original="",
     ),
     "BundleSplitterTask": Row(
         params=bundle_splitter_task.BundleSplitterTaskParams,
         build=bundle_splitter_task.BundleSplitterTask,
-        summary="Every bundle that exceeds a limit is halved at once, as long as its namespace may have more bundles.",
+        summary="Every bundle that exceeds a limit is halved in the same cycle, while its namespace may have more bundles.",
         original=f"{_PULSAR}.impl.BundleSplitterTask",
         defects=bundle_splitter_task.DEFECTS,
     ),
@@ -172,7 +172,7 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     "WeightedSplitter": Row(
         params=weighted.WeightedSplitterParams,
         build=weighted.WeightedSplitter,
-        summary="Bundles that stay too large are split once, by the load of their topics, and spread at once.",
+        summary="Bundles that stay too large are split by the load of their topics, and spread in the same plan.",
         original="",
     ),
 }

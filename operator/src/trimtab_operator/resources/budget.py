@@ -129,5 +129,5 @@ class BudgetStatus(Status):
     overridden: Annotated[int, Field(ge=0)] = 0
     """Number of moves in the last hour that went beyond a budget: by a drain, a lost broker or a user."""
     pace: Annotated[int, Field(ge=0)] | None = None
-    """Number of pending moves that the slowest broker may get at once. Absent if no gap has grown, or in a topic
+    """Number of pending moves that the slowest broker may get at a time. Absent if no gap has grown, or in a topic
     namespace."""

@@ -142,8 +142,8 @@ class BalancingPolicySpec(Resource):
     """Time from one decision to the next."""
     broker_interval: BrokerInterval | None = None
     """Time from one broker refresh to the next, at least 5s. A refresh updates status.load of the brokers. If a broker
-    died or exceeded the overload threshold (the shedder's overloadThreshold, or 85 %), a decision follows at once. If
-    absent: 10s, or `interval` if that is shorter."""
+    died or exceeded the overload threshold (the shedder's overloadThreshold, or 85 %), a decision follows immediately.
+    If absent: 10s, or `interval` if that is shorter."""
     brokers: BrokerSelector = BrokerSelector()
     """The brokers to balance. If absent, all Broker objects of the namespace."""
     source: Source

@@ -90,7 +90,7 @@ async def _tell_resumed(arguments: argparse.Namespace, _api: Api, stays: bool) -
 
 _DRAIN_DESCRIPTION = """\
 Drain a broker: set spec.schedulable of its Broker object to false. It gets no more bundles, and its policy moves its
-bundles away: at once in mode Auto, as a proposal in mode Approve. The condition Drained shows the progress, so
+bundles away: immediately in mode Auto, as a proposal in mode Approve. The condition Drained shows the progress, so
 `kubectl wait --for=condition=Drained broker/NAME` works. `trimtab undrain` ends it.
 
 examples:

@@ -169,7 +169,7 @@ def _why_not_all(progress: Mapping[str, Any]) -> str:
 
 
 _REFRESH_DESCRIPTION = """\
-Drop the proposal of a policy in mode Approve, measure at once, and make a new proposal. This also ends the state
+Drop the proposal of a policy in mode Approve, measure immediately, and make a new proposal. This also ends the state
 after `trimtab stop`. Exit code 1: refused, for example while a proposal is being executed.
 
 example:

@@ -174,7 +174,7 @@ def print_budget(screen: Console, budget: BudgetStatus) -> None:
         text = f"{counted(budget.overridden, 'move')} beyond it in the last hour: a drain, a lost broker or a user"
         screen.print(Text(f"  {text}"))
     if budget.pace is not None:
-        screen.print(Text(f"  {counted(budget.pace, 'pending move')} at once to the broker with the longest gaps"))
+        screen.print(Text(f"  {counted(budget.pace, 'pending move')} at a time to the broker with the longest gaps"))
 
 
 def _print_comparison(screen: Console, compared: ShadowComparison) -> None:

@@ -180,7 +180,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "a competing balancer reverts the policy's moves, so the policy only advises for a while",
         (
             "switch the other balancer off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",
-            'then let it act at once: kubectl annotate bpol {policy} -n {namespace} trimtab.dev/release="true"',
+            'then let it act immediately: kubectl annotate bpol {policy} -n {namespace} trimtab.dev/release="true"',
         ),
     ),
     Reason.PULSAR_BALANCER_ACTIVE: Sentence(
