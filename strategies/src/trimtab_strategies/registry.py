@@ -87,7 +87,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "AvgShedder": Row(
         params=avg.AvgShedderParams,
         build=avg.AvgShedder,
-        summary="The busiest broker gives to the idlest, the second to the second idlest, once they differed for some cycles.",
+        summary="The busiest broker gives to the idlest, the second to the second idlest, after some cycles.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.DEFECTS,
     ),
@@ -152,13 +152,13 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     "Trim": Row(
         params=TrimSplitterParams,
         build=TrimSplitter,
-        summary="Bundles that no broker can take whole are cut by the load of their topics, and spread in the same plan.",
+        summary="Bundles that no broker can take whole are cut by their topics' load, and spread in the same plan.",
         original="",
     ),
     "BundleSplitterTask": Row(
         params=bundle_splitter_task.BundleSplitterTaskParams,
         build=bundle_splitter_task.BundleSplitterTask,
-        summary="Every bundle that exceeds a limit is halved in the same cycle, while its namespace may have more bundles.",
+        summary="Every bundle above a limit is halved in the same cycle, while its namespace may have more bundles.",
         original=f"{_PULSAR}.impl.BundleSplitterTask",
         defects=bundle_splitter_task.DEFECTS,
     ),
