@@ -132,6 +132,25 @@ def test_of_two_kubeconfigs_the_first_counts(tmp_path: Path, monkeypatch: pytest
     assert default_namespace(None, "there") == "two"
 
 
+def test_a_context_or_a_kubeconfig_counts_in_a_pod_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in kubectl: else a command for one cluster would write to that of the pod."""
+    file = kubeconfig(tmp_path, here="messaging", there="other")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    assert default_namespace(None, None) == "default"
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    assert default_namespace(None, None) == "messaging"
+    assert default_namespace(None, "there") == "other"
+    with pytest.raises(ConnectionSettingsError, match="context 'nowhere' is not"):
+        default_namespace(None, "nowhere")
+
+
+@pytest.mark.parametrize("verb", ["restore", "status"])
+def test_an_empty_namespace_is_not_all_of_them(verb: str, capsys: Captured) -> None:
+    assert main([verb, "-n", ""]) == 2
+    assert capsys.readouterr().err == "trimtab: -n is given without a name: name a namespace, or leave it out\n"
+
+
 def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "config"
     file.write_text("contexts: [1]")

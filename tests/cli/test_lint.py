@@ -180,6 +180,10 @@ TOGETHER = {
         [changed(shedder={"type": "Trim"}), broker(pod="x", weight=2)],
         ["weight-unheeded"],
     ),
+    "a weight beside a policy without a shedder": (
+        [changed(shedder=None, placement=None), broker(pod="x", weight=2)],
+        ["weight-unheeded"],
+    ),
     "no Pulsar, and nothing declared": ([declared()], ["nothing-to-balance"]),
     "no Pulsar, but bundles of one's own": ([declared(), topic_namespace()], []),
     "a broker that is not among those declared": (

@@ -14,7 +14,7 @@ _NAMESPACE = "Kubernetes namespace of the messaging cluster"
 
 _OF_THE_CONTEXT = f"{_NAMESPACE} (default: the namespace of the kubeconfig's context)"
 
-_KUBECONFIG = "kubeconfig file (default: in-cluster, $KUBECONFIG, ~/.kube/config)"
+_KUBECONFIG = "kubeconfig file (default: $KUBECONFIG, in a pod its service account, ~/.kube/config)"
 
 _CONTEXT = "context of the kubeconfig (default: the current context)"
 

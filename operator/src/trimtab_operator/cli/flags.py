@@ -22,9 +22,14 @@ from trimtab_strategies.params import seconds
 
 
 def settle_namespace(arguments: argparse.Namespace) -> str:
-    """Set and return `arguments.namespace`; empty means all. Raises `ConnectionSettingsError`."""
+    """Set and return `arguments.namespace`; empty means all. Raises `ConnectionSettingsError`.
+
+    Raises `CommandError` for an empty name, such as that of a variable that is not set: it would mean all namespaces.
+    """
     if arguments.all_namespaces:
         arguments.namespace = ""
+    elif arguments.namespace == "" or (isinstance(arguments.namespace, list) and "" in arguments.namespace):
+        raise CommandError("-n is given without a name: name a namespace, or leave it out")
     elif not arguments.namespace:
         arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
     return str(arguments.namespace)

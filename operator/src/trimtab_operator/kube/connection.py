@@ -56,7 +56,7 @@ class Connection:
         fence: Fence | None = None,
         acting_as: Impersonation | None = None,
     ) -> Connection:
-        """Connect by `kubeconfig` if given, else as the pod's service account, else by the default kubeconfig.
+        """Connect by the kubeconfig if it or a context is named, else as the pod's account, else by the default one.
 
         fence: each write must pass it. acting_as: the identity to use instead of our own. Raises
         `ConnectionSettingsError` when none of them exists, or none works.
@@ -67,7 +67,7 @@ class Connection:
         if acting_as is not None:
             session["headers"] = acting_as.headers  # of the session: those of a request can't repeat a name
         configuration.client_session_kwargs = session
-        path = None if kubeconfig is None and os.environ.get(_IN_CLUSTER) else _kubeconfig_path(kubeconfig)
+        path = None if _as_the_pod(kubeconfig, context) else _kubeconfig_path(kubeconfig)
         await _load(configuration, path, context)
         return cls(configuration, path, context)
 
@@ -121,12 +121,18 @@ class Connection:
         return response
 
 
+def _as_the_pod(kubeconfig: str | None, context: str | None) -> bool:
+    """Whether to connect as the pod that this runs in: not if a kubeconfig or a context is named, as in kubectl."""
+    named = kubeconfig is not None or context is not None or bool(os.environ.get("KUBECONFIG"))
+    return bool(os.environ.get(_IN_CLUSTER)) and not named
+
+
 def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     """The default namespace, as in kubectl: of the pod, of the context, else ``default``.
 
     Raises `ConnectionSettingsError` for a kubeconfig or a context that does not exist.
     """
-    if kubeconfig is None and os.environ.get(_IN_CLUSTER):
+    if _as_the_pod(kubeconfig, context):
         return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() if _OWN_NAMESPACE.is_file() else "default"
     found, current = contexts(kubeconfig)
     name = context or current

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
@@ -105,6 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
         unmade = [MoveReport(move, MoveState.NOT_STARTED, "another move is refused") for move in checked.possible]
         return _show(arguments, [*checked.others, *unmade])
     if arguments.save_rollback and arguments.dry_run == "none":
+        if Path(arguments.save_rollback).exists():
+            raise CommandError(f"{arguments.save_rollback} exists: it may undo an earlier run; name another file")
         _rollback(plan, checked.possible).write(arguments.save_rollback)
     pending = len(checked.possible) if arguments.dry_run != "none" else checked.at_once
     making = HandMoves(arguments, checked.possible, pending)

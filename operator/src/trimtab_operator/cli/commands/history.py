@@ -145,6 +145,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     except ValueError as error:  # the history's own, and a URI that can't be opened
         raise CommandError(str(error)) from error
+    except BrokenPipeError:
+        raise  # the reader of a pipe is gone, which is no error
     except OSError as error:
         raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
 

@@ -85,8 +85,8 @@ class HandMoves:
     _begun: int = 0
 
     async def start(self, api: Api) -> None:
-        """Write the next moves, as many as may be pending. Raises `ApiError`."""
-        while self._begun < len(self.moves) and len(self._pending) < self.at_once:
+        """Write the next moves, as many as may be pending; none after one has failed. Raises `ApiError`."""
+        while self._begun < len(self.moves) and len(self._pending) < self.at_once and not self._late:
             move = self.moves[self._begun]
             self._begun += 1
             try:
@@ -100,8 +100,7 @@ class HandMoves:
             await asyncio.sleep(POLL)
             for move in list(self._pending):
                 await self._follow(api, move)
-            if not self._late:
-                await self.start(api)
+            await self.start(api)
         rest = "an earlier move did not land: see why before you go on"
         return [self.reports.get(move, MoveReport(move, MoveState.NOT_STARTED, rest)) for move in self.moves]
 

@@ -141,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(str(error)) from error
     except TimeoutError as error:
         raise CommandError("the API server did not list the cluster in time; try again") from error
+    except BrokenPipeError:
+        raise  # the reader of a pipe is gone, which is no error
     except OSError as error:
         raise CommandError(f"{error.filename or arguments.history}: {error.strerror or error}") from error
     except KeyboardInterrupt:

@@ -160,7 +160,11 @@ def _overlapping_bundles(bundles: Sequence[LintedObject]) -> Iterator[Finding]:
 def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedObject]) -> Iterator[Finding]:
     """Weights that no policy of their Kubernetes namespace uses. Silent where no such policy is checked."""
     for broker in brokers:
-        shedders = {policy.spec["shedder"]["type"] for policy in policies if policy.namespace == broker.namespace}
+        shedders = {
+            (policy.spec.get("shedder") or {}).get("type", "Trim")
+            for policy in policies
+            if policy.namespace == broker.namespace
+        }
         if broker.spec.get("weight") is not None and shedders and "WeightedBalancer" not in shedders:
             text = "is used only by shedder WeightedBalancer, which no policy here has"
             yield broker.found(Level.NOTICE, "weight-unheeded", ("spec", "weight"), text)
