@@ -142,6 +142,13 @@ def test_wrong_input_is_named(
     assert said in errors
 
 
+def test_requirements_judge_one_policy(capsys: pytest.CaptureFixture[str], folder: Path, trim: str, still: str) -> None:
+    code, _, errors = backtest(capsys, folder, "--policy", trim, "--policy", still, "--require", "moves<=live")
+
+    assert code == 2
+    assert "--require judges one policy, and --policy names 2" in errors
+
+
 def test_a_folder_without_a_history_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, errors = backtest(capsys, tmp_path)
 

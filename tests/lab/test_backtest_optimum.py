@@ -31,7 +31,7 @@ from trimtab_lab.backtest.trace import Figures, Trace, cost
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.history.recording import Recording
 from trimtab_strategies.counterfactual.ownership import VirtualOwners
-from trimtab_strategies.model import Move, Reason
+from trimtab_strategies.model import CPU, Move, Reason
 
 SOURCE = {"source": {"prometheus": {"url": "http://prometheus.messaging.svc:9090"}}}
 LONG = 20.0
@@ -89,6 +89,22 @@ def points(found: OptimumResult) -> float:
     """The cost of the plan that was found."""
     assert found.figures is not None
     return found.cost(found.figures)
+
+
+def test_a_broker_measured_above_its_limit_stays_so_while_its_bundles_stay(tmp_path: Path) -> None:
+    write(tmp_path, World.of([10], [20], [5]), 2)
+    cycle = known(tmp_path).cycles[0]
+    brokers = cycle.load.brokers
+    usage = brokers.usage.copy()
+    usage[0, CPU] = 1.02 * brokers.limit[0, CPU]
+    above = replace(cycle, load=replace(cycle.load, brokers=replace(brokers, usage=usage)))
+    owner = cycle.load.bundles.owner.copy()
+    owner[1] = 2
+
+    found = above.brokers_with(owner)
+
+    assert found.usage[0, CPU] == usage[0, CPU]
+    assert found.usage[1, CPU] < usage[1, CPU]
 
 
 @pytest.mark.parametrize("weight", [0.01, 0.3, 5.0])

@@ -38,7 +38,7 @@ NOWHERE = ""
 
 _ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # what owners decide must not bind the plan
 
-_FULL = 100.0  # percent: no broker uses more CPU than it has
+_FULL = 100.0  # percent: no broker uses more CPU than it has, unless it was measured so
 
 Places = Mapping[str, int]
 """The column of a bundle for each broker that it may have in a cycle."""
@@ -285,4 +285,4 @@ def _lines(
         constant = 100 * used / limit - float(points[there].sum()) + float(points[fixed].sum())
         factors = {column: float(points[row]) for row, column in free if points[row] > 0}
         highest = constant + sum(factors.values())
-        yield _UsageLine(constant, factors, highest, _FULL if resource == CPU else math.inf)
+        yield _UsageLine(constant, factors, highest, max(_FULL, 100 * used / limit) if resource == CPU else math.inf)

@@ -65,8 +65,9 @@ class RecordedCycle:
         n = len(brokers)
         shift = _sums(owner[moved], amounts, n) - _sums(then[moved], amounts, n)
         usage, traffic = brokers.usage.copy(), np.maximum(brokers.traffic + shift[:, :4], 0)
-        capacity = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
-        usage[:, CPU] = np.clip(usage[:, CPU] + self.slope * shift[:, 4], 0, capacity)
+        limit = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
+        most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit: a broker without a move keeps it
+        usage[:, CPU] = np.clip(usage[:, CPU] + self.slope * shift[:, 4], 0, most)
         for column, bytes_per_second in ((NETWORK_IN, shift[:, 2]), (NETWORK_OUT, shift[:, 3])):
             usage[:, column] = np.maximum(usage[:, column] + bytes_per_second, 0)
         return replace(brokers, usage=usage, traffic=traffic)
