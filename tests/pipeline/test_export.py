@@ -17,7 +17,7 @@ import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
 from trimtab_pipeline.history.anonymizer import Renaming
-from trimtab_pipeline.history.dataset import DEMAND, FACTS, TABLES
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, TABLES
 from trimtab_pipeline.history.export import ExchangeError, export, import_window
 from trimtab_pipeline.history.files import put, stamped
 from trimtab_pipeline.history.location import Location
@@ -25,6 +25,7 @@ from trimtab_pipeline.history.reader import HistoryReader
 
 POLICY = "prod/one"
 EVER = (-math.inf, math.inf)
+AT_MS = round(AT * 1000)
 SECRETS = ("prod", "one", "public", "default", "-pod", "acme", "store 2", "refused")
 
 
@@ -48,6 +49,25 @@ def test_what_was_exported_is_imported_as_it_was(tmp_path: Path, past: HistoryRe
         )
         assert after == before, table
     assert imported.load(AT + 3600).quality == past.load(AT + 3600).quality
+
+
+def test_refreshes_that_an_older_version_wrote_into_the_next_hour_are_imported(
+    tmp_path: Path, past: HistoryReader
+) -> None:
+    rows = next(iter(past.rows(BROKERS.name, AT + 3600, AT + 3600)))
+    early = rows.set_column(0, "at", pa.array([AT_MS + 3_590_000] * len(rows), rows.schema.field("at").type))
+    put(dataset(tmp_path / "from", POLICY).cycle_file(BROKERS, AT + 3600, "refresh"), BROKERS, [early])
+
+    export([past], *EVER, tmp_path / "window.tar", None)
+    import_window(tmp_path / "window.tar", tmp_path / "to")
+
+    before, after = (
+        sorted(str(row) for found in one.rows(BROKERS.name, *EVER) for row in found.to_pylist())
+        for one in (past, HistoryReader(tmp_path / "to", POLICY))
+    )
+    assert after == before
+    (first, *_) = dataset(tmp_path / "to", POLICY).files(BROKERS)
+    assert AT + 3590 in pq.read_table(first.place.path)["at"].cast(pa.int64()).to_numpy() / 1000
 
 
 def test_an_imported_history_is_a_file_an_hour(tmp_path: Path, past: HistoryReader) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE
-from trimtab_pipeline.history.files import read_state
+from trimtab_pipeline.history.files import listed, read_state
 from trimtab_pipeline.history.location import Location
-from trimtab_pipeline.history.state import NO_STATE, LastState, StateStore
+from trimtab_pipeline.history.state import NO_STATE, LastState, StateStore, usable
 
 AT = 1_750_000_000.0
 HOUR = 3600.0
@@ -117,6 +122,61 @@ def test_a_file_that_cant_be_used_is_set_aside_and_the_cycle_before_it_counts(
         assert seen(store(tmp_path).last(AT + 120, HOUR)) == [1.0]
     assert [p.name for p in tmp_path.glob("*/*.bad")] == [f"_{newest.stem}.bad"]
     assert f"{newest} is set aside as _{newest.stem}.bad: {told.format(table, table)}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        OSError("When reading information for key: AWS Error SLOW_DOWN during HeadObject operation"),
+        MemoryError("malloc of size 64 failed"),
+    ],
+    ids=["errno", "bucket", "memory"],
+)
+def test_a_file_that_cant_be_read_just_now_is_not_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+) -> None:
+    kept(tmp_path, 1, 2)
+    made, (file, *_) = store(tmp_path), listed(Location.of(tmp_path / "bundles"))
+    reading = ForeignFileError("it can't be read")
+    reading.__cause__ = trouble
+
+    def failing(*_: Any, **__: Any) -> pa.Table:
+        raise reading
+
+    with pytest.raises(type(trouble)):
+        usable(file, failing)
+    monkeypatch.setattr("trimtab_pipeline.history.files.pq.ParquetFile", partial(_raise, trouble))
+    with suppress(MemoryError):
+        made.last(AT + 120, HOUR)
+    monkeypatch.undo()
+
+    assert list(tmp_path.glob("*/*.bad")) == []
+    assert seen(made.last(AT + 120, HOUR)) == [2.0]
+
+
+def _raise(error: Exception, *_: Any, **__: Any) -> None:
+    raise error
+
+
+def test_while_the_folder_cant_be_listed_the_last_state_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, restarted = kept(tmp_path, 1, 2), store(tmp_path)
+    assert seen(restarted.last(AT + 120, HOUR)) == [2.0]
+    monkeypatch.setattr("trimtab_pipeline.history.state.listed", partial(_raise, OSError(errno.ESTALE, "Stale")))
+
+    assert [seen(one.last(AT + 120, HOUR)) for one in (made, restarted)] == [[2.0], [2.0]]
+    assert store(tmp_path).last(AT + 120, HOUR) == NO_STATE
+    assert "can't be read, so averages begin anew: [Errno 116] Stale" in caplog.text
+
+
+def test_a_trusted_cycle_removes_what_a_clock_that_was_ahead_wrote(tmp_path: Path) -> None:
+    made = kept(tmp_path, 1)
+    made.write(brokers(9), bundles(9), AT + 2 * HOUR, trusted=False)
+    made.write(brokers(2), bundles(2), AT + 60)
+
+    assert seen(made.last(AT + 2 * HOUR + 60, 24 * HOUR)) == [2.0]
 
 
 def test_a_cycle_that_lacks_a_table_is_no_state(tmp_path: Path) -> None:

@@ -124,6 +124,18 @@ def test_refreshes_are_written_with_the_next_cycle(tmp_path: Path) -> None:
     assert len(dataset(tmp_path, POLICY).files(BROKERS)) == 2
 
 
+def test_refreshes_of_the_hour_before_are_in_a_file_of_that_hour(tmp_path: Path) -> None:
+    keeping = writer(tmp_path, NoHousekeeping())
+    for second in range(-30, 30, 10):
+        keeping.keep_refresh(replace(LOAD, now=AT + second), WORLD)
+    keep(keeping, 0.5)
+
+    before, hour = (file.place for file in dataset(tmp_path, POLICY).files(BROKERS))
+    assert (before.parent.name, before.name) == ("hour=14", "20250615T145950.000000Z-refresh.parquet")
+    assert pq.read_table(before.path)["kind"].to_pylist() == ["refresh"] * 2 * 3
+    assert pq.read_table(hour.path)["kind"].to_pylist() == ["refresh"] * 2 * 3 + ["cycle"] * 2
+
+
 def test_refreshes_do_not_wait_for_a_cycle_for_ever(tmp_path: Path) -> None:
     keeping = writer(tmp_path, NoHousekeeping())
     for second in range(0, 300, 10):

@@ -122,6 +122,29 @@ def test_what_is_past_its_age_goes_with_its_folders(tmp_path: Path) -> None:
     ]
 
 
+def test_folders_go_with_what_was_too_much(tmp_path: Path) -> None:
+    history = filled(tmp_path, range(0, 600, 30))
+    next(tmp_path.rglob("20250615T150000*")).with_name("_odd.bad").write_bytes(b"damaged long ago")
+
+    Housekeeping(history, Retention(bytes=1, merge_after=0)).tidy(AT + 570 * 60)
+
+    assert {path.name for path in tmp_path.rglob("hour=*")} <= {"hour=0", "hour=00"}
+    assert list(tmp_path.rglob("*.bad")) == []
+
+
+def test_old_cycles_go_even_when_an_hour_cant_be_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = filled(tmp_path, range(0, 600, 30))
+
+    def merge(*_: object) -> int:
+        raise ValueError("offset overflow")
+
+    monkeypatch.setattr("trimtab_pipeline.history.housekeeping._merge", merge)
+    with pytest.raises(ValueError, match="offset overflow"):
+        Housekeeping(history, Retention(seconds=4 * HOUR, merge_after=0)).tidy(AT + 570 * 60)
+
+    assert min(cycles(history)) == 5 * 60
+
+
 def test_what_is_too_much_goes_hour_by_hour_over_all_tables(tmp_path: Path) -> None:
     for table in TABLES:
         history = filled(tmp_path, range(0, 600, 30), table)

@@ -32,6 +32,25 @@ def place(ranges: HashRanges, *topics: str) -> list[str]:
 # -- where a topic belongs --
 
 
+@pytest.mark.parametrize(
+    ("names", "owner", "left"),
+    [
+        (["0x00000000_0x80000000", "0x10000000_0x20000000"], [0, -1], [0]),
+        (["0x00000000_0x80000000", "0x10000000_0x20000000"], [-1, 0], [1]),
+        (["0x10000000_0x20000000", "0x00000000_0x80000000"], [0, 0], [1]),
+        (["0x00000000_0x80000000", "0x00000000_0x80000000", "0x80000000_0xffffffff"], [-1, 1, -1], [1, 2]),
+        (["0x00000000_0x80000000", "0x80000000_0xffffffff"], [0, 1], [0, 1]),
+    ],
+)
+def test_a_hash_has_one_range_also_where_bundles_overlap(names: list[str], owner: list[int], left: list[int]) -> None:
+    other = "t/b/0x00000000_0x80000000"
+    ranges = HashRanges.of([*(f"t/a/{name}" for name in names), other]).owned(("p", "q"), np.array([*owner, 0]))
+
+    assert ranges.row.tolist() == [*left, len(names)]
+    assert ranges.owner.tolist() == [*(owner[row] for row in left), 0]
+    assert ranges.names(np.arange(len(ranges))) == [*(f"t/a/{names[row]}" for row in left), other]
+
+
 @given(st.lists(st.tuples(st.sampled_from(["t/a", "t/b"]), TEXT), max_size=20))
 def test_a_topic_is_placed_as_the_ring_of_its_namespace_says(topics: list[tuple[str, str]]) -> None:
     names = [f"persistent://{namespace}/{text}" for namespace, text in topics]

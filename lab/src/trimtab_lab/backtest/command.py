@@ -191,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples, arguments.splits == "on")
     players = Players.of(window, chosen, arguments.seed)
     if required and len(players.judged) > 1:
-        raise CommandError(f"--require judges one policy, and --policy names {len(players.judged)}: leave out the others")
+        raise CommandError(f"--require judges one policy, and --policy names {len(players.judged)}: give one of them")
     with runner(arguments.spark) as tasks, progress() as report:
         window.play(players.replays, tasks, report)
     optimum = _optimum(arguments, known) if known else None

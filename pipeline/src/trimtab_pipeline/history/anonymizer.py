@@ -1,7 +1,9 @@
 """Names replaced by keyed hashes, so a history can be shared outside.
 
-Equal names stay equal, within an export and between exports with the same key; without the key no one can test guesses.
-Ranges of bundles stay: they show how load is spread, not whose it is. Unknown columns are emptied.
+Equal names stay equal, within an export and between exports with the same key. Without the key no one can test guesses
+of a hashed name. Ranges of bundles stay: they show how load is spread, not whose it is. The place of a hot bundle's
+topic on the hash ring stays, too: it is the CRC-32 of the full name, so a guess of such a name can be tested. Unknown
+columns are emptied.
 """
 
 from __future__ import annotations

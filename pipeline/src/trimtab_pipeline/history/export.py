@@ -248,21 +248,31 @@ def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTab
 
 
 def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
-    last = -HOUR
+    """A row group has the rows of an hour. Older histories have the last refreshes of the hour before there, too."""
+    last, held = 0.0, table.schema.empty_table()
     with opened(whole.place, table.schema) as file:
         for group in range(file.num_row_groups):
-            rows = _bounded(file, group, table)
-            if not len(rows):
-                continue
-            if rows["at"].null_count:
-                raise ForeignFileError("a row has no time")
-            span = pc.min_max(rows["at"].cast(pa.int64())).as_py()
-            first, hour = (hour_of(span[end] / 1000) for end in ("min", "max"))
-            if first != hour or not last < hour < _LATEST:
-                raise ForeignFileError("its rows are not in the order of time")
-            put(target.hour_file(table, hour), table, [rows], list[str])
-            last = hour
+            for hour, rows in _hours(_bounded(file, group, table)):
+                if not last <= hour < _LATEST:
+                    raise ForeignFileError("its rows are not in the order of time")
+                held = pa.concat_tables([held, rows]) if hour == last else rows
+                if held.nbytes > _MOST_BYTES:
+                    raise ForeignFileError(f"an hour of it takes more than {_MOST_BYTES / 2**20:.0f} MiB of memory")
+                put(target.hour_file(table, hour), table, [held], list[str])
+                last = hour
     return []
+
+
+def _hours(rows: pa.Table) -> Iterator[tuple[float, pa.Table]]:
+    """The rows of each hour (epoch s), oldest first. Raises `ForeignFileError`."""
+    if rows["at"].null_count:
+        raise ForeignFileError("a row has no time")
+    times = rows["at"].cast(pa.int64())
+    if len(rows) and pc.min(times).as_py() < 0:
+        raise ForeignFileError("a row is from before 1970")
+    hours = pc.divide(times, round(HOUR * 1000))
+    for hour in sorted(pc.unique(hours).to_pylist()):
+        yield hour * HOUR, rows.filter(pc.equal(hours, hour))
 
 
 def _bounded(file: pq.ParquetFile, group: int, table: HistoryTable) -> pa.Table:

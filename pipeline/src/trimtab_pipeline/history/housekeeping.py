@@ -53,13 +53,13 @@ class Housekeeping:
         """Do the work due at `at` (epoch s, of the newest cycle); drop an unfinished hour once `stopping` is true.
 
         Raises `OSError` when the disk can't be written; no cycle is lost, and the next call continues. Old files are
-        removed even then: a full volume has no space for an hour's file.
+        removed after any failure: a full volume has no space for an hour's file.
         """
         try:
             self.compact(at, stopping)
         except _Stopped:
             return
-        except OSError:
+        except Exception:
             self._retire(at)
             raise
         self._retire(at)
@@ -102,8 +102,7 @@ class Housekeeping:
             ((base, file) for base, file in files if file.begin <= at and file not in old),
             key=lambda one: (one[1].hour, one[0], one[1].order),
         )
-        for file in old:
-            file.place.remove()
+        removed = list(old)
         total = sum(file.bytes for _, file in files) - sum(file.bytes for file in old)
         for base, file in [*future, *rest]:
             if total <= self._retention.bytes:
@@ -111,8 +110,12 @@ class Housekeeping:
             if base and file.hour == hour_of(at):
                 continue
             total -= file.bytes
+            removed.append(file)
+        for file in removed:
             file.place.remove()
-        for hour in {file.place.parent for file in old}:
+        gone = {file.place for file in removed}
+        used = {file.place.parent for _, file in files if file.place not in gone or file.hour == hour_of(at)}
+        for hour in {file.place.parent for file in removed} - used:
             _clear(hour)
 
 

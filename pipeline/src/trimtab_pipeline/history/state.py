@@ -68,20 +68,27 @@ class StateStore:
     def __init__(self, folder: Location, policy: str) -> None:
         self.folder, self._policy = folder, policy
         self._held: tuple[float, LastState] | None = None  # evaluation time and state that could not be written
+        self._known: tuple[float, LastState] | None = None  # the last one that was written or read
         self._checked: Location | None = None  # the last file that was written, or read as a whole
         self._untrusted: list[float] = []  # evaluation times of the last cycles without a trusted broker
         self._cleaned = False
         self._lock = RLock()  # a broker refresh reads the state beside a cycle
 
     def last(self, at: float, horizon: float) -> LastState:
-        """The newest state before `at` (epoch s), by at most `horizon` seconds; `NO_STATE` when there is none."""
+        """The newest state before `at` (epoch s), by at most `horizon` seconds; `NO_STATE` when there is none.
+
+        Where the folder can't be read just now, it is the last one that was written or read.
+        """
         with self._lock:
             if self._held is not None and at - horizon <= self._held[0] < at:
                 return self._held[1]
             try:
                 self._clean()
                 return self._newest(at, horizon)
-            except OSError:  # `write` reports it
+            except OSError as error:
+                if self._known is not None and at - horizon <= self._known[0] < at:
+                    return self._known[1]
+                _LOGGER.warning("the state in %s can't be read, so averages begin anew: %s", self.folder, error)
                 return NO_STATE
 
     def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
@@ -97,6 +104,7 @@ class StateStore:
                 place = self.folder / table.name / cycle_name(at)
                 owned = rows.append_column(_POLICY, pa.repeat(pa.scalar(self._policy), len(rows)))
                 put(place, table, [stamped(owned, at, table.schema)])
+            self._known = at, LastState(str(place), self._held[1].brokers)
             self._held, self._checked = None, place
             self._remove_old(at, trusted=trusted)
 
@@ -113,7 +121,8 @@ class StateStore:
                 continue
             rows = _readable(brokers[file.begin], BROKERS)
             if rows is not None and self._is_readable(file):
-                return LastState(str(file.place), rows.select(BROKER_STATE.names))
+                self._known = file.begin, LastState(str(file.place), rows.select(BROKER_STATE.names))
+                return self._known[1]
         return NO_STATE
 
     def _files(self, table: HistoryTable) -> list[HistoryFile]:
@@ -136,13 +145,16 @@ class StateStore:
         self._cleaned = True
 
     def _remove_old(self, at: float, *, trusted: bool) -> None:
-        """Keep the newest two cycles up to `at`. Cycles that are not `trusted` only remove each other."""
+        """Keep the newest two cycles up to `at`. Cycles that are not `trusted` only remove each other.
+
+        A trusted cycle also removes those after `at`: their clock was ahead, and time would reach them one day.
+        """
         self._untrusted = [] if trusted else [*self._untrusted, at]
         for table in STATE_TABLES:
-            found = [
-                file for file in self._files(table) if file.begin <= at if trusted or file.begin in self._untrusted
-            ]
-            for file in found[:-_KEPT]:
+            files = self._files(table)
+            past = [file for file in files if file.begin <= at if trusted or file.begin in self._untrusted]
+            future = [file for file in files if trusted and file.begin > at]
+            for file in [*past[:-_KEPT], *future]:
                 file.place.remove()
 
 
@@ -163,13 +175,25 @@ def set_aside(place: Location, why: str) -> None:
 
 
 def usable(file: HistoryFile, read: Callable[[], T]) -> T | None:
-    """What `read` gives; None of a file that can't be read, which is set aside. Raises `FileNotFoundError`."""
+    """What `read` gives; None of a file that is damaged, which is set aside.
+
+    Raises `OSError` or `MemoryError` when reading failed for another reason, which may be over the next time.
+    """
     try:
         return read()
     except ForeignFileError as error:
+        if (cause := error.__cause__) is not None and _may_pass(cause):
+            raise cause from None
         if file.place.exists():  # an hour's file is read for each of its cycles, and may be set aside already
             set_aside(file.place, str(error))
         return None
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether a file could not be read for a reason outside of it. Arrow gives damage no `errno`, nor an AWS code."""
+    if isinstance(error, OSError):
+        return error.errno is not None or "AWS Error" in str(error)
+    return isinstance(error, MemoryError)
 
 
 def _readable(file: HistoryFile, table: HistoryTable) -> pa.Table | None:

@@ -6,8 +6,9 @@ state stays in memory, and old files are still removed. The problem is logged on
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event, Lock
 
@@ -136,21 +137,28 @@ class HistoryWriter:
             self._refreshes.append((load.now, self._broker_rows("refresh", load, topology, bounds, None)))
             if load.now - self._refreshes[0][0] < _WAITING:
                 return
-            waiting = self._taken()
+            waiting, self._refreshes = self._refreshes, []
         try:
-            put(self._history.cycle_file(BROKERS, load.now, "refresh"), BROKERS, [_joined(waiting)])
+            self._put_refreshes(waiting)
         except OSError as error:
             self._log_once(_UNWRITTEN, error)
 
-    def _taken(self) -> list[pa.Table]:
-        """The rows of the refreshes that no file holds yet."""
-        refreshes, self._refreshes = self._refreshes, []
-        return [rows for _, rows in refreshes]
+    def _put_refreshes(self, waiting: Sequence[tuple[float, pa.Table]]) -> None:
+        """Write refreshes (epoch s, rows) to files of their own, one for each hour. Raises `OSError`."""
+        for _, found in itertools.groupby(waiting, key=lambda one: hour_of(one[0])):
+            times, rows = zip(*found, strict=True)
+            put(self._history.cycle_file(BROKERS, times[-1], "refresh"), BROKERS, [_joined(rows)])
 
     def _known(self, brokers: pa.Table, load: ClusterLoad, topology: Topology, bounds: Bounds) -> dict[str, pa.Table]:
-        """Rows about the brokers and the resources, of each table that has some."""
+        """Rows about the brokers and the resources, of each table that has some.
+
+        Refreshes of an earlier hour go to a file of that hour. Raises `OSError`.
+        """
         with self._lock:
-            refreshes = self._taken()
+            waiting, self._refreshes = self._refreshes, []
+        now = hour_of(load.now)
+        self._put_refreshes([one for one in waiting if hour_of(one[0]) != now])
+        refreshes = [rows for at, rows in waiting if hour_of(at) == now]
         found = {
             FINDINGS.name: quality_table(load.quality),
             BROKERS.name: _joined([self._broker_rows("cycle", load, topology, bounds, brokers), *refreshes]),
@@ -204,5 +212,5 @@ class HistoryWriter:
             self._troubles.remove(trouble)
 
 
-def _joined(rows: list[pa.Table]) -> pa.Table:
+def _joined(rows: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(rows).sort_by([("at", "ascending"), ("broker", "ascending")])

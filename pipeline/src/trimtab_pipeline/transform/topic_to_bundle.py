@@ -7,6 +7,7 @@ same. Names are parsed on Arrow's buffers; only CRC-32 runs in Python, with one 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import Topology
 from trimtab_pipeline.transform.relations import RANGES
 from trimtab_strategies.hash_ring import LAST_HASH, BundleName, InvalidBundleNameError, parse_bundle
-from trimtab_strategies.model.cluster_load import IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
 _SLASH = ord("/")
 _COLON = ord(":")
@@ -54,8 +55,18 @@ class HashRanges:
         return cls(tuple(namespaces), bounds[0], bounds[1], bounds[2], order, (), np.full(len(parts), -1))
 
     def owned(self, pods: tuple[str, ...], owner: IntArray) -> Self:
-        """The ranges with owners: for each of the original names the row of a pod, or -1."""
-        return replace(self, pods=pods, owner=owner[self.row])
+        """The ranges with owners: for each of the original names the row of a pod, or -1.
+
+        A hash has one range. Where some overlap (a person created a bundle beside the others, or a namespace has two
+        objects), those with an owner keep their place, then those with the lowest hash.
+        """
+        found = replace(self, pods=pods, owner=owner[self.row])
+        key, end = (found.namespace << 32) | found.lower, (found.namespace << 32) | found.upper
+        if (end[:-1] <= key[1:]).all():
+            return found
+        rows = _without_overlaps(key, end, found.owner < 0)
+        columns = ("namespace", "lower", "upper", "row", "owner")
+        return replace(found, **{name: getattr(found, name)[rows] for name in columns})
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -156,6 +167,16 @@ def namespaces_of(topics: pa.StringArray) -> pa.StringArray:
     complete[complete] = text[domain[complete] - 1] == _COLON
     begin = np.where(complete, padded[first + 1] + 1, edges[:-1])
     return _cut(data, begin, np.where(complete, padded[first + _SLASHES - 1], edges[:-1]))
+
+
+def _without_overlaps(begin: IntArray, end: IntArray, last: BoolArray) -> IntArray:
+    """Rows, ascending, of ranges that don't overlap: taken in order of `begin`, those of `last` after all others."""
+    kept: list[tuple[int, int]] = []
+    for row in np.lexsort((begin, last)).tolist():
+        at = bisect_left(kept, (int(end[row]), -1))
+        if not at or end[kept[at - 1][1]] <= begin[row]:
+            kept.insert(at, (int(begin[row]), row))
+    return np.array([row for _, row in kept], np.int64)
 
 
 def _power_of_two(counts: IntArray) -> IntArray:
