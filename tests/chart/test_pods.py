@@ -70,6 +70,29 @@ def test_listed_egress_is_open_for_the_hooks_too(offline: Runner) -> None:
     assert policy["egress"] == combinations()["locked-down"]["networkPolicy"]["egress"]
 
 
+def test_the_test_of_a_release_reaches_the_operator_whoever_else_may(offline: Runner) -> None:
+    other = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
+    values = {"networkPolicy": {"enabled": True, "ingressFrom": [other]}}
+    manifests = offline.rendered(values)
+    labels = one(manifests, "Job", "trimtab-test")["spec"]["template"]["metadata"]["labels"]
+
+    (rule,) = one(manifests, "NetworkPolicy")["spec"]["ingress"]
+
+    prometheus, test = (peer["podSelector"]["matchLabels"] for peer in rule["from"])
+    assert prometheus == other["podSelector"]["matchLabels"]
+    assert labels.items() >= test.items()
+
+
+def test_spark_beside_the_operator_has_its_environment(offline: Runner) -> None:
+    more = {"name": "AWS_REGION", "value": "eu-west-1"}
+    secret = {"secretRef": {"name": "bucket"}}
+    values = {"spark": {"mode": "sidecar"}, "extraEnv": [more], "extraEnvFrom": [secret]}
+
+    for container in pod_of(offline.rendered(values))["containers"]:
+        assert more in container["env"], container["name"]
+        assert container["envFrom"] == [secret], container["name"]
+
+
 def test_times_of_probes_strategy_and_logs_are_values(offline: Runner) -> None:
     manifests = offline.rendered(combinations()["everything"])
     container = operator_container(manifests)

@@ -292,6 +292,7 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"watchAllNamespaces": True, "policies": [{"name": "a", "spec": {}}]}, "policies are of the release's own"),
         ({"watchNamespaces": ["a", "a"]}, "watchNamespaces"),
         ({"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}, "needs service.enabled"),
+        ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "scraped twice: enable one"),
     ],
 )
 def test_values_that_can_not_work_are_refused(offline: Runner, values: dict[str, Any], complaint: str) -> None:

@@ -270,6 +270,9 @@ subjects:
 {{- if and .policies (include "trimtab.elsewhere" $) }}
 {{- fail "policies are of the release's own namespace: with watchNamespaces or watchAllNamespaces, apply them yourself" }}
 {{- end }}
+{{- if and .serviceMonitor.enabled .podMonitor.enabled }}
+{{- fail "serviceMonitor and podMonitor are both enabled, and each metric would be scraped twice: enable one" }}
+{{- end }}
 {{- $values := dict "--lease-name" "lease.name" "--allow-url" "allowUrls" }}
 {{- range $word := .extraArgs }}
 {{- with get $values (splitList "=" $word | first) }}
