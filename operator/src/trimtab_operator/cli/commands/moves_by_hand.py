@@ -17,7 +17,7 @@ from trimtab_operator.cli.cluster import fetch
 from trimtab_operator.cli.commands.move import write_owner
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.tables import Grid
-from trimtab_operator.kube.client import BUNDLES, Api
+from trimtab_operator.kube.client import BUNDLES, Api, ApiUnavailableError
 
 POLL = 0.3
 """Seconds between two reads of the pending bundles."""
@@ -93,6 +93,8 @@ class HandMoves:
                 await self._write(api, move)
             except CommandError as error:
                 self._end(move, MoveState.FAILED, str(error))
+            except ApiUnavailableError as error:
+                self._end(move, MoveState.FAILED, f"it may have been written, no answer came: {error}")
 
     async def finish(self, api: Api) -> list[MoveReport]:
         """Follow the pending moves and write the others; the outcome of each. Raises `ApiError`."""
@@ -122,7 +124,12 @@ class HandMoves:
         self._pending[move] = time.monotonic() + self.arguments.timeout
 
     async def _follow(self, api: Api, move: HandMove) -> None:
-        bundle = await fetch(api, BUNDLES, self.arguments.namespace, move.name)
+        try:
+            bundle = await fetch(api, BUNDLES, self.arguments.namespace, move.name)
+        except ApiUnavailableError as error:  # it may answer again before the move is late
+            if time.monotonic() > self._pending[move]:
+                self._end(move, MoveState.FAILED, f"it was written, and its owner can't be read: {error}")
+            return
         wish = bundle["spec"].get("owner", "")
         if _owner(bundle) == move.destination:
             self._end(move, MoveState.LANDED)

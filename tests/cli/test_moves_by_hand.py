@@ -1,0 +1,73 @@
+"""Moves that a person makes, while the API server stops answering: nothing is lost from the report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from trimtab_operator.cli.commands import moves_by_hand
+from trimtab_operator.cli.commands.moves_by_hand import HandMove, HandMoves, MoveReport, MoveState
+from trimtab_operator.kube.client import Api, ApiUnavailableError
+
+MOVES = [HandMove("b-1", "p", "q"), HandMove("b-2", "p", "q"), HandMove("b-3", "p", "q")]
+
+
+class _Bundles:
+    """Bundles whose brokers confirm at once. The requests with the numbers `lost` get no answer."""
+
+    def __init__(self, *lost: int, carried_out: bool = True) -> None:
+        self.owner = {move.name: move.source for move in MOVES}
+        self.asked, self._lost, self._carried_out = 0, lost, carried_out
+
+    async def get(self, _ref: object, _namespace: str, name: str) -> dict[str, Any]:
+        self._count()
+        owner = self.owner[name]
+        return {"metadata": {"resourceVersion": "1"}, "spec": {"owner": owner}, "status": {"owner": owner}}
+
+    async def patch(self, _ref: object, _namespace: str, name: str, body: dict[str, Any]) -> None:
+        if self._carried_out:
+            self.owner[name] = body["spec"]["owner"]
+        self._count()
+
+    def _count(self) -> None:
+        self.asked += 1
+        if self.asked in self._lost:
+            raise ApiUnavailableError("connection reset")
+
+
+def made(bundles: _Bundles, monkeypatch: pytest.MonkeyPatch, timeout: float = 5.0) -> list[MoveReport]:
+    """The reports of `MOVES`, two at a time."""
+    monkeypatch.setattr(moves_by_hand, "POLL", 0.01)
+    making = HandMoves(argparse.Namespace(namespace="prod", timeout=timeout), MOVES, at_once=2)
+
+    async def run() -> list[MoveReport]:
+        api = cast("Api", bundles)
+        await making.start(api)
+        return await making.finish(api)
+
+    return asyncio.run(run())
+
+
+def states(reports: list[MoveReport]) -> list[str]:
+    return [str(report.state) for report in reports]
+
+
+def test_a_short_outage_while_moves_are_followed_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert states(made(_Bundles(5, 6), monkeypatch)) == ["landed"] * 3
+
+
+def test_a_move_whose_owner_can_not_be_read_in_time_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = made(_Bundles(*range(5, 500)), monkeypatch, timeout=0.05)
+
+    assert states(reports) == ["failed", "failed", "not started"]
+    assert reports[0].text == "it was written, and its owner can't be read: connection reset"
+
+
+def test_a_write_without_an_answer_ends_the_run_and_the_others_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = made(_Bundles(4), monkeypatch)
+
+    assert states(reports) == [str(state) for state in (MoveState.LANDED, MoveState.FAILED, MoveState.NOT_STARTED)]
+    assert reports[1].text == "it may have been written, no answer came: connection reset"
