@@ -249,6 +249,12 @@ def test_a_command_that_nobody_takes_is_told_after_the_time_out(
         assert await asyncio.to_thread(main, words) == 1
         assert "no answer within 0.2 s: is the operator running?" in capsys.readouterr().err
 
+        assert await asyncio.to_thread(main, ["approve", *words[1:]]) == 2
+        assert "the operator has not yet read the command stop for main: wait" in capsys.readouterr().err
+
+        assert await asyncio.to_thread(main, words) == 1
+        assert "no answer within 0.2 s" in capsys.readouterr().err
+
     run_policy(LEVEL, scenario, **APPROVE)
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
-from trimtab_operator.cli.common import FINDING, FINE, add_output_option, say
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
 from trimtab_operator.cli.dry_run import wrote
-from trimtab_operator.kube.client import POLICIES, Api
+from trimtab_operator.kube.client import POLICIES, Api, ConflictError
 from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 
-_APPROVE = "approve"
+_APPROVE, _STOP = "approve", "stop"
+_TRIES = 5
 
 POLL = 0.3
 """Seconds between two reads of the policy."""
@@ -61,15 +62,42 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _send(api: Api, arguments: argparse.Namespace) -> str | None:
-    """Annotate the policy with the command; the id of the proposal to approve. Raises `CommandError`, `ApiError`."""
+    """Annotate the policy with the command; the id of the proposal to approve. Raises `CommandError`, `ApiError`.
+
+    Only `stop` replaces another command that the operator has not read yet.
+    """
     namespace, policy, proposal = arguments.namespace, arguments.policy, arguments.proposal
-    found = await fetch(api, POLICIES, namespace, policy)
-    if arguments.word == _APPROVE and not proposal:
-        proposal = ((found.get("status") or {}).get("proposal") or {}).get("id")
     by = await api.user_name() if arguments.word == _APPROVE else None
-    annotations = {REBALANCE_ANNOTATION: arguments.word, PROPOSAL_ANNOTATION: proposal, APPROVER_ANNOTATION: by}
-    await api.patch(POLICIES, namespace, policy, {"metadata": {"annotations": annotations}})
-    return str(proposal) if proposal else None
+    for _ in range(_TRIES):
+        found = await fetch(api, POLICIES, namespace, policy)
+        _require_read(arguments, found)
+        if arguments.word == _APPROVE and not proposal:
+            proposal = ((found.get("status") or {}).get("proposal") or {}).get("id")
+        annotations = {REBALANCE_ANNOTATION: arguments.word, PROPOSAL_ANNOTATION: proposal, APPROVER_ANNOTATION: by}
+        metadata = {"annotations": annotations}
+        if arguments.word != _STOP:
+            metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
+        try:
+            await api.patch(POLICIES, namespace, policy, {"metadata": metadata})
+        except ConflictError:  # the operator writes the status often
+            continue
+        return str(proposal) if proposal else None
+    raise CommandError(f"policy {policy} was changed {_TRIES} times meanwhile; try again")
+
+
+def _require_read(arguments: argparse.Namespace, policy: Mapping[str, Any]) -> None:
+    """Raise `CommandError` if the policy has another command that the operator has not read."""
+    other = _command(policy)
+    if other and arguments.word not in {_STOP, other}:
+        raise CommandError(
+            f"the operator has not yet read the command {other} for {arguments.policy}: "
+            f"wait, or send `trimtab stop {arguments.policy}`"
+        )
+
+
+def _command(policy: Mapping[str, Any]) -> str:
+    """The command that the operator has not read yet; empty if there is none."""
+    return str((policy["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) or "")
 
 
 async def _tell(arguments: argparse.Namespace, api: Api, proposal: str | None) -> int:
@@ -84,13 +112,16 @@ async def _tell(arguments: argparse.Namespace, api: Api, proposal: str | None) -
 
 
 async def _answer(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
-    """Wait until the operator has removed the annotation. Raises `CommandError`, `ApiError`."""
+    """Wait until the operator has removed the annotation, or `stop` replaces it. Raises `CommandError`, `ApiError`."""
     deadline = time.monotonic() + arguments.timeout
     while True:
         found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
         status = found.get("status") or {}
-        if (found["metadata"].get("annotations") or {}).get(REBALANCE_ANNOTATION) != arguments.word:
+        if not (waiting := _command(found)):
             return _outcome(status)
+        if waiting != arguments.word:
+            replaced = f"`trimtab {waiting}` replaced the command before the operator read it"
+            return CommandOutcome(taken=False, text=replaced, status=status)
         if time.monotonic() > deadline:
             late = (
                 f"no answer within {arguments.timeout:g} s: is the operator running? The annotation stays until it is"
