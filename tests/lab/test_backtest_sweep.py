@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from recorded_history import RecordedHistory
 from trim_world import START, World, spread
+from trimtab_lab.backtest.charts import sweep_chart
 from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, front, variants
 from trimtab_lab.backtest.trace import Figures
 from trimtab_operator.cli.main import main
@@ -167,3 +169,14 @@ def test_wrong_input_is_named(capsys: pytest.CaptureFixture[str], folder: Path, 
 
     assert code == 2
     assert said in errors
+
+
+def test_a_variant_whose_range_is_not_known_has_no_point_in_the_chart() -> None:
+    known = Figures(3, 0, 2.0, 1.0, 12.0, 20.0, 15.0, 0.0, 0.0, 1.0, 1.0, 60)
+    unknown = replace(known, area=float("nan"))
+
+    some = sweep_chart({"one": known, "other": unknown}, ["one", "other"], known)
+    none = sweep_chart({"one": unknown}, ["one"], unknown)
+
+    assert (some.count("<circle"), none.count("<circle")) == (2, 0)
+    assert "nan" not in some + none

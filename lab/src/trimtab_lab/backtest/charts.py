@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from math import ceil, floor, log10
+from math import ceil, floor, isfinite, log10
 from typing import NamedTuple
 
 import numpy as np
@@ -139,21 +139,22 @@ def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figu
     best = set(front)
     known = all(one.cut == one.cut for one in [*figures.values(), live])
     cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}
-    area = {name: one.area for name, one in {**figures, "live": live}.items()}
+    area = {name: one.area for name, one in {**figures, "live": live}.items() if isfinite(one.area)}
     x = _Axis(0, _nice(1.02 * max(*cost.values(), 1e-9)), _LEFT, _RIGHT)
-    y = _Axis(0, _nice(1.02 * max(*area.values(), 1e-9)), 250, 14)
+    y = _Axis(0, _nice(1.02 * max([*area.values(), 1e-9])), 250, 14)
     body = [
         *_value_axis(y, ""),
         f'<text class="axis" x="{_RIGHT}" y="284" text-anchor="end">{"clients cut, %" if known else "moves"}</text>',
     ]
     body += [f'<text class="axis" x="{x(at):.1f}" y="268" text-anchor="middle">{at:g}</text>' for at in _marks(x)]
-    ordered = sorted((cost[name], area[name]) for name in best)
+    ordered = sorted((cost[name], area[name]) for name in best & area.keys())
     steps = " ".join(f"{x(across):.1f},{y(up):.1f}" for across, up in ordered)
     body.append(f'<polyline class="front" points="{steps}"/>')
-    for name, across in cost.items():
+    for name, up in area.items():
+        across = cost[name]
         kind = "live" if name == "live" else "best" if name in best else "other"
-        told = f"<title>{escape(name)}: {across:.1f}, area {area[name]:.1f}</title>"
-        body.append(f'<circle class="dot {kind}" cx="{x(across):.1f}" cy="{y(area[name]):.1f}" r="5">{told}</circle>')
+        told = f"<title>{escape(name)}: {across:.1f}, area {up:.1f}</title>"
+        body.append(f'<circle class="dot {kind}" cx="{x(across):.1f}" cy="{y(up):.1f}" r="5">{told}</circle>')
     return _svg(body, 290, "What each variant cuts, and how far apart it leaves the brokers")
 
 

@@ -70,7 +70,8 @@ def _body(report: BacktestReport, players: Players) -> Iterator[str]:
     traces = {one.name: one.trace for one in drawn}
     yield "<h2>Points between the busiest and the idlest broker</h2>"
     yield range_chart(traces, report.begin, report.end)
-    highest = max(float(np.nanmax(usage)) for one in drawn for usage in one.trace.usage if np.isfinite(usage).any())
+    measured = (usage for one in drawn for usage in one.trace.usage if np.isfinite(usage).any())
+    highest = max(map(float, map(np.nanmax, measured)), default=100.0)
     found = {result.name: result for result in report.results}
     for one in drawn:
         figures = found[one.name].figures
