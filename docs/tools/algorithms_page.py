@@ -111,7 +111,7 @@ def _scenario(title: str) -> Scenario:
 
 @cache
 def _outcome(name: str, *, guarded: bool) -> SimulationResult:
-    """A run of a shedder with its customary placement."""
+    """A run of a shedder with its usual placement."""
     compatible = "compatibility" in registry.SHEDDERS[name].params.model_fields
     value = (Compatibility.CORRECTED if guarded else Compatibility.JAVA) if compatible else None
     return played(_scenario(SHOWN[name][0]), Contender(name, value, guarded), SEED)

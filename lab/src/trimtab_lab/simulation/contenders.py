@@ -73,7 +73,7 @@ class Contender:
 
     @property
     def placement(self) -> str:
-        """The placement of the same name, or the customary one."""
+        """The placement of the same name, or the usual one."""
         return self.shedder if self.shedder in registry.PLACEMENTS else USUAL_PLACEMENTS.get(self.shedder, FALLBACK)
 
     def decider(self, world: World) -> Decider:

@@ -146,7 +146,10 @@ def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
         name, compared = next(iter(wrong.items()))
         other = f"it may show another cluster: for {name}, {compared}"
         texts = {broker: texts.get(broker, other) for broker in load.brokers.names}
-    return load.distrusting({name: Doubt(Reason.UNTRUSTED, text) for name, text in texts.items()})
+    doubts = {name: Doubt(Reason.UNTRUSTED, text) for name, text in texts.items()}
+    trusted = load.brokers.trusted & ~np.isin(load.brokers.names, list(doubts))
+    quality = replace(load.quality, doubts={**doubts, **load.quality.doubts})
+    return replace(load, brokers=replace(load.brokers, trusted=trusted), quality=quality)
 
 
 NOT_ASKED = "no request has been sent to the cluster yet"

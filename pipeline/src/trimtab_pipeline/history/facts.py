@@ -2,7 +2,7 @@
 
 A fact has a kind, a name and a value. It is written when it changes; a value of null means that the thing is gone. The
 first record of each hour, and of each process, has all facts, so any hour can be read alone. A row of the kind
-`COMPLETE` in it names a kind of which it has all: what is missing is gone, although nobody may have seen it go.
+`COMPLETE` in it names a kind of which it has all: what is missing no longer exists. So no earlier record is needed.
 """
 
 from __future__ import annotations

@@ -137,11 +137,16 @@ class HistoryWriter:
             self._refreshes.append((load.now, self._broker_rows("refresh", load, topology, bounds, None)))
             if load.now - self._refreshes[0][0] < _WAITING:
                 return
-            waiting, self._refreshes = self._refreshes, []
+            waiting = self._taken()
         try:
             self._put_refreshes(waiting)
         except OSError as error:
             self._log_once(_UNWRITTEN, error)
+
+    def _taken(self) -> list[tuple[float, pa.Table]]:
+        """The refreshes (epoch s, rows) that no file holds yet."""
+        refreshes, self._refreshes = self._refreshes, []
+        return refreshes
 
     def _put_refreshes(self, waiting: Sequence[tuple[float, pa.Table]]) -> None:
         """Write refreshes (epoch s, rows) to files of their own, one for each hour. Raises `OSError`."""
@@ -155,7 +160,7 @@ class HistoryWriter:
         Refreshes of an earlier hour go to a file of that hour. Raises `OSError`.
         """
         with self._lock:
-            waiting, self._refreshes = self._refreshes, []
+            waiting = self._taken()
         now = hour_of(load.now)
         self._put_refreshes([one for one in waiting if hour_of(one[0]) != now])
         refreshes = [rows for at, rows in waiting if hour_of(at) == now]

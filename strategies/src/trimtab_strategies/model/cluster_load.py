@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -349,9 +349,3 @@ class ClusterLoad:
     def started(self) -> FloatArray:
         """When each broker started (n,), epoch seconds; NaN where that is unknown."""
         return np.array([self.traits_of(row).started for row in range(len(self.brokers))], dtype=np.float64)
-
-    def distrusting(self, doubts: Mapping[str, Doubt]) -> ClusterLoad:
-        """The same load, in which the brokers named in `doubts` are not trusted. An earlier doubt about one stays."""
-        trusted = self.brokers.trusted & ~np.isin(self.brokers.names, list(doubts))
-        quality = replace(self.quality, doubts={**doubts, **self.quality.doubts})
-        return replace(self, brokers=replace(self.brokers, trusted=trusted), quality=quality)
