@@ -30,7 +30,7 @@ def test_status_lists_what_is_spent_what_is_left_and_when_it_is_free_again(capsy
     assert "1.67" in text
     assert "2026-01-31T12:00:00Z" in text
     assert "3 moves beyond it in the last hour" in text
-    assert "2 pending moves at once" in text
+    assert "2 pending moves at a time" in text
 
 
 def test_status_of_an_approved_proposal_says_what_its_moves_wait_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab_operator import __version__
 from trimtab_operator.cli import main
-from trimtab_operator.cli.cluster_flags import arranged
+from trimtab_operator.cli.cluster_flags import verb_first
 from trimtab_operator.cli.common import spoken
 from trimtab_operator.cli.parser import VERBS, parser_for
 
@@ -32,20 +32,20 @@ Captured = pytest.CaptureFixture[str]
     ],
 )
 def test_the_verb_comes_first_whatever_stands_before_it(typed: str, read: str) -> None:
-    assert arranged(typed.split())[: len(read.split())] == read.split()
-    assert sorted(arranged(typed.split())) == sorted(typed.split()), "no word is lost"
+    assert verb_first(typed.split())[: len(read.split())] == read.split()
+    assert sorted(verb_first(typed.split())) == sorted(typed.split()), "no word is lost"
 
 
 def test_a_dry_run_without_a_value_takes_no_word_as_one() -> None:
-    assert arranged(["move", "--dry-run", "bundle", "broker"]) == ["move", "--dry-run=client", "bundle", "broker"]
-    assert arranged(["--dry-run", "pause", "main"]) == ["pause", "--dry-run=client", "main"]
-    assert arranged(["move", "bundle", "--dry-run=server"]) == ["move", "bundle", "--dry-run=server"]
+    assert verb_first(["move", "--dry-run", "bundle", "broker"]) == ["move", "--dry-run=client", "bundle", "broker"]
+    assert verb_first(["--dry-run", "pause", "main"]) == ["pause", "--dry-run=client", "main"]
+    assert verb_first(["move", "bundle", "--dry-run=server"]) == ["move", "bundle", "--dry-run=server"]
 
 
 @pytest.mark.parametrize("flag", ["--namespace", "--kubeconfig", "--context", "--as", "--as-group", "-o", "--color"])
 def test_a_flag_before_the_verb_is_read_like_one_behind_it(flag: str) -> None:
     value = {"-o": "json", "--color": "never"}.get(flag, "x")
-    before = arranged([flag, value, "status", "main"])
+    before = verb_first([flag, value, "status", "main"])
     behind = ["status", "main", flag, value]
     assert parser_for(before).parse_args(before) == parser_for(behind).parse_args(behind)
 

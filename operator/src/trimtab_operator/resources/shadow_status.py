@@ -20,8 +20,8 @@ class ShadowFigures(Status):
     """Percent of the clients that lost their connection in these moves. Above 100 if clients were cut repeatedly.
     Absent if their number is not known."""
     range: Annotated[float, Field(ge=0)] | None = None
-    """Mean difference in usage between the busiest and the idlest broker, in percentage points. The usage of a broker
-    is that of its busiest resource: CPU, network in or network out. Absent if it was never known."""
+    """Percentage points between the usage of the busiest and of the idlest broker, mean over time. The usage of a
+    broker is that of its busiest resource: CPU, network in or network out. Absent if it was never known."""
     hot_minutes: Annotated[float, Field(ge=0)] = 0.0
     """Broker-minutes above 85 %."""
 
