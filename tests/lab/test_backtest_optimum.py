@@ -239,8 +239,11 @@ def test_the_solver_leaves_standard_output_to_the_report(tmp_path: Path, capfd: 
 
 @contextmanager
 def interrupting() -> Iterator[None]:
-    """Press ^C every two seconds until the block ends: Python drops one that arrives while it collects garbage."""
-    done = Event()
+    """Press ^C every two seconds until the block ends: Python drops one that arrives while it collects garbage.
+
+    A program that a shell starts in the background ignores ^C, and so would this process. Here it is heard.
+    """
+    done, before = Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def press() -> None:
         while not done.wait(2.0):
@@ -253,6 +256,7 @@ def interrupting() -> Iterator[None]:
     finally:
         done.set()
         keyboard.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_ends_the_search(tmp_path: Path) -> None:
