@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from threading import Thread
 from typing import Any, NamedTuple
 
 import highspy
@@ -92,16 +91,19 @@ class _SilentHighs(highspy.Highs):
 
 
 def _run(solver: Any) -> None:
-    """Run it in another thread: it does not return to Python until it ends, and ^C would have to wait."""
+    """Run it in a thread of its own: it does not return to Python until it ends, and ^C would have to wait.
+
+    ^C does not leave before the thread has ended: a thread of HiGHS that outlives the interpreter aborts the process.
+    """
     solver.HandleUserInterrupt = True
-    thread = Thread(target=solver.run)
-    thread.start()
+    solver.startSolve()
     try:
-        while thread.is_alive():
-            thread.join(_LOOK)
+        while not solver.wait(_LOOK)[0]:
+            pass
     except KeyboardInterrupt:
         solver.cancelSolve()
-        thread.join()
+        while not solver.wait(_LOOK)[0]:
+            pass
         raise
 
 
