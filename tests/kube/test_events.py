@@ -13,7 +13,7 @@ import pytest
 from faulty_api import FaultyApi
 from manifests import policy
 from trimtab_operator.kube.client import EVENTS, POLICIES, Api
-from trimtab_operator.kube.events import LONGEST_NOTE, EventPoster
+from trimtab_operator.kube.events import LONGEST_NOTE, MOST_QUEUED, EventPoster
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver
@@ -29,6 +29,7 @@ class Environment:
 
     async def post(self, message: str, reason: str = "Overloaded") -> None:
         await self.poster.post(self.involved, "Normal", reason, message, action="Balance")
+        await self.poster.flush()
 
     async def posted(self) -> list[dict[str, Any]]:
         namespace = self.involved["metadata"]["namespace"]
@@ -65,6 +66,30 @@ def test_an_event_says_what_happened_to_which_object(run_scenario: RunScenario, 
     run_scenario(scenario)
     described = trimtab_crds.kubectl("describe", "bpol", "main", "-n", shown[0])
     assert "moves 3 bundles" in described
+
+
+def test_a_server_that_does_not_answer_delays_nothing_and_gets_the_events_later(run_scenario: RunScenario) -> None:
+    async def scenario(env: Environment) -> None:
+        env.proxy.told = lambda _method, _path: arrived.set()
+        env.proxy.hanging, arrived = True, asyncio.Event()
+        await env.poster.post(env.involved, "Normal", "Overloaded", "first")
+        await env.poster.post(env.involved, "Normal", "Overloaded", "second")
+        assert not arrived.is_set(), "nothing was sent yet, so nothing was waited for"
+        await arrived.wait()
+        env.proxy.hanging = False
+        await env.poster.flush()
+        assert "second" in [event["note"] for event in await env.posted()]
+
+    run_scenario(scenario)
+
+
+def test_events_beyond_the_queue_are_only_logged(run_scenario: RunScenario, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(env: Environment) -> None:
+        for number in range(MOST_QUEUED + 1):
+            await env.poster.post(env.involved, "Normal", "Overloaded", f"moves {number} bundles")
+
+    run_scenario(scenario)
+    assert caplog.text.count("others wait for the API server") == 1
 
 
 def test_a_repetition_is_counted_and_not_posted_again(run_scenario: RunScenario) -> None:

@@ -260,3 +260,5 @@ async def take_leave(clusters: Clusters, lease: Mapping[str, Any]) -> None:
     await clusters.events.post(
         lease, "Normal", "LeaderResigned", f"{clusters.process.leader} ends leading", action="Elect"
     )
+    posters = {clusters.events, *(cluster.events for cluster in clusters.all())}
+    await asyncio.gather(*(poster.flush() for poster in posters))

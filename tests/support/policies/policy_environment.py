@@ -15,6 +15,7 @@ from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.conditions import micro_timestamp
+from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.loop.policy_loop import PolicyLoop
@@ -53,6 +54,15 @@ def refit(cluster: ClusterState, **tools: Any) -> None:
     """Exchange tools of a cluster's state in place. It is frozen: only a test does that."""
     for name, tool in tools.items():
         object.__setattr__(cluster, name, tool)
+
+
+class PromptEvents(EventPoster):
+    """Posts each Event before the test goes on, so that `PolicyEnvironment.events` shows it."""
+
+    async def post(self, *event: Any, **fields: Any) -> None:
+        """Post one Event."""
+        await super().post(*event, **fields)
+        await self.flush()
 
 
 class PolicyEnvironment:
@@ -111,6 +121,7 @@ class PolicyEnvironment:
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
             clocks = {"now": lambda: self.clock + self.wall_step, "clock": lambda: self.clock, "chance": lambda: 0.0}
             self.cluster = new_cluster(api, self.namespace, StaticSources(self), Metrics(), **clocks)
+            refit(self.cluster, events=PromptEvents(api))
             self.cluster.engine.set()
             self.loop = self.add_policy(**spec)
             async with following(self.cluster):

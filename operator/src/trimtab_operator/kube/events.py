@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,12 @@ CONTROLLER = "trimtab.dev/operator"
 AGGREGATE = 600.0
 """Seconds within which a repeated (object, reason, message) only raises the count of its first Event."""
 
+FLUSH_WITHIN = 2.0
+"""Seconds that queued Events get when the process ends."""
+
+MOST_QUEUED = 500
+"""Events that wait for the API server. Further ones are only logged."""
+
 _MOST_SERIES = 1000
 Key = tuple[str, str, str]
 
@@ -35,10 +42,19 @@ class _Series:
     last: float
 
 
-class EventPoster:
-    """Posts Events in the name of `CONTROLLER`. It never raises: an Event that can't be posted is logged.
+@dataclass(frozen=True, slots=True)
+class _Event:
+    key: Key
+    regarding: dict[str, Any]
+    type: str
+    action: str
+    at: float
 
-    now: epoch seconds.
+
+class EventPoster:
+    """Posts Events in the name of `CONTROLLER`, in order. It never raises: an Event that can't be posted is logged.
+
+    A task posts them, so a slow API server delays no caller. now: epoch seconds.
     """
 
     def __init__(
@@ -52,7 +68,8 @@ class EventPoster:
         self._instance = instance[:128]
         self._now = now
         self._series: dict[Key, _Series] = {}
-        self._lock = asyncio.Lock()
+        self._queued: deque[_Event] = deque()
+        self._posting: asyncio.Task[None] | None = None
 
     async def post(
         self,
@@ -62,7 +79,7 @@ class EventPoster:
         message: str,
         action: str = "Reconcile",
     ) -> None:
-        """Post one Event about `involved`: an object as the API returns it, or a reference (apiVersion, kind, name).
+        """Queue one Event about `involved`: an object as the API returns it, or a reference (apiVersion, kind, name).
 
         type: Normal or Warning. reason: one CamelCase word. action: the activity that the Event is about. A message
         beyond 1024 bytes is cut.
@@ -70,20 +87,34 @@ class EventPoster:
         regarding = _reference(involved)
         note = _cut(message)
         key = (regarding.get("uid") or f"{regarding['kind']}/{regarding['name']}", reason, note)
-        async with self._lock:
-            try:
-                await self._post(key, regarding, type, action)
-            except ApiError as error:
-                log.warning("Event %s about %s %s: %s", reason, regarding["kind"], regarding["name"], error)
-
-    async def _post(self, key: Key, regarding: dict[str, Any], type_: str, action: str) -> None:
-        now = self._now()
-        self._forget_before(now - AGGREGATE)
-        if (series := self._series.get(key)) is not None and await self._repeat(series, now):
+        event = _Event(key, regarding, type, action, self._now())
+        if len(self._queued) >= MOST_QUEUED:
+            _log_unposted(event, f"{MOST_QUEUED} others wait for the API server")
             return
-        body = self._event(key, regarding, type_, action, now)
+        self._queued.append(event)
+        if self._posting is None or self._posting.done():
+            self._posting = asyncio.create_task(self._post_queued(), name="events")
+
+    async def flush(self) -> None:
+        """Wait until the queued Events are posted, for at most `FLUSH_WITHIN`."""
+        if self._posting is not None:
+            await asyncio.wait({self._posting}, timeout=FLUSH_WITHIN)
+
+    async def _post_queued(self) -> None:
+        while self._queued:
+            event = self._queued.popleft()
+            try:
+                await self._post(event)
+            except ApiError as error:
+                _log_unposted(event, error)
+
+    async def _post(self, event: _Event) -> None:
+        self._forget_before(event.at - AGGREGATE)
+        if (series := self._series.get(event.key)) is not None and await self._repeat(series, event.at):
+            return
+        body = self._manifest(event)
         await self._api.create(EVENTS, body["metadata"]["namespace"], body)
-        self._series[key] = _Series(body["metadata"]["namespace"], body["metadata"]["name"], 1, now)
+        self._series[event.key] = _Series(body["metadata"]["namespace"], body["metadata"]["name"], 1, event.at)
 
     async def _repeat(self, series: _Series, now: float) -> bool:
         """Count one more; False when the Event is gone (the server keeps them for an hour)."""
@@ -96,19 +127,19 @@ class EventPoster:
         series.last = now
         return True
 
-    def _event(self, key: Key, regarding: dict[str, Any], type_: str, action: str, now: float) -> dict[str, Any]:
-        _, reason, note = key
+    def _manifest(self, event: _Event) -> dict[str, Any]:
+        (_, reason, note), regarding = event.key, event.regarding
         namespace = regarding.get("namespace") or "default"
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"namespace": namespace, "name": f"{regarding['name'][:230]}.{secrets.token_hex(8)}"},
-            "eventTime": micro_timestamp(now),
+            "eventTime": micro_timestamp(event.at),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
-            "type": type_,
+            "type": event.type,
             "reason": reason,
-            "action": action,
+            "action": event.action,
             "regarding": regarding,
             "note": note,
         }
@@ -116,6 +147,11 @@ class EventPoster:
     def _forget_before(self, oldest: float) -> None:
         kept = [(key, series) for key, series in self._series.items() if series.last >= oldest]
         self._series = dict(kept[-_MOST_SERIES:])
+
+
+def _log_unposted(event: _Event, why: object) -> None:
+    involved = event.regarding
+    log.warning("Event %s about %s %s: %s", event.key[1], involved["kind"], involved["name"], why)
 
 
 def _cut(message: str) -> str:
