@@ -61,6 +61,21 @@ def test_a_mass_failure_stops_everything_says_so_everywhere_and_ends_by_itself(r
     run_policy(FIVE, scenario)
 
 
+def test_brokers_whose_objects_were_deleted_count_as_a_mass_failure(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        before = env.owners()
+        for name in "abc":
+            env.rest.delete(env.path("brokers", name))
+        await env.reconcile()
+
+        await env.reconcile(after=31)
+
+        assert env.owners() == env.desired_owners() == before
+        assert ("MassFailure", "3 of 5 brokers are lost: their bundles stay where they are") in env.events()
+
+    run_policy(FIVE, scenario)
+
+
 async def moving(env: PolicyEnvironment) -> list[str]:
     """Names of the bundles that a cycle moves, on their way."""
     await env.reconcile()

@@ -67,7 +67,7 @@ class BundleReconciler:
         work = await _worked_out(
             bundles, partial(repairs_of, lost=lost, overdue=overdue, ending=ending, known=known, linked=linked)
         )
-        await self._brake(work, lost, settings, publisher)
+        await self._brake(work, bundles, lost, settings, publisher)
         await self._withdraw_overlaps(bundles, work)
         if work.empty:
             return
@@ -89,10 +89,19 @@ class BundleReconciler:
         return [bundle for bundle in found if not unborn(bundle, bundles)]
 
     async def _brake(
-        self, work: BundleRepairs, lost: frozenset[str], settings: Settings, publisher: StatusPublisher
+        self,
+        work: BundleRepairs,
+        bundles: Sequence[BundleRecord],
+        lost: frozenset[str],
+        settings: Settings,
+        publisher: StatusPublisher,
     ) -> None:
-        """Leave the bundles of lost brokers when too many are lost at once: the snapshot is then probably wrong."""
-        brokers = self.cluster.brokers_of(settings.name)
+        """Leave the bundles of lost brokers when too many are lost at once: the snapshot is then probably wrong.
+
+        A lost broker whose Broker object was deleted counts, too, as long as it owns one of `bundles`.
+        """
+        deleted = {bundle.status_owner for bundle in bundles} & lost - self.cluster.stores.brokers.items.keys()
+        brokers = self.cluster.brokers_of(settings.name).keys() | deleted
         gone = sum(name in lost for name in brokers)
         mass = mass_failure(gone, len(brokers), settings.limits)
         if mass:
