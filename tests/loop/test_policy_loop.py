@@ -152,6 +152,23 @@ def test_the_hours_moves_still_count_after_a_restart(run_policy: RunPolicy) -> N
     run_policy(HOT, scenario, **eager(maxMovesPerHour=1, coolDown="1s"))
 
 
+def test_a_move_whose_answer_was_lost_counts(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.wall_step = time.time() - env.clock  # bundles and policy tell of one and the same time
+        await env.loop.memory.recall()
+        name = next(name for name, owner in env.owners().items() if owner != "a")
+        chosen = {"owner": "a", "policy": "main", "epoch": 1, "reason": "Overloaded", "time": timestamp(time.time())}
+        env.rest.patch(env.path("bundles", name), {"spec": {"owner": "a", "assignment": chosen}})
+        await env.land()
+
+        await env.reconcile()
+
+        assert moves(env) == {name: "a"}
+        assert env.held_back()["HourCap"] >= 1
+
+    run_policy(HOT, scenario, **eager(maxMovesPerHour=1, coolDown="1s"))
+
+
 def test_moves_of_a_leader_that_died_before_it_noted_them_count_for_the_next_one(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         env.wall_step = time.time() - env.clock  # bundles and policy tell of one and the same time

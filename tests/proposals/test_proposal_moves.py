@@ -11,6 +11,7 @@ from declarative_splits import splits
 from faulty_api import until
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from trimtab_operator.kube.client import ConflictError
 
 pytestmark = pytest.mark.apiserver
 
@@ -233,6 +234,25 @@ def test_a_proposal_that_another_client_spoilt_is_begun_again_and_reported(
         assert any("begins without a proposal" in note for reason, note in env.events() if reason == "InternalError")
 
     run_policy(HOT, scenario, **APPROVE)
+
+
+def test_moves_of_a_round_that_could_not_be_stored_count_for_the_hour(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await offered(env)
+        ask(env, "approve", found["id"])
+        await env.reconcile(after=2)
+        await env.land()
+        path = f"/api/v1/namespaces/{env.namespace}/configmaps/trimtab-proposal-main"
+        env.rest.patch(path, {"metadata": {"labels": {"changed-by": "another-client"}}})
+
+        with pytest.raises(ConflictError):
+            await env.reconcile(after=2)
+
+        assert len(moved(env)) == 2
+        assert env.loop.memory.state is not None
+        assert env.loop.memory.state.moved_last_hour(env.clock) == 2
+
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
 
 
 # -- splits --

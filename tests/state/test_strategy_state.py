@@ -31,7 +31,8 @@ def test_moves_that_no_one_had_time_to_note_count_when_bundles_tell_of_them() ->
 
     caught_up = remembered.caught_up([1000.0, 2000.0, 2001.0, 2060.0, 2061.0])
 
-    assert caught_up.moves == ((1000.5, 2), (2000.5, 2), (2061.0, 2))
+    assert caught_up.moves == ((1000.5, 2), (2000.5, 2), (2060.0, 1), (2061.0, 1))
+    assert caught_up.caught_up([1000.0, 2000.0, 2001.0, 2060.0, 2061.0]) == caught_up, "each counts once"
     assert PolicyState().caught_up([7.0, 8.0]).moved_last_hour(now=9.0) == 2
 
 

@@ -83,9 +83,11 @@ class Confirmation:
 
     async def _attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:
         """Obey annotations and continue an approved proposal; the reconcile with its moves counted."""
-        attended = await self.approver.attend(run, policy)
-        if attended.written:
-            self.memory.aside += attended.written
-            state = run.state.after(run.memory, attended.written, self.cluster.now())
-            run = replace(run, state=await self.memory.keep(state))
-        return Confirmed(run, attended.decide)
+        try:
+            decide = await self.approver.attend(run, policy)
+        finally:
+            if written := self.approver.take_uncounted():
+                self.memory.aside += written
+                state = run.state.after(run.memory, written, self.cluster.now())
+                run = replace(run, state=await self.memory.keep(state))
+        return Confirmed(run, decide)

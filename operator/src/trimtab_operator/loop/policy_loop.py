@@ -270,8 +270,9 @@ class PolicyLoop:
         return self.cluster.clock() - self._begun < DISCOVER_WITHIN
 
     async def _run(self, settings: Settings, *, afresh: bool) -> PolicyRun:
-        """What a reconcile works with. afresh: read the Secrets of the source again. Raises `ApiError`."""
-        cluster, state = self.cluster, await self.memory.recall()
+        """What a reconcile works with. afresh: read the source's Secrets and the moves again. Raises `ApiError`."""
+        cluster = self.cluster
+        state = await (self.memory.recall_moves() if afresh else self.memory.recall())
         epoch = max(state.epoch, cluster.process.epoch)  # another namespace may have raised it since
         actuator = DeclarativeActuator(cluster.api, cluster.namespace, self.name, epoch, cluster.now)
         return PolicyRun(settings, actuator, await self.sources.source(settings, afresh=afresh), state)

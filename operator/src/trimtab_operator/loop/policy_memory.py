@@ -1,7 +1,7 @@
 """The state of one policy while its loop runs: recalled once per start, and stored after each change.
 
-`moved_lately` counts moves that bundles carry and the stored state lacks, because the leader died in between. Without
-them a new leader would exceed the hourly cap.
+`moved_lately` finds moves that bundles carry and the state lacks, because the leader died in between, or because the
+answer to the write got lost. Without them the policy would exceed the hourly cap.
 """
 
 from __future__ import annotations
@@ -49,10 +49,19 @@ class PolicyMemory:
             except UnreadableContentError as error:
                 await self.publisher.state_reset(f"begins without memory: {error}")
                 found = PolicyState()
-            bundles, cluster = self.cluster.stores.bundles.items.values(), self.cluster
-            found = found.caught_up(moved_lately(bundles, self.read(), cluster.now()))
-            await self.keep(replace(found, epoch=cluster.process.epoch or found.epoch + 1))
+            found = self._caught_up(found)
+            await self.keep(replace(found, epoch=self.cluster.process.epoch or found.epoch + 1))
         return self.state or PolicyState()
+
+    async def recall_moves(self) -> PolicyState:
+        """The same, with all moves that bundles carry. It reads every bundle. Raises `ApiError`."""
+        self.state = self._caught_up(await self.recall())
+        return self.state
+
+    def _caught_up(self, state: PolicyState) -> PolicyState:
+        return state.caught_up(
+            moved_lately(self.cluster.stores.bundles.items.values(), self.read(), self.cluster.now())
+        )
 
     async def keep(self, state: PolicyState) -> PolicyState:
         """Set `state`, then store it. It stays set if it can't be stored, because the moves in it were made."""
@@ -69,4 +78,4 @@ def moved_lately(bundles: Iterable[BundleRecord], policy: Mapping[str, Any], now
     meta = policy["metadata"]
     born = epoch(meta.get("creationTimestamp"))  # a policy of the same name may have existed before
     moved = (b.assigned_at for b in bundles if b.policy == meta["name"] and b.reason in CAPPED)
-    return [at for at in moved if now - at < HOUR and not at < born]
+    return [at for at in moved if 0 <= now - at < HOUR and not at < born]

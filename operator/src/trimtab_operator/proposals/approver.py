@@ -63,22 +63,18 @@ REPORT_EVERY = 2.0
 Progress that was not stored is found again from the bundles."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attended:
-    """Result of `attend`. written: number of moves. decide: whether a person asked for a new plan at once."""
-
-    written: int = 0
-    decide: bool = False
-
-
 @dataclass(slots=True)
 class Approver:
-    """Offers one policy's proposals, and carries out commands about them."""
+    """Offers one policy's proposals, and carries out commands about them.
+
+    uncounted: number of moves that were written since the last `take_uncounted`.
+    """
 
     cluster: ClusterState
     policy: str
     uid: str
     publisher: StatusPublisher
+    uncounted: int = 0
     _publisher: ProposalPublisher = field(init=False)
     _store: ConfigMapStore[Standing] = field(init=False)
     _standing: Standing | None = None
@@ -99,8 +95,11 @@ class Approver:
         """The state of the policy's proposals."""
         return self._standing or Standing()
 
-    async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Attended:
-        """Take the command if there is one, and advance the execution. policy: as read. Raises `ApiError`."""
+    async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> bool:
+        """Take the command if there is one, and advance the execution; whether a person asked for a new plan at once.
+
+        policy: as read. Raises `ApiError`.
+        """
         self._generation = run.settings.generation
         await self._load()
         await self._follow_mode(run.settings, policy)
@@ -111,7 +110,13 @@ class Approver:
             decide = await self._take_command(run.settings)
         if self._mode is Mode.APPROVE and self._reported_generation != self._generation:
             await self._report()  # conditions of an older generation count as out of date, as in kubectl wait
-        return Attended(await self._advance(run), decide)
+        await self._advance(run)
+        return decide
+
+    def take_uncounted(self) -> int:
+        """Number of moves that were written since the last call, also by rounds that failed."""
+        count, self.uncounted = self.uncounted, 0
+        return count
 
     async def offer(self, proposal: Proposal, load: ClusterLoad, settings: Settings, findings: Findings) -> None:
         """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`.
@@ -276,26 +281,29 @@ class Approver:
 
     # -- execution --
 
-    async def _advance(self, run: PolicyRun) -> int:
-        """Run a round of the execution, if there is one; returns the number of moves written."""
+    async def _advance(self, run: PolicyRun) -> None:
+        """Run a round of the execution, if there is one."""
         if (executor := self._executor) is None:
-            return 0
+            return
         execution, failed = executor.execution, set(executor.execution.failures)
         waited = execution.waits
         ended, written = await executor.follow(), 0
         if self.standing.state is ProposalState.REBALANCING and not run.settings.paused:
-            written = await executor.advance(run, self._trusted)
+            try:
+                await executor.advance(run, self._trusted)
+            finally:
+                written = executor.written
+                self.uncounted += written
         news = [execution.failures[row] for row in sorted(execution.failures.keys() - failed)]
         await self._publisher.round(execution, written, news)
         if execution.ended:
             await self._finish(execution)
-            return written
+            return
         self._unreported |= bool(ended or written or news) or execution.waits != waited
         if self._unreported and self.cluster.clock() >= self._report_at:
             # not in every round: each landed move starts one, and this writes half a mebibyte for 10,000 moves
             await self._save(self.standing)
             await self._report()
-        return written
 
     async def _finish(self, execution: Execution) -> None:
         execution.finished, self._executor = self.cluster.now(), None

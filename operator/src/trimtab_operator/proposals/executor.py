@@ -150,6 +150,7 @@ class Executor:
     failed: writes that failed, by row. unsure: by row, the resourceVersion on which a write conflicted. Our own write
     may be the reason, as its answer may have been lost. So the move keeps its place until the store shows the bundle
     as it is now. unanswered: rows whose write got no answer. Their bundles are read again before anything else.
+    written: number of moves that the last `advance` wrote, also when it failed.
     """
 
     cluster: ClusterState
@@ -157,6 +158,7 @@ class Executor:
     failed: Counter[int] = field(default_factory=Counter)
     unsure: dict[int, str] = field(default_factory=dict)
     unanswered: set[int] = field(default_factory=set)
+    written: int = 0
 
     async def resume(self) -> None:
         """Count as pending what a former process wrote and did not store. Raises `ApiError`.
@@ -178,6 +180,7 @@ class Executor:
             objects = BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
             raw = await objects.get(self.execution.name(row))
             if raw is not None and raw["spec"].get("owner") == self._moves[row].destination:
+                self.written += 1
                 self.execution.wrote(row)
             self.unanswered.discard(row)
 
@@ -198,35 +201,33 @@ class Executor:
                 now[name] = bundle_record(raw)
         return self.execution.follow(now)
 
-    async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> int:
-        """Create the splits, then write as many moves as may be pending. Returns the number of moves.
+    async def advance(self, run: PolicyRun, trusted: Mapping[str, bool]) -> None:
+        """Create the splits, then write as many moves as may be pending.
 
         trusted: whether the metrics of each broker were trusted in the last cycle. Raises `ApiError`.
         """
+        self.written = 0
         await self._resolve()
         self.execution.held.clear()
         moved = run.state.moved_last_hour(self.cluster.now())
         brokers = self.cluster.brokers_of(run.settings.name)
         closed = self.cluster.departures(run.settings.name).closed
         context = ValidationContext(self.cluster, run.settings, brokers, moved, trusted, run.state.quarantine, closed)
-        written = await self._ask_for_splits(run, context)
+        await self._ask_for_splits(run, context)
         while (free := run.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if len(self.execution.held) > MOST_WAITING or not (rows := self.execution.waiting(free)):
                 break
-            possible = self._sift(rows, replace(context, moved_last_hour=moved + written))
+            possible = self._sift(rows, replace(context, moved_last_hour=moved + self.written))
             sifted = {row: record for row in possible if (record := self._record(self.execution.name(row)))}
             await self.follow()
             possible = await self._admitted(possible, run)
             done = await self._write(possible, sifted, run)
-            written += done
             if done < len(possible) or any(self._unseen(row) for row in rows):
                 break  # other clients are changing these bundles: try again in the next round
             await asyncio.sleep(0)  # let other tasks run: 10,000 refused moves in a row would block them
-        return written
 
-    async def _ask_for_splits(self, run: PolicyRun, context: ValidationContext) -> int:
-        """Create the splits; returns how many of their children leave the parent's owner, as these count as moves."""
-        leaving = 0
+    async def _ask_for_splits(self, run: PolicyRun, context: ValidationContext) -> None:
+        """Create the splits. Their children that leave the parent's owner count as moves."""
         for row in self.execution.waiting_splits():
             name, split = self.execution.name(row), self.execution.proposal.splits[row - len(self._moves)]
             stay = Move(split.bundle, split.source, split.source, split.reason)
@@ -242,10 +243,9 @@ class Executor:
             asked = await run.actuator.request_split(record, split)
             if asked.reason in {None, Reason.CONFLICT}:  # created by us before a restart, or by another client
                 self.execution.land(row)
-                leaving += sum(owner != split.source for owner in split.destinations)
+                self.written += sum(owner != split.source for owner in split.destinations)
             else:
                 self.execution.fail(row, HeldBack(name, asked.reason or Reason.UNKNOWN, asked.detail))
-        return leaving
 
     @property
     def _moves(self) -> tuple[Move, ...]:
@@ -307,6 +307,7 @@ class Executor:
             self.cluster.awaited.add(name)
             written = await run.actuator.set_owner(record, move.destination, move.reason)
             if written.reason is None:
+                self.written += 1
                 self.execution.wrote(row, record.resource_version)
             else:
                 self.cluster.awaited.discard(name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -24,6 +25,9 @@ from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.model import Memory
 
 _KEY = "memory.json"
+
+CLOSE = 600.0
+"""Seconds from the start of a cycle until its moves are written, at most. Children of its splits move last."""
 
 
 class StrategyNames(NamedTuple):
@@ -74,14 +78,21 @@ class PolicyState:
         return sum(n for t, n in self.moves if now - t < HOUR)
 
     def caught_up(self, moved: Iterable[float]) -> Self:
-        """The same, with moves that were made and not stored: a leader can die between the two.
+        """The same, with moves that were made and are missing: a leader can die, and an answer can get lost.
 
-        moved: when (epoch seconds, perhaps without fractions) each bundle was moved last, by its own assignment.
+        moved: when (epoch seconds, perhaps without fractions) each bundle was moved last, by its own assignment. Each
+        recorded move accounts for one of them that is at most `CLOSE` away.
         """
-        last, noted = max(self.moves, default=(-inf, 0))
-        since = [at for at in moved if at > last - 1]
-        missing = len(since) - noted
-        return replace(self, moves=(*self.moves, (max(since), missing))) if missing > 0 else self
+        recorded = deque(at for at, count in sorted(self.moves) for _ in range(count))
+        missing = Counter[float]()
+        for at in sorted(moved):
+            while recorded and recorded[0] < at - CLOSE:
+                recorded.popleft()
+            if recorded and recorded[0] <= at + CLOSE:
+                recorded.popleft()
+            else:
+                missing[at] += 1
+        return replace(self, moves=(*self.moves, *missing.items())) if missing else self
 
     def to_json(self) -> str:
         """As stored. The same value gives the same text."""
