@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 import records
+from trimtab_operator.pulsar.bridge.ownership import LOOKUPS_AT_ONCE, ModularOwnership
 from trimtab_operator.pulsar.bridge.sync.owners import OwnershipVerifier, OwnerSync
 from trimtab_operator.pulsar.client.api import Admin, LoadManager
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError, StaleBundleError
@@ -180,3 +181,23 @@ def test_what_was_never_answered_is_forgotten_too() -> None:
     verified(verifier, {"a": []}, NAMES)
 
     assert brokers.asked[NAMES[0]] == 2, "it is new again"
+
+
+def test_owners_of_many_bundles_are_read_a_few_at_a_time() -> None:
+    most = 0
+    running = 0
+
+    class Slow(Brokers):
+        async def owner(self, bundle: str, broker: str) -> str:
+            nonlocal most, running
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+            return await super().owner(bundle, broker)
+
+    names = [f"t/n/{k}" for k in range(100)]
+    reader = ModularOwnership(cast("Admin", Slow(dict.fromkeys(names, "a"))))
+
+    assert asyncio.run(reader.owners_of(names, ["a"])) == dict.fromkeys(names, "a")
+    assert most == LOOKUPS_AT_ONCE

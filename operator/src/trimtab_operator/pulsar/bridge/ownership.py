@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOKUPS_AT_ONCE = 8
-"""Brokers asked at the same time."""
+"""Requests under way at the same time."""
 
 OTHERS_AFTER = 0.5
 """Seconds after a release. From then on, brokers other than the destination are asked, too."""
@@ -92,7 +92,7 @@ class ModularOwnership:
 
     async def owners_of(self, bundles: Collection[str], brokers: Sequence[str]) -> dict[str, str]:
         """Ask for each bundle."""
-        owners = await asyncio.gather(*(owner_by_any(self.admin, bundle, brokers) for bundle in bundles))
+        owners = await at_most(LOOKUPS_AT_ONCE, lambda bundle: owner_by_any(self.admin, bundle, brokers), list(bundles))
         return {bundle: owner for bundle, owner in zip(bundles, owners, strict=True) if owner}
 
 
