@@ -205,22 +205,33 @@ class PulsarSplitExecutor:
             await self._ask(space, seen, bundle, positions)
         except SplitRefusedError as error:
             if len(positions) == 1:
-                raise _CannotSplitError(Reason.INVALID_SPLIT, str(error)) from error
+                await self._refused(space, seen, error)
+                return
             one = one_of(positions, lower, upper, topics)  # the extensible load manager takes one at a time
             try:
                 await self._ask(space, seen, bundle, [one])
             except SplitRefusedError as second:
-                raise _CannotSplitError(Reason.INVALID_SPLIT, str(second)) from second
+                await self._refused(space, seen, second)
 
     async def _ask(self, space: _Space, seen: PulsarSplitObservation, bundle: str, positions: list[int]) -> None:
         """Send the request. Raises `_CannotSplitError` when Pulsar accepted it, and the boundaries are as before."""
         await self.admin.split(bundle, positions)
+        if not await self._boundaries_change(space, seen):
+            text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
+            raise _CannotSplitError(Reason.INVALID_SPLIT, text)
+
+    async def _refused(self, space: _Space, seen: PulsarSplitObservation, error: SplitRefusedError) -> None:
+        """Raise `_CannotSplitError`, unless Pulsar refused because it still carries out a former leader's request."""
+        if not await self._boundaries_change(space, seen):
+            raise _CannotSplitError(Reason.INVALID_SPLIT, str(error)) from error
+
+    async def _boundaries_change(self, space: _Space, seen: PulsarSplitObservation) -> bool:
+        """Whether Pulsar's boundaries change within the next seconds."""
         for pause in READ_AGAIN:
             await asyncio.sleep(pause)
             if within(await self.admin.boundaries(space.full), *seen.whole) != seen.edges:
-                return
-        text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
-        raise _CannotSplitError(Reason.INVALID_SPLIT, text)
+                return True
+        return False
 
     async def _create(self, writes: SplitObjects, space: _Space, seen: PulsarSplitObservation) -> None:
         """Create an object for each bundle that Pulsar has, with its owner in Pulsar."""
@@ -260,19 +271,24 @@ class PulsarSplitExecutor:
         await self._objects.patch(child, {"status": status}, subresource="status")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChosenSplitExecutor:
     """Chooses the executor: Pulsar where it is linked, else the brokers that watch the objects.
 
-    admin: the open client, None if there is none.
+    admin: the open client, None if there is none. A new leader waits until the policies have said whether Pulsar is
+    linked: the other executor would undo a split that Pulsar has carried out.
     """
 
     cluster: ClusterState
     admin: Callable[[], Admin | None]
     otherwise: SplitExecutor
+    _settled: bool = False
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Call `advance` of the chosen executor."""
+        self._settled = self._settled or await self.cluster.link_settled()
+        if not self._settled:
+            return SplitProgress(text="it is not known yet whether Pulsar carries it out: the policies are being read")
         if not self.cluster.link.linked:
             return await self.otherwise.advance(order, give_up)
         if (admin := self.admin()) is None or self.cluster.link.ids is None:

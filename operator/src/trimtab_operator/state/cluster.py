@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
-from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord
@@ -259,6 +259,17 @@ class ClusterState:
         """Connect to the Pulsar cluster that `speaker` names. A change drops what was known of the former one."""
         speaker = self.speaker()
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
+
+    async def link_settled(self) -> bool:
+        """Whether `link` is right about whether Pulsar is connected.
+
+        After a start it is not yet while a policy that names a Pulsar cluster waits for its loop. Raises `ApiError`.
+        """
+        if self.link.linked:
+            return True
+        policies = [policy async for page in self.api.list(POLICIES, self.namespace) for policy in page.items]
+        names = {policy["metadata"]["name"] for policy in policies if policy["spec"].get("pulsar")}
+        return names <= self.policies.claims.keys()
 
     def acting(self, policy: str) -> str:
         """The policy whose brokers and bundles `policy` measures: itself, or the one that it shadows."""
