@@ -11,17 +11,34 @@ from small_cluster import API, SmallCluster, until
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
+def shown(stage: SmallCluster, name: str) -> tuple[str, str]:
+    """The columns DESIRED and REASON of `kubectl get bundles`."""
+    table = stage.control_plane.kubectl("-n", "messaging", "get", "bundle", name)
+    row = dict(zip(*(line.split() for line in table.splitlines()), strict=False))
+    return row["DESIRED"], row["REASON"]
+
+
 def test_a_person_moves_a_bundle_with_kubectl_while_the_policy_is_in_dry_run(stage: SmallCluster) -> None:
     name = stage.bundles_of("pulsar-broker-0")[0]
     stage.apply_policy(mode="DryRun")
     stage.wait_condition("Ready", "True")
 
-    patch = '{"spec": {"owner": "pulsar-broker-2"}}'
-    stage.control_plane.kubectl("-n", "messaging", "patch", "bundle", name, "--type=merge", "-p", patch)
+    stage.patch_bundle(name, status=True, owner="pulsar-broker-1")
+    until("the owner is adopted", lambda: shown(stage, name) == ("pulsar-broker-1", "Adopted") and stage.settled())
+
+    stage.world.deafen("pulsar-broker-1")
+    try:
+        patch = '{"spec": {"owner": "pulsar-broker-2"}}'
+        stage.control_plane.kubectl("-n", "messaging", "patch", "bundle", name, "--type=merge", "-p", patch)
+        until("it counts as a person's", lambda: shown(stage, name) == ("pulsar-broker-2", "Admin"), within=5)
+        assert stage.owners()[name] == "pulsar-broker-1", "its broker has not released it yet"
+    finally:
+        stage.world.undeafen("pulsar-broker-1")
 
     until(
         "the move is carried out and confirmed", lambda: stage.owners()[name] == "pulsar-broker-2" and stage.settled()
     )
+    assert shown(stage, name) == ("pulsar-broker-2", "Admin")
     until("the move is counted", lambda: 'result="Landed"' in stage.operator.page("metrics")[1])
 
 

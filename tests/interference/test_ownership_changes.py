@@ -121,6 +121,12 @@ def test_a_person_may_move_a_bundle_back_and_forth() -> None:
     )  # that was the policy's move
 
 
+def test_a_move_of_a_person_is_theirs_also_once_it_is_noted() -> None:
+    noted = bundle(owner="y", assigned_owner="y", reason="Admin", generation=5, resource_version="9")
+
+    assert kinds(seen(bundle(), noted)) == [ChangeKind.DESIRED]
+
+
 def test_changes_of_yesterday_are_forgotten() -> None:
     ownership_changes = seen(bundle(), bundle(serving="z", resource_version="8"))
     ownership_changes.take(lambda _: True, 100.0)

@@ -74,26 +74,36 @@ OVERRULED = {"assigned_owner": "x", "reason": "Overloaded"}
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_desired_owner_that_a_person_wrote_over_an_older_one_is_noted_once_it_has_landed(
+def test_a_desired_owner_that_a_person_wrote_over_an_older_one_is_noted(
     linked: bool,  # noqa: FBT001
 ) -> None:
-    landed, flying = bundle(owner="y", **OVERRULED), moving_bundle(**OVERRULED)
-    work = repairs_of([landed, flying], NO_BROKER, NO_BROKER, linked=linked)
+    landed, pending = bundle(owner="y", **OVERRULED), moving_bundle("c", **OVERRULED)
+    removed = moving_bundle("d", assigned_owner="")  # as `trimtab move` does
+    work = repairs_of([landed, pending, removed], NO_BROKER, NO_BROKER, linked=linked)
 
     assert landed.needs_repair
-    assert [(note.name, note.owner) for note in work.notes] == [("b", "y")]
+    assert [(note.name, note.owner) for note in work.notes] == [("b", "y"), ("c", "y"), ("d", "y")]
     assert (work.desired_owners, work.unassigned) == ([], [])
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_desired_owner_that_is_withdrawn_is_not_noted(linked: bool) -> None:  # noqa: FBT001
+    late = moving_bundle(**OVERRULED)
+    work = repairs_of([late], NO_BROKER, frozenset({late.name}), linked=linked)
+
+    assert (summary(work)[0], work.notes) == ([("x", Reason.TIMED_OUT)], [])
 
 
 @pytest.mark.parametrize(
     "found",
     [
         bundle(owner="y", assigned_owner=""),
+        moving_bundle(source="", assigned_owner=""),
         bundle(owner="y", assigned_owner="y", reason="Admin"),
         bundle(owner="y", **OVERRULED, split="s"),
         bundle(owner="y", **OVERRULED, parent="p"),
     ],
-    ids=["no desired owner before", "noted", "being split", "a child of a split"],
+    ids=["no desired owner before", "one that is created with it", "noted", "being split", "a child of a split"],
 )
 def test_nothing_is_noted_twice_nor_while_a_bundle_is_split(found: BundleRecord) -> None:
     assert repairs_of([found], NO_BROKER, NO_BROKER).empty

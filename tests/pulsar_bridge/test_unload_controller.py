@@ -137,6 +137,76 @@ def test_a_withdrawn_desired_owner_moves_nothing_back_that_has_landed_after_all(
     carry(scenario, begin=False)
 
 
+async def with_a_policy(c: Unloading) -> None:
+    """Have the policy's loop know the cluster."""
+    c.env.edit(pulsar={"adminUrl": c.fake.url})
+    await c.env.loop.reconcile()
+    c.env.cluster.link.ids, c.env.cluster.link.problem = dict(c.ids), ""
+
+
+def found_at(c: Unloading, name: str, owner: str) -> None:
+    """The operator has found the bundle there."""
+    assignment = {"owner": owner, "policy": "main", "epoch": 1, "reason": "Found", "time": "2026-01-31T12:00:00Z"}
+    c.env.rest.patch(c.env.path("bundles", name), {"spec": {"owner": owner, "assignment": assignment}})
+
+
+@MANAGERS
+def test_a_person_who_wants_the_former_owner_back_during_a_move_gets_it(carry: Carry, extensible: bool) -> None:  # noqa: FBT001
+    async def scenario(c: Unloading) -> None:
+        await with_a_policy(c)
+        name = c.of("a")[0]
+        found_at(c, name, "a")
+        await c.settled(name)
+
+        c.env.give(name, "b")
+        await c.env.seen()
+        await c.env.loop.reconcile()
+        await until("it is being unloaded", lambda: c.fake.count("/unload"))
+        c.env.give(name, "a")
+        await c.env.seen()
+        await c.env.loop.reconcile()
+
+        assert (await c.settled(name))["owner"] == "a"
+        assert c.fake.owners[c.full[name]] == c.ids["a"]
+        await c.env.loop.reconcile()
+        spec = c.env.bundles()[name]["spec"]
+        assert (spec["owner"], spec["assignment"]["reason"]) == ("a", "Admin")
+
+    carry(scenario, extensible=extensible, lazy=0.5, noted=60.0)
+
+
+def test_a_persons_desired_owner_is_noted_before_it_is_unloaded_and_goes_first(carry: Carry) -> None:
+    async def scenario(c: Unloading) -> None:
+        await with_a_policy(c)
+        name, older = c.of("a")
+        found_at(c, name, "a")
+        await c.env.seen()
+        assignment = {
+            "owner": "b",
+            "policy": "main",
+            "epoch": 1,
+            "reason": "Overloaded",
+            "time": "2026-01-31T12:00:00Z",
+        }
+        c.env.give(name, "b")
+        await c.env.seen()
+        c.begin()
+        await asyncio.sleep(0.5)
+        assert c.fake.count("/unload") == 0, "it is not noted yet"
+        await c.crash()
+
+        await c.env.loop.reconcile()
+        c.env.rest.patch(c.env.path("bundles", older), {"spec": {"owner": "b", "assignment": assignment}})
+        await c.env.seen()
+        c.begin()
+        for moved in (older, name):
+            assert (await c.settled(moved))["owner"] == "b"
+        first = next(path for _, _, path in c.fake.requests if "/unload" in path)
+        assert c.full[name].rpartition("/")[2] in first
+
+    carry(scenario, begin=False, unloads=1, noted=60.0)
+
+
 def test_a_bundle_that_was_split_is_read_again_and_not_hammered(carry: Carry) -> None:
     async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]

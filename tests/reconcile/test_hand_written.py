@@ -25,9 +25,11 @@ def test_a_hand_written_desired_owner_does_not_keep_the_reason_of_the_previous_o
 
         env.edit(paused=True)
         env.give(moved, "a")
+        await env.reconcile(after=1)
+        assert shown(env, moved) == ("a", "Admin", ""), "while it is on its way"
+        assert env.owners()[moved] != "a"
         await env.land()
         await env.reconcile(after=1)
-        await env.land()
 
         assert shown(env, moved) == ("a", "Admin", "")
         noted = env.bundles()[moved]["metadata"]["generation"]

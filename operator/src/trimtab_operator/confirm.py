@@ -14,7 +14,7 @@ This is not balancing. It runs often, and moves no bundle that has a living owne
 | the same, and no Broker has the destination's name | the reason is `UNKNOWN_BROKER` |
 | no living owner, and no pending move | *unassigned*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
 | an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); pinned bundles wait |
-| a person's desired owner that has landed over an older one | it is noted as theirs (`ADMIN`), and nothing moves |
+| a desired owner that a person wrote over an older one | it is noted as theirs (`ADMIN`) before it is carried out |
 
 A desired owner of a bundle that overlaps others is withdrawn by `BundleReconciler`, which knows the hash rings.
 
@@ -81,7 +81,9 @@ def repairs_of(
         work = _declarative(bundles, lost, overdue, ending)
     if known is not None:
         _name_the_unknown(work, known)
-    work.notes = [b for b in bundles if b.overruled and b.owner not in lost and b.owner not in ending]
+    changed = {desired.bundle.name for desired in work.desired_owners} | {bundle.name for bundle in work.frees}
+    away = {*lost, *ending}
+    work.notes = [b for b in bundles if b.overruled and b.owner not in away and b.name not in changed]
     return work
 
 

@@ -39,7 +39,7 @@ class BundleRecord:
     since:               epoch seconds at which status_owner or state last changed, NaN if never.
     assigned_owner, reason, assigned_at: the owner that the operator last chose, why, and when (epoch seconds). Empty,
                          empty and NaN when a person wrote the first desired owner. When a person overwrites a desired
-                         owner, the operator sets the reason `ADMIN`.
+                         owner, the operator sets the reason `ADMIN` as soon as it sees that.
     assigned_epoch:      epoch of the leader that wrote the reason; 0 when a person wrote the first desired owner.
     policy:              the policy that chose it, empty when a person did.
     released:            whether a person asks to end its quarantine.
@@ -84,9 +84,20 @@ class BundleRecord:
 
     @property
     def overruled(self) -> bool:
-        """Whether a person's desired owner has landed, while the assignment still gives the reason of an older one."""
-        landed = not self.owner_pending and self.owner == self.status_owner and not (self.split or self.parent)
-        return landed and self.assigned_owner not in {"", self.owner}
+        """Whether a person changed the desired owner, and the assignment does not say so yet.
+
+        It gives the reason of an older one, or the person removed it with the change.
+        """
+        if self.split or self.parent or self.assigned_owner == self.owner:
+            return False
+        if not self.assigned_owner:
+            return self.owner_pending and self.status_owner not in {"", self.owner}
+        return self.owner_pending or self.owner == self.status_owner
+
+    @property
+    def asked_by_person(self) -> bool:
+        """Whether another client than the operator wrote the desired owner."""
+        return self.assigned_owner != self.owner or self.reason == Reason.ADMIN
 
     @property
     def needs_repair(self) -> bool:

@@ -71,7 +71,7 @@ def last_unload(bundle: BundleRecord) -> float:
     A decision of the operator carries its own time. An owner that differs from the operator's choice was written by a
     person or by Git. Such a move counts from its confirmation, recorded as `ADMIN` or not.
     """
-    if bundle.assigned_owner != bundle.owner or bundle.reason == Reason.ADMIN:
+    if bundle.asked_by_person:
         return bundle.since if bundle.generation > 1 else np.nan
     return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
 

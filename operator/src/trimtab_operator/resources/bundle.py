@@ -58,12 +58,11 @@ class BundleRange(Resource):
 
 
 class Assignment(Resource):
-    """Who chose the desired owner, and why. Written together with `owner`. If a user wrote `owner`, the operator adds
-    this once that broker serves the bundle, with the reason `Admin` and without a policy."""
+    """Who chose the desired owner, and why. Written together with `owner`. If a user changed `owner`, the operator
+    writes this as soon as it sees the change, with the reason `Admin` and without a policy."""
 
     owner: Annotated[str, Field(max_length=253)]
-    """Name of the chosen Broker. Differs from `spec.owner` while a broker that a user chose does not serve the bundle
-    yet."""
+    """Name of the chosen Broker. Differs from `spec.owner` until the operator has seen a user's change."""
     policy: Annotated[str, Field(max_length=253)] = ""
     """Name of the BalancingPolicy that decided. Empty if a user did."""
     epoch: Annotated[int, Field(ge=0, le=2147483647)] = 0

@@ -84,7 +84,7 @@ BUNDLE = Kind(
         Column(
             "Reason",
             ".spec.assignment.reason",
-            description="Reason of the desired owner; for a user's change, once it has landed",
+            description="Reason of the desired owner; Admin once the operator has seen a user's change",
         ),
         Column("Pinned", ".spec.pinned", "boolean", wide=True),
         Column("Lower", ".spec.range.lower", wide=True),

@@ -195,7 +195,7 @@ class ClusterState:
         self.rings.update(old, new)
         if new is not None and new.needs_repair:
             self.care.add(new.name)
-            if not new.owner:
+            if not new.owner or new.overruled:
                 self.wake()
         elif (gone := new or old) is not None:
             self.care.discard(gone.name)

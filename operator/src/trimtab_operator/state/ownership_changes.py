@@ -120,7 +120,7 @@ class OwnershipChanges:
 
     def _kind(self, bundle: BundleRecord, now: float) -> ChangeKind:
         if bundle.owner in {"", bundle.status_owner}:
-            return ChangeKind.MOVED if bundle.assigned_owner == bundle.owner else ChangeKind.DESIRED
+            return ChangeKind.DESIRED if bundle.asked_by_person else ChangeKind.MOVED
         ours = self._ours.get(bundle.name)
         reverted = ours is not None and ours.left == bundle.status_owner and now - ours.at <= HOUR
         return ChangeKind.REVERTED if reverted else ChangeKind.EXTERNAL
@@ -174,8 +174,8 @@ class OwnershipChanges:
 
 def _moved_without_balancing(bundle: BundleRecord) -> bool:
     """Whether a bundle moved to the operator's desired owner for another reason than balance."""
-    landed = bundle.owner and bundle.owner == bundle.status_owner == bundle.assigned_owner
-    return bool(landed) and bundle.reason not in BALANCING
+    landed = bundle.owner and bundle.owner == bundle.status_owner
+    return bool(landed) and not bundle.asked_by_person and bundle.reason not in BALANCING
 
 
 def _overwritten(old: BundleRecord, new: BundleRecord, now: float) -> bool:

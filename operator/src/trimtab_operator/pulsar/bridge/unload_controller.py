@@ -38,6 +38,10 @@ POLL_INTERVAL = 0.2
 DISCOVERY_GRACE = 10.0
 """Seconds that the cluster sync has to confirm the owner of a bundle whose object it has just created."""
 
+NOTE_GRACE = 10.0
+"""Seconds that the policy's reconciliation has to note that a person wrote a desired owner. A note during the attempt
+would end it."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 """Pause after the first failure, and maximum pause, in seconds."""
 
@@ -137,15 +141,16 @@ class UnloadController:
     def _due(self) -> list[BundleRecord]:
         """Bundles with a pending desired owner whose move may start now."""
         bundles, pending_moves = self._cluster.stores.bundles.items, self._cluster.pending_moves.open
-        latest = self._cluster.clock() - DISCOVERY_GRACE
-        old = {name for name, pending in pending_moves.items() if pending.since <= latest}
+        now = self._cluster.clock()
+        age = {name: now - pending.since for name, pending in pending_moves.items()}
         found = (bundles.get(name) for name, pending in pending_moves.items() if not pending.overdue)
         return [
             record
             for record in found
             if record is not None
             and record.owner_pending
-            and (record.name in old or not _just_discovered(record))
+            and not (_just_discovered(record) and age[record.name] < DISCOVERY_GRACE)
+            and not (record.overruled and age[record.name] < NOTE_GRACE)
             and record.name not in self._tasks
             and not record.split  # the split controller moves it
             and not unborn(record, bundles)
@@ -185,11 +190,12 @@ def _just_discovered(record: BundleRecord) -> bool:
     return record.generation == 1 and record.reason == Reason.FOUND
 
 
-def _priority(record: BundleRecord) -> tuple[bool, float, str]:
-    """Sort key: by the time of assignment. A desired owner that a user wrote has no such time, and comes first.
+def _priority(record: BundleRecord) -> tuple[bool, bool, float, str]:
+    """Sort key: those that a person wrote, then the others, each by the time of assignment if they have one.
 
     First come bundles whose desired owner is the broker that was releasing them. Their topics may be closed there, and
     their clients without service.
     """
     closed = record.state == BundleState.RELEASING and record.owner == record.status_owner
-    return (not closed, 0.0 if math.isnan(record.assigned_at) else record.assigned_at, record.name)
+    at = 0.0 if math.isnan(record.assigned_at) else record.assigned_at
+    return (not closed, not record.asked_by_person, at, record.name)
