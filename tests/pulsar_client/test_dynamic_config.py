@@ -15,6 +15,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     FoundSettings,
     described,
     is_true,
+    resets_removed,
     switched_on,
 )
 from trimtab_operator.pulsar.own_balancer.restore import restore_settings
@@ -141,3 +142,41 @@ def test_a_dynamic_value_is_put_back_as_it_was() -> None:
     asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
 
     assert pulsar.written == [f"{SHEDDING}=TRUE"]
+
+
+@pytest.mark.parametrize(
+    ("version", "resets"),
+    [
+        ("2.9.5", False),
+        ("2.10.6", False),
+        ("2.10.7", True),
+        ("2.11.4", False),
+        ("3.0.4", False),
+        ("3.0.5", True),
+        ("3.0.10", True),
+        ("3.1.3", False),
+        ("3.2.2", False),
+        ("3.2.3-SNAPSHOT", True),
+        ("3.3.0", True),
+        ("4.0.8", True),
+        ("10.0.0", True),
+        ("", False),
+        ("unknown", False),
+    ],
+)
+def test_brokers_that_reset_a_removed_value_are_known_by_their_version(version: str, resets: bool) -> None:  # noqa: FBT001
+    assert resets_removed(version) is resets
+
+
+def test_a_switch_is_set_where_a_broker_would_keep_the_removed_value() -> None:
+    found = FoundSettings(SPEC).noting([SHEDDING, SPLITTING], {SPLITTING: "TRUE"})
+    pulsar = InMemoryPulsar(dynamic={SHEDDING: "false", SPLITTING: "false"}, versions={"b": "3.0.4"})
+    for name in "abc":
+        pulsar.broker(name)
+
+    done = asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
+
+    assert pulsar.dynamic == {SHEDDING: "true", SPLITTING: "TRUE"}
+    assert done[1] == f"{SHEDDING} = true, as b (3.0.4) would keep a removed value until a restart"
+    again = asyncio.run(restore_settings(pulsar, found))  # type: ignore[arg-type]
+    assert again[1] == f"{SHEDDING} stays as it is (true)"

@@ -107,6 +107,17 @@ def test_the_load_manager_is_found_out(manager: LoadManager) -> None:
     assert asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), scenario) is manager
 
 
+def test_the_version_of_each_broker_is_read_and_one_that_has_no_such_call_has_none() -> None:
+    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> list[str]:
+        first, second, _ = fake.ids
+        fake.versions[second] = "3.0.4"
+        versions = [await admin.version(first), await admin.version(second)]
+        fake.astray.add("version")
+        return [*versions, await admin.version(first)]
+
+    assert asked(FakePulsar(), scenario) == ["4.0.8", "3.0.4", ""]
+
+
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"], ids=["another host", "another port"])
 def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host: str) -> None:
     seen: list[str] = []

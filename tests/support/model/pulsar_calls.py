@@ -59,6 +59,10 @@ class MemoryAdmin:
         """The configuration of a broker."""
         return cast("Mapping[str, str]", await self._call("runtime", broker))
 
+    async def version(self, _broker: str) -> str:
+        """One that resets removed values."""
+        return "4.0.8"
+
     async def overrides(self) -> Mapping[str, str]:
         """The dynamic configuration."""
         return cast("Mapping[str, str]", await self._call("overrides"))

@@ -125,6 +125,7 @@ class SettingsBrokers:
             "brokers/leaderBroker": {"serviceUrl": self.url, "brokerId": self.ids[-1]},
             "brokers/configuration/runtime": {**file, **self.dynamic},
             "brokers/configuration/values": self.dynamic,
+            "brokers/version": "4.0.8",
         }
         asked = path.removeprefix("/admin/v2/")
         match method, asked.removeprefix("brokers/configuration/").split("/"):

@@ -226,6 +226,7 @@ class FakePulsar(InMemoryPulsar):
     _get: ClassVar[Mapping[str, Callable[..., Awaitable[Any]]]] = {
         f"{_ADMIN}/brokers": lambda fake, *_: fake.brokers(),
         f"{_ADMIN}/brokers/configuration/runtime": lambda fake, broker, _: fake.runtime(broker),
+        f"{_ADMIN}/brokers/version": lambda fake, broker, _: fake.version(broker),
         f"{_ADMIN}/brokers/[^/]+/([^/]+)/ownedNamespaces": _owned,
         f"{_ADMIN}/broker-stats/load-report": _report,
         f"{_ADMIN}/clusters": lambda fake, *_: fake.clusters(),

@@ -43,7 +43,8 @@ class InMemoryPulsar:
 
     The cluster. ids: of the brokers. extensible: whether it runs the extensible load manager. spaces: ``tenant/name``
     -> edges of its bundles. owners: bundle in Pulsar's spelling -> id of its broker. topics: namespace -> hash of each
-    topic. files: broker -> its broker.conf. dynamic: dynamic configuration. groups: namespace -> anti-affinity group.
+    topic. files: broker -> its broker.conf. versions: of Pulsar, by broker, where it is not 4.0.8. dynamic: dynamic
+    configuration. groups: namespace -> anti-affinity group.
 
     Faults. inactive: ids that are not listed. deaf: ids that do not answer. away: namespaces cannot be read. astray:
     calls that get a 404 which is not Pulsar's. forbidden: namespaces whose policies are refused. stale: number of
@@ -58,6 +59,7 @@ class InMemoryPulsar:
     owners: dict[str, str] = field(default_factory=dict)
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     dynamic: dict[str, str] = field(default_factory=dict)
     known_tenants: set[str] = field(default_factory=lambda: {"pulsar", "public"})
     groups: dict[str, str] = field(default_factory=dict)
@@ -133,6 +135,11 @@ class InMemoryPulsar:
         dynamic = {key: str(value.lower() == "true").lower() for key, value in self.dynamic.items()}
         manager = {"clusterName": CLUSTER, "loadManagerClassName": _CLASSES[self.extensible]}
         return manager | self.files.get(broker, {}) | dynamic
+
+    async def version(self, broker: str) -> str:
+        """See `Admin`."""
+        self._ask("version", broker)
+        return self.versions.get(broker, "4.0.8")
 
     async def overrides(self) -> Mapping[str, str]:
         """See `Admin`."""

@@ -280,6 +280,9 @@ class Admin(Protocol):
     async def runtime(self, broker: str) -> Mapping[str, str]:
         """The complete configuration that `broker` runs with, as text."""
 
+    async def version(self, broker: str) -> str:
+        """The version of Pulsar that `broker` runs; empty if it is too old to say so."""
+
     async def overrides(self) -> Mapping[str, str]:
         """Dynamic configuration of the whole cluster."""
 
@@ -287,4 +290,4 @@ class Admin(Protocol):
         """Set a dynamic value. **Pulsar does not check `value`.**"""
 
     async def drop_override(self, name: str) -> None:
-        """Remove a dynamic value, so that each broker's file applies again."""
+        """Remove a dynamic value, so that each broker's file applies again: see `dynamic_config.resets_removed`."""

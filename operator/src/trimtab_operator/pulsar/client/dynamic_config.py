@@ -7,6 +7,7 @@ and reads it like Java: all but ``true`` (in any case) is off.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -31,8 +32,12 @@ UNLOADING_SPLITS = "loadBalancerAutoUnloadSplitBundlesEnabled"
 SWITCHES = (SHEDDING, SPLITTING)
 """The dynamic settings that must be off."""
 
-OFF = "false"
-"""The value that is written to switch off."""
+OFF, ON = "false", "true"
+"""The values that are written to switch off and on."""
+
+_RESETTING = {(2, 10): 7, (2, 11): 5, (3, 0): 5, (3, 1): 1000, (3, 2): 3}
+"""The first patch release, by minor release, that resets a removed dynamic value (apache/pulsar#22673). In 3.1 there is
+none. All later minor releases reset it."""
 
 
 _HOUR = 3600.0
@@ -41,6 +46,15 @@ _HOUR = 3600.0
 def is_true(text: str) -> bool:
     """Whether Pulsar reads `text` as true (Java's `Boolean.parseBoolean`: any case, no spaces)."""
     return text.lower() == "true"
+
+
+def resets_removed(version: str) -> bool:
+    """Whether a broker of this version of Pulsar resets a dynamic value once it is removed, and not at its restart."""
+    found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if found is None:
+        return False
+    major, minor, patch = map(int, found.groups())
+    return (major, minor) > max(_RESETTING) or patch >= _RESETTING.get((major, minor), patch + 1)
 
 
 def switched_on(runtime: Mapping[str, str]) -> tuple[str, ...] | None:

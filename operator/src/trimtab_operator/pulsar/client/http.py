@@ -221,6 +221,13 @@ class HttpAdmin:
         path = "/admin/v2/brokers/configuration/runtime"
         return api.texts(await self._get("runtime", path, at=await self.origin(broker)))
 
+    async def version(self, broker: str) -> str:
+        """The version of Pulsar that `broker` runs; empty if it is too old to say so."""
+        try:
+            return str(await self._get("version", "/admin/v2/brokers/version", at=await self.origin(broker)))
+        except UnknownError:
+            return ""
+
     async def overrides(self) -> Mapping[str, str]:
         """Dynamic configuration of the whole cluster."""
         return api.texts(await self._get("overrides", "/admin/v2/brokers/configuration/values"))
@@ -231,7 +238,7 @@ class HttpAdmin:
         await self._ask(Request("override", "POST", path))
 
     async def drop_override(self, name: str) -> None:
-        """Remove a dynamic value, so that each broker's file applies again."""
+        """Remove a dynamic value."""
         await self._ask(Request("drop_override", "DELETE", f"/admin/v2/brokers/configuration/{_part(name)}"))
 
     async def _get(self, call: str, path: str, *, at: str = "") -> Any:

@@ -21,7 +21,7 @@ from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import ConfigMapStore, StoredFormat, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
-from trimtab_operator.pulsar.client.dynamic_config import ForeignFindingsError, FoundSettings
+from trimtab_operator.pulsar.client.dynamic_config import ON, ForeignFindingsError, FoundSettings, resets_removed
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.pulsar.client.transport import Guards
@@ -32,6 +32,7 @@ from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import NOT_ASKED
 from trimtab_pipeline.api import SourceMisconfiguredError
+from trimtab_strategies.model import some
 from trimtab_strategies.params import seconds
 
 _KEY = "found.json"
@@ -190,10 +191,15 @@ async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool 
     """
     overrides = await admin.overrides()
     values, changes = found.to_restore(overrides), list[str]()
+    old = await _brokers_that_keep_removed(admin) if None in values.values() else []
     for switch, before in sorted(found.overrides.items()):
         if switch not in values:
             now = overrides.get(switch)
             changes.append(f"{switch} stays as it is ({'no dynamic value' if now is None else now})")
+        elif before is None and old:
+            if not dry_run:
+                await admin.override(switch, ON)
+            changes.append(f"{switch} = {ON}, as {some(old, 3)} would keep a removed value until a restart")
         elif before is None:
             if not dry_run:
                 await admin.drop_override(switch)
@@ -203,3 +209,9 @@ async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool 
                 await admin.override(switch, before)
             changes.append(f"{switch} = {before}, as before")
     return changes
+
+
+async def _brokers_that_keep_removed(admin: Admin) -> list[str]:
+    """The brokers that go on with a removed dynamic value, each with its version. Raises `PulsarError`."""
+    versions = {broker: await admin.version(broker) for broker in sorted(await admin.brokers())}
+    return [f"{broker} ({version or 'old'})" for broker, version in versions.items() if not resets_removed(version)]
