@@ -178,6 +178,18 @@ def test_a_lease_that_is_missing_for_long_is_created_again(run_replicas: RunRepl
     run_replicas(scenario)
 
 
+def test_a_lease_without_a_duration_is_not_taken_from_its_holder_at_once(run_replicas: RunReplicas) -> None:
+    async def scenario(env: Replicas) -> None:
+        a, b = await env.replica("a", duration=30, deadline=20), await env.replica("b", duration=30, deadline=20)
+        assert await a.elector.attempt()
+        env.plane.rest.patch(env.path, {"spec": {"leaseDurationSeconds": None}})
+
+        assert not await b.elector.attempt()
+        assert env.lease()["holderIdentity"] == "a"
+
+    run_replicas(scenario)
+
+
 def test_an_acquisition_whose_answer_got_lost_still_counts(run_replicas: RunReplicas) -> None:
     async def scenario(env: Replicas) -> None:
         a = await env.replica("a", duration=30, deadline=20)

@@ -241,7 +241,7 @@ class Elector:
         self.leader, self._transitions = spec.get("holderIdentity") or "", spec.get("leaseTransitions") or 0
         if self._version != meta["resourceVersion"]:
             self._version = meta["resourceVersion"]
-            lasts = float(spec.get("leaseDurationSeconds") or 0) if self.leader else 0.0
+            lasts = float(spec.get("leaseDurationSeconds") or self.candidacy.duration) if self.leader else 0.0
             self._free_at = self.fence.clock() + lasts
         ours = self.leader == self.candidacy.identity and spec.get("acquireTime") == self._acquired
         return ours and bool(self._acquired)
