@@ -20,6 +20,7 @@ from trimtab_operator.splits import pulsar
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
+from trimtab_operator.state.policies import Claim
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
@@ -410,6 +411,9 @@ def test_a_new_leader_leaves_a_split_until_the_policies_say_who_carries_it_out(d
 
         await operator.round()
         assert set(env.bundles()) == set(env.names.values()), "no child was created"
+        env.cluster.policies.claims["main"] = Claim("main", "", idle=True)
+        await operator.round()
+        assert set(env.bundles()) == set(env.names.values()), "the policy is invalid"
 
         env.cluster.link.spec = spec
         assert (await operator.finish())["phase"] == "Completed"

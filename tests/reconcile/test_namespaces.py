@@ -8,6 +8,7 @@ import pytest
 
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
+from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
@@ -88,5 +89,20 @@ def test_a_namespace_that_pulsar_has_or_will_have_is_not_cut(run_policy: RunPoli
         await made(env, "t-new", bundles=2)
 
         assert env.versions("bundles") == before
+
+    run_policy(LEVEL, scenario)
+
+
+def test_a_namespace_is_not_cut_while_the_policy_that_names_pulsar_does_not_run(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        before = env.versions("bundles")
+        env.edit(pulsar={"adminUrl": "http://pulsar.messaging.svc:8080"})
+        with pytest.raises(ApiUnavailableError, match=r"t-new: a policy with spec\.pulsar does not run yet"):
+            await made(env, "t-new", bundles=2)
+
+        await env.loop.reconcile()
+        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
+
+        assert env.versions("bundles") == before, "Pulsar has its bundles"
 
     run_policy(LEVEL, scenario)

@@ -15,7 +15,14 @@ from typing import Any
 
 from trimtab_operator.actuators import WRITERS
 from trimtab_operator.aio import at_most
-from trimtab_operator.kube.client import BUNDLES, TOPIC_NAMESPACES, ConflictError, NotFoundError, RefusedError
+from trimtab_operator.kube.client import (
+    BUNDLES,
+    TOPIC_NAMESPACES,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+    RefusedError,
+)
 from trimtab_operator.kube.conditions import Condition, set_condition
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name
 from trimtab_operator.kube.records import TopicNamespaceRecord
@@ -47,7 +54,11 @@ async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError` (Kopf then tries again).
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
-    if cluster.link.linked or _settled(meta, status):
+    if _settled(meta, status):
+        return
+    if not await cluster.link_settled():
+        raise ApiUnavailableError(f"{meta['name']}: a policy with spec.pulsar does not run yet: does Pulsar have it?")
+    if cluster.link.linked:
         return
     bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
     holders = set(await at_most(WRITERS, lambda manifest: _holder(cluster, meta["namespace"], manifest), bundles))

@@ -288,7 +288,7 @@ class ChosenSplitExecutor:
         """Call `advance` of the chosen executor."""
         self._settled = self._settled or await self.cluster.link_settled()
         if not self._settled:
-            return SplitProgress(text="it is not known yet whether Pulsar carries it out: the policies are being read")
+            return SplitProgress(text="a policy with spec.pulsar does not run yet: is Pulsar to carry it out?")
         if not self.cluster.link.linked:
             return await self.otherwise.advance(order, give_up)
         if (admin := self.admin()) is None or self.cluster.link.ids is None:

@@ -263,13 +263,14 @@ class ClusterState:
     async def link_settled(self) -> bool:
         """Whether `link` is right about whether Pulsar is connected.
 
-        After a start it is not yet while a policy that names a Pulsar cluster waits for its loop. Raises `ApiError`.
+        After a start it is not yet while a policy that names a Pulsar cluster waits for its loop, or is invalid. Raises
+        `ApiError`.
         """
         if self.link.linked:
             return True
         policies = [policy async for page in self.api.list(POLICIES, self.namespace) for policy in page.items]
         names = {policy["metadata"]["name"] for policy in policies if policy["spec"].get("pulsar")}
-        return names <= self.policies.claims.keys()
+        return names <= {name for name, claim in self.policies.claims.items() if not claim.idle}
 
     def acting(self, policy: str) -> str:
         """The policy whose brokers and bundles `policy` measures: itself, or the one that it shadows."""
