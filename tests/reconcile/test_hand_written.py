@@ -38,3 +38,18 @@ def test_a_hand_written_desired_owner_does_not_keep_the_reason_of_the_previous_o
         assert not any(reason == "TimedOut" for reason, _ in env.events())
 
     run_policy(HOT, scenario, **eager())
+
+
+def test_a_move_by_hand_that_removes_the_assignment_gets_a_reason(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        name = next(name for name, owner in env.owners().items() if owner == "a")
+        env.rest.patch(
+            env.path("bundles", name), {"spec": {"owner": "b", "assignment": None}}
+        )  # as `trimtab move` does
+
+        await env.reconcile(after=1)
+
+        assert shown(env, name) == ("b", "Admin", "")
+        assert env.owners()[name] == "a"
+
+    run_policy(HOT, scenario, **eager() | {"mode": "DryRun"})
