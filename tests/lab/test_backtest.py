@@ -11,11 +11,10 @@ import pytest
 
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
+from trimtab_lab.backtest.players import policy_replay
 from trimtab_lab.backtest.recorded_cycles import recorded_cycles
 from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, ReplayPhase, play
 from trimtab_lab.backtest.trace import fidelity
-from trimtab_lab.simulation.deciders import UnderTrimtab
-from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.history.recording import Recording
 from trimtab_strategies.model import CPU
 
@@ -35,8 +34,7 @@ def uneven() -> World:
 
 def policy(name: str, spec: dict[str, Any]) -> PolicyReplay:
     """The replay of a policy with this specification."""
-    settings = Settings.of({"metadata": {"name": name, "namespace": "messaging"}, "spec": {**SOURCE, **spec}})
-    return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval)
+    return policy_replay(name, {"metadata": {"name": name, "namespace": "messaging"}, "spec": {**SOURCE, **spec}}, 1)
 
 
 def recorded(history: RecordedHistory, world: World, minutes: int, *, moves: dict[int, list[tuple[int, int]]]) -> None:
@@ -153,6 +151,60 @@ def test_bundles_of_a_lost_broker_get_owners_and_are_no_moves(tmp_path: Path) ->
     assert still.trace.figures().moves == live.trace.figures().moves == 0
     assert np.isnan(still.trace.usage[-1]).tolist() == [False, False, True]
     assert still.trace.usage[-1][:2].sum() == pytest.approx(75 + 35 + 25, abs=5)
+
+
+def test_a_drained_broker_costs_the_replay_moves_as_it_did_in_reality(tmp_path: Path) -> None:
+    """The operator emptied it; a policy that would not move anything else must empty it, too."""
+    world, history = uneven(), RecordedHistory(tmp_path)
+    still, live = policy("still", STILL), LiveReplay()
+    recorded(history, world, 5, moves={})
+    for minute in range(5):
+        world.owner[(world.owner == 2) & (minute > 0)] = 1
+        drained = world.cluster()
+        schedulable = np.array([True, True, False])
+        history.cycle(replace(drained, brokers=replace(drained.brokers, schedulable=schedulable)))
+        world.now += 60
+
+    played(tmp_path, still, live)
+
+    assert live.trace.figures().moves == 20
+    assert still.trace.figures().moves == 20
+    assert {change.source for change in still.trace.changes} == {"broker-2"}
+    assert still.trace.usage[-1][:2].sum() == pytest.approx(75 + 35 + 25, abs=5)
+
+
+WINDOW = {"start": "14:00", "duration": "10m"}
+"""The history begins at 13:46:40 (UTC)."""
+
+
+def test_a_policy_moves_within_its_windows_only(tmp_path: Path) -> None:
+    world, history = uneven(), RecordedHistory(tmp_path)
+    recorded(history, world, 30, moves={})
+    always = policy("always", TRIM)
+    inside, outside = policy("in", {"windows": [WINDOW]}), policy("out", {"windows": [{**WINDOW, "kind": "Deny"}]})
+
+    played(tmp_path, always, inside, outside)
+
+    opens, closes = START + 800, START + 1400
+    early, there, others = ([change.at for change in one.trace.changes] for one in (always, inside, outside))
+    assert min(early) < opens
+    assert there
+    assert all(opens <= at < closes for at in there)
+    assert others
+    assert not any(opens <= at < closes for at in others)
+
+
+def test_a_drained_broker_is_emptied_outside_of_the_windows(tmp_path: Path) -> None:
+    world, history = uneven(), RecordedHistory(tmp_path)
+    for _ in range(8):
+        load = world.cluster()
+        history.cycle(replace(load, brokers=replace(load.brokers, schedulable=np.array([True, True, False]))))
+        world.now += 60
+    trim = policy("trim", {"windows": [WINDOW]})
+
+    played(tmp_path, trim)
+
+    assert {change.source for change in trim.trace.changes} == {"broker-2"}
 
 
 def test_pinned_bundles_are_where_they_were(tmp_path: Path) -> None:

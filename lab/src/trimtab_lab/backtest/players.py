@@ -84,7 +84,7 @@ class Players:
         except InvalidPolicyError as error:
             raise CommandError(f"this version can't run the recorded policy: {error}") from error
         mode = "" if manifest is None else Settings.of(manifest).mode
-        followed = replace(deepcopy(recorded), follows=True) if recorded is not None and mode == ACTING else None
+        followed = None if recorded is None or mode != ACTING else _followed(recorded, manifest or {})
         return cls(mine, others, recorded, mode, LiveReplay(), followed)
 
     @property
@@ -120,6 +120,13 @@ def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, sp
     replay, strategies = policy_replay(RECORDED, manifest, None, splits=splits), Settings.of(manifest).strategies
     replay.past = [one for part in window.parts if (one := _remembered(window, part.act, strategies))]
     return replay
+
+
+def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyReplay:
+    """The replay that is asked with the real owners. It plans splits, too: the real ones were made and are recorded."""
+    settings = Settings.of(manifest)
+    decider = UnderTrimtab(settings.pair, settings.limits)
+    return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None)
 
 
 def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> Remembered | None:
@@ -164,10 +171,17 @@ def require_valid(variant: Variant) -> None:
 def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, splits: bool = False) -> PolicyReplay:
     """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is.
 
-    splits: those that it would make are replayed, too.
+    splits: those that it would make are replayed, too; else it plans none.
     """
     settings = Settings.of(manifest)
-    replayed_splits = ReplayedSplits() if splits and settings.pair.splitter is not None else None
-    decider = UnderTrimtab(settings.pair, settings.limits)
-    budgeted = settings.budget is not None
-    return PolicyReplay(name, decider, settings.interval, seed, replayed_splits=replayed_splits, budgeted=budgeted)
+    divides = settings.pair.splitter is not None
+    pair = settings.pair if splits else replace(settings.pair, splitter=None)
+    return PolicyReplay(
+        name,
+        UnderTrimtab(pair, settings.limits),
+        settings.interval,
+        seed,
+        replayed_splits=ReplayedSplits() if splits and divides else None,
+        windows=settings.windows,
+        left_out=(*("split",) * (divides and not splits), *("budget",) * (settings.budget is not None)),
+    )

@@ -5,8 +5,8 @@ decides and learns, but moves nothing. What really moved then cools down in the 
 goes on from what it remembered, if that was recorded.
 
 Later its moves land by the next cycle. Bundles that a lost broker leaves behind get an owner from the policy's
-placement, at once. Pinned bundles are where they were. What a recorded split makes of a bundle begins with the bundle's
-owner.
+placement, at once. Drained brokers are emptied; outside of the policy's windows nothing else moves. Pinned bundles are
+where they were. What a recorded split makes of a bundle begins with the bundle's owner.
 
 A window that begins in the middle of a replay has no owners to begin with. So policies act for some time before it,
 which does not count: `ReplayPhase.RUN_IN`.
@@ -14,7 +14,7 @@ which does not count: `ReplayPhase.RUN_IN`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -24,10 +24,13 @@ import numpy as np
 from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.trace import Trace
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
+from trimtab_operator.loop.schedule import opening
+from trimtab_operator.resources.common import Window
 from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
 from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Memory, Split
 from trimtab_strategies.planner.decide import chance
+from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EARLY = 0.5
@@ -103,9 +106,9 @@ class LiveReplay:
 
 @dataclass
 class PolicyReplay:
-    """A policy. interval: seconds from one decision to the next. replayed_splits: those that it makes; None: its splits
-    are not replayed. budgeted: whether it has a disruption budget, which is not replayed. past: what it
-    remembered after some cycles, oldest first.
+    """A policy. interval: seconds from one decision to the next. windows: in which it acts; empty: always.
+    replayed_splits: those that it makes; None: its splits are not replayed. left_out: fields of its spec that have no
+    effect. past: what it remembered after some cycles, oldest first.
 
     seed: of choices between equally good brokers; None: they fall as they did in the operator. follows: the owners stay
     the real ones, so that each cycle asks for the next decision alone; else it goes on from its own moves.
@@ -117,7 +120,8 @@ class PolicyReplay:
     seed: int | None = 1
     trace: Trace = field(default_factory=Trace)
     replayed_splits: ReplayedSplits | None = None
-    budgeted: bool = False
+    windows: Sequence[Window] = ()
+    left_out: Collection[str] = ()
     past: Sequence[Remembered] = ()
     follows: bool = False
     _real: RealOwners = field(default_factory=RealOwners)
@@ -176,7 +180,8 @@ class PolicyReplay:
         if cluster.now < self._due:
             return Orders(self.decider.assign(cluster, self._random))
         self._due = cluster.now + self.interval - EARLY * max(cluster.now - self._last, 0.0)
-        return self.decider.decide(cluster, self._random)
+        balances = opening(self.windows, cluster.now).open
+        return self.decider.decide(cluster, self._random, drains=_drains(cluster), balances=balances)
 
     def _split(
         self,
@@ -194,3 +199,10 @@ class PolicyReplay:
             self._owners.divide(split.bundle, parts, split.destinations)
             if phase is ReplayPhase.COUNTED:
                 self.trace.note_split(cluster, split, parts)
+
+
+def _drains(cluster: ClusterLoad) -> Drains:
+    """The brokers that are to be emptied. One whose pod ends is not ready any more."""
+    brokers = cluster.brokers
+    rows = np.flatnonzero(brokers.ready & ~brokers.schedulable).tolist()
+    return Drains(drained=frozenset(brokers.names[row] for row in rows))

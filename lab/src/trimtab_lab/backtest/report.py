@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -108,7 +108,7 @@ class BacktestReport:
             bases["against"] = ReplayResult.of(players.against[0]).figures
         failed = [line for one in required if (line := one.failure(bases))]
         missing = _lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
-        missing += _budgets(one.name for one in players.shown if isinstance(one, PolicyReplay) and one.budgeted)
+        missing += left_out(players.shown)
         unchecked = _unchecked(players)
         check = None if unchecked else _check(players)
         if check is not None and check.reproduced < LIKE and window.begin < window.recording.summary.begin + WARM_UP:
@@ -214,11 +214,18 @@ def _lacks(recording: Recording, begin: float, end: float, cycles: int) -> list[
     return [*_gaps(recording, begin, end), *_lost(recording, begin, end, cycles), *_facts(recording, begin, end)]
 
 
-def _budgets(policies: Iterable[str]) -> list[str]:
-    """That disruption budgets are not replayed, if any of `policies` (names) has one."""
-    if not (names := sorted(policies)):
-        return []
-    return [f"Disruption budgets are not replayed: {some(names)} may move more here than they would."]
+_LEFT_OUT = {
+    "split": "Splits are left out: {} would make some. --splits on replays them.",
+    "budget": "Disruption budgets are not replayed: {} may move more here than they would.",
+}
+"""What to say of fields of a policy that have no effect in a replay."""
+
+
+def left_out(replays: Sequence[HistoryReplay]) -> list[str]:
+    """What of the policies is not replayed, a sentence each."""
+    policies = [one for one in replays if isinstance(one, PolicyReplay)]
+    found = {field: sorted(one.name for one in policies if field in one.left_out) for field in _LEFT_OUT}
+    return [_LEFT_OUT[field].format(some(names)) for field, names in found.items() if names]
 
 
 def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import ClusterLoad, Memory, Move, Reason, Split
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
 from trimtab_strategies.planner.decide import Pair, assign, decide, only_brokers
+from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 from trimtab_strategies.planner.splits import splittable_bundles
 
 
@@ -151,14 +152,26 @@ class UnderTrimtab:
     memory: Memory = field(default_factory=Memory)
     _moved: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
-        """See `Decider`. Unassigned bundles come first; they are not shed in the same round."""
+    def decide(
+        self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS, balances: bool = True
+    ) -> Orders:
+        """See `Decider`. Unassigned bundles come first; they are not shed in the same round.
+
+        drains: brokers to be emptied. balances: whether more of the plan is carried out than drains and new owners.
+        """
         while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
             self._moved.popleft()
         given = self.assign(cluster, rng)
         last_hour = sum(count for _, count in self._moved)
-        decision = decide(cluster, self.pair, self.limits, self.memory, rng, moved_last_hour=last_hour, audited=False)
+        before = self.memory
+        decision = decide(
+            cluster, self.pair, self.limits, before, rng, moved_last_hour=last_hour, drains=drains, audited=False
+        )
         self.memory, plan = decision.memory, decision.plan
+        if not balances:
+            if plan.splits:  # they are not made, so no hits are spent on them
+                self.memory = replace(self.memory, splitter=before.splitter)
+            plan = replace(plan, moves=tuple(move for move in plan.moves if move.reason is Reason.DRAINED), splits=())
         parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
         self._moved.append((cluster.now, len(plan.moves) + parted))
         return Orders((*given, *plan.moves), plan.splits)
