@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,67 @@ def test_a_budget_is_not_replayed_and_the_report_says_so(capsys: pytest.CaptureF
 
     assert code == 0
     assert found["lacks"] == ["Disruption budgets are not replayed: new may move more here than they would."]
+
+
+def test_each_version_of_the_recorded_policy_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    history, world = RecordedHistory(tmp_path), uneven()
+    history.know(START, facts(world))
+    for minute in range(30):
+        if minute in (0, 12, 25):
+            history.policy(world.now, {**SOURCE, "interval": f"{60 + minute}s", **({"mode": "Auto"} if minute else {})})
+        history.cycle(world.cluster())
+        world.now += 60
+
+    _, found, _ = backtest(capsys, tmp_path)
+    _, later, _ = backtest(capsys, tmp_path, "--from", "10m")
+
+    assert found["specs"] == [
+        {"since": "1970-01-12T13:46:40.000Z", "mode": "DryRun"},
+        {"since": "1970-01-12T13:58:40.000Z", "mode": "Auto"},
+        {"since": "1970-01-12T14:11:40.000Z", "mode": "Auto"},
+    ]
+    [said] = found["lacks"]
+    assert said == (
+        "The recorded policy was edited: 3 versions of it were in force, since 1970-01-12 13:46:40 (DryRun), "
+        "1970-01-12 13:58:40 (Auto), 1970-01-12 14:11:40 (Auto). "
+        "Its replay and the check use the last one all the time."
+    )
+    assert [one["since"] for one in later["specs"]] == ["1970-01-12T14:05:40.000Z", "1970-01-12T14:11:40.000Z"]
+
+
+def test_moves_off_a_broker_that_restarts_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A rolling restart empties a broker, and minutes later it is gone."""
+    history, world = RecordedHistory(tmp_path), uneven()
+    history.know(START, facts(world))
+    for minute in range(30):
+        if minute == 20:
+            world.owner[world.owner == 2] = 1
+        load = world.cluster()
+        ready = np.array([True, True, minute < 25])
+        history.cycle(replace(load, brokers=replace(load.brokers, ready=ready)))
+        world.now += 60
+
+    _, found, _ = backtest(capsys, tmp_path)
+
+    assert found["policies"][-1]["moves"] == 20
+    [said] = found["lacks"]
+    assert said == (
+        "20 real moves left a broker in the 15m before it was gone. They count for live only: in a replay such bundles "
+        "get new owners when the broker is gone, at no cost."
+    )
+
+
+@pytest.mark.parametrize(("interval", "played"), [("20s", "1m"), ("60s", ""), ("90s", "1m"), ("5m", "")])
+def test_an_interval_that_the_cycles_do_not_show_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, interval: str, played: str
+) -> None:
+    folder = record(tmp_path)
+
+    _, found, _ = backtest(capsys, folder, interval=interval)
+
+    wanted = {"90s": "1m 30s"}.get(interval, interval)
+    told = [f"The history has a cycle every 1m, so new decides every {played} here, not every {wanted}."]
+    assert found["lacks"] == (told if played else [])
 
 
 def test_gaps_are_told_with_the_longest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -201,6 +201,22 @@ def test_splits_are_counted_by_a_requirement(capsys: pytest.CaptureFixture[str],
     assert "splits is 1, allowed is <= 0" in capsys.readouterr().err
 
 
+def test_without_the_option_no_split_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A bundle whose split is planned does not move. A split that is never made would keep it where it is for ever."""
+    record(tmp_path, 30, "nothing")
+    threshold = {"shedder": {"type": "ThresholdShedder"}, "placement": {"type": "LeastLongTermMessageRate"}}
+    greedy = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxThroughput": "1Mi", "maxBundles": 1000000}}
+
+    found, told = backtest(capsys, tmp_path, {**threshold, "split": greedy})
+    plain, _ = backtest(capsys, tmp_path, threshold)
+
+    said = "Splits are left out: new would make some. --splits on replays them."
+    assert said in found["lacks"]
+    assert said in told
+    assert found["policies"] == plain["policies"]
+    assert plain["policies"][0]["moves"] > 0
+
+
 def test_a_policy_without_a_splitter_is_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     record(tmp_path, 10, "topics")
 

@@ -21,6 +21,7 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_operator.state.strategy_state import PolicyState, StrategyNames
 from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.recording import RecordedPolicy
 from trimtab_strategies.model import some
 
 RECORDED = "recorded"
@@ -46,7 +47,8 @@ class Chosen:
 class Players:
     """Who plays. judged: the policies of --policy. against: those of --against. recorded: the policy that really ran,
     None if the history does not have it. mode: in which it ran. live: what really happened. followed: the recorded
-    policy once more, asked in each cycle with the real owners; None unless it made the moves.
+    policy once more, asked in each cycle with the real owners; None unless it made the moves. specs: all that were in
+    force, oldest first; the last one is replayed.
     """
 
     judged: Sequence[PolicyReplay]
@@ -55,6 +57,7 @@ class Players:
     mode: str
     live: LiveReplay
     followed: PolicyReplay | None = None
+    specs: Sequence[RecordedPolicy] = ()
 
     @classmethod
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
@@ -62,7 +65,8 @@ class Players:
 
         Without a file the recorded policy is judged; its replay says how far a backtest of this history can be trusted.
         """
-        manifest = _recorded(window)
+        specs = _recorded(window)
+        manifest = _manifest(window, specs[-1].spec) if specs else None
         if not chosen.judged and manifest is None:
             raise CommandError(f"{window.folder} does not say which policy ran: name one with --policy")
         judged = {player.name: player.manifest for player in policies(chosen.judged)}
@@ -85,7 +89,7 @@ class Players:
             raise CommandError(f"this version can't run the recorded policy: {error}") from error
         mode = "" if manifest is None else Settings.of(manifest).mode
         followed = None if recorded is None or mode != ACTING else _followed(recorded, manifest or {})
-        return cls(mine, others, recorded, mode, LiveReplay(), followed)
+        return cls(mine, others, recorded, mode, LiveReplay(), followed, specs)
 
     @property
     def replays(self) -> list[HistoryReplay]:
@@ -100,17 +104,21 @@ class Players:
         return [*first, *self.against, self.live]
 
 
-def _recorded(window: ReplayWindow) -> dict[str, Any] | None:
-    """The newest policy that was in force; None if the history has none. Raises `CommandError` if it can't be read."""
+def _recorded(window: ReplayWindow) -> list[RecordedPolicy]:
+    """The policies in force, oldest first; the first one since the beginning of the window. Raises `CommandError` if
+    one can't be read.
+    """
     try:
         specs = window.recording.specs(window.begin, window.end)
     except ForeignFileError as error:
         raise CommandError(f"the policy that ran can't be read: {error}") from error
-    if not specs:
-        return None
+    return [one._replace(at=max(one.at, window.begin)) for one in specs]
+
+
+def _manifest(window: ReplayWindow, spec: Mapping[str, Any]) -> dict[str, Any]:
     space, _, name = window.recording.policy.partition("/")
     kind = {"apiVersion": API_VERSION, "kind": KIND}
-    return {**kind, "metadata": {"name": name, "namespace": space}, "spec": specs[-1].spec}
+    return {**kind, "metadata": {"name": name, "namespace": space}, "spec": spec}
 
 
 def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, splits: bool) -> PolicyReplay:

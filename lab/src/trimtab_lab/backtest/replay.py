@@ -28,7 +28,8 @@ from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import Window
 from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
 from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
-from trimtab_strategies.model import ClusterLoad, Memory, Split
+from trimtab_strategies.model import Brokers, ClusterLoad, Memory, Split
+from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.decide import chance
 from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.shedding.trim.samples import SampleRing
@@ -96,12 +97,16 @@ class LiveReplay:
     name: str = "live"
     trace: Trace = field(default_factory=Trace)
     _owners: RealOwners = field(default_factory=RealOwners)
+    _serving: frozenset[str] = frozenset()  # brokers of the last cycle that were ready, and not drained
 
     def step(self, cycle: RecordedCycle, phase: ReplayPhase) -> None:
         """See `HistoryReplay`."""
-        changes = self._owners.changes(cycle.load)
+        brokers, changes = cycle.load.brokers, self._owners.changes(cycle.load)
+        lost = self._serving - _named(brokers, brokers.ready)
+        self._serving = _named(brokers, brokers.ready & brokers.schedulable)
         if phase is ReplayPhase.COUNTED:
             self.trace.add(cycle, cycle.load, changes, measured=1.0)
+            self.trace.lost += [(cycle.load.now, name) for name in sorted(lost)]
 
 
 @dataclass
@@ -203,6 +208,9 @@ class PolicyReplay:
 
 def _drains(cluster: ClusterLoad) -> Drains:
     """The brokers that are to be emptied. One whose pod ends is not ready any more."""
-    brokers = cluster.brokers
-    rows = np.flatnonzero(brokers.ready & ~brokers.schedulable).tolist()
-    return Drains(drained=frozenset(brokers.names[row] for row in rows))
+    return Drains(drained=_named(cluster.brokers, cluster.brokers.ready & ~cluster.brokers.schedulable))
+
+
+def _named(brokers: Brokers, rows: BoolArray) -> frozenset[str]:
+    """The names of some brokers (n,)."""
+    return frozenset(brokers.names[row] for row in np.flatnonzero(rows).tolist())

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
+from trimtab_lab.backtest.notes import mode_of, notes
 from trimtab_lab.backtest.optimum_result import BEST, COSTS, OptimumResult
 from trimtab_lab.backtest.players import ACTING, Players
-from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay
+from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.sweep import front
 from trimtab_lab.backtest.tasks import WARM_UP, Seams, seams
 from trimtab_lab.backtest.trace import Fidelity, Figures, NamespaceFigures, fidelity
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid
-from trimtab_pipeline.api import ForeignFileError
-from trimtab_pipeline.history.recording import Recording
-from trimtab_strategies.model import some
+from trimtab_pipeline.history.recording import RecordedPolicy
 
 COLUMNS = {
     "moves": "moves",
@@ -77,8 +76,9 @@ class BacktestReport:
 
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
     front: names of the variants that no other one beats; empty for a single policy. seams: of the first result; None
-    for a single window. lacks: what the history does not say, a sentence each. optimum: the best plan in hindsight,
-    None if it was not searched.
+    for a single window. lacks: what the history does not say, and what is not replayed, a sentence each. specs:
+    those of the recorded policy in force, oldest first. optimum: the best plan in hindsight, None if it was
+    not searched.
     """
 
     recording: str
@@ -91,6 +91,7 @@ class BacktestReport:
     front: Sequence[str] = ()
     seams: Seams | None = None
     lacks: Sequence[str] = ()
+    specs: Sequence[RecordedPolicy] = ()
     optimum: OptimumResult | None = None
 
     @classmethod
@@ -107,16 +108,16 @@ class BacktestReport:
         if players.against:
             bases["against"] = ReplayResult.of(players.against[0]).figures
         failed = [line for one in required if (line := one.failure(bases))]
-        missing = _lacks(window.recording, window.begin, window.end, results[-1].figures.cycles)
-        missing += left_out(players.shown)
+        missing = notes(window, players, results[-1].figures.cycles)
         unchecked = _unchecked(players)
         check = None if unchecked else _check(players)
         if check is not None and check.reproduced < LIKE and window.begin < window.recording.summary.begin + WARM_UP:
-            missing = [*missing, _COLD]
+            missing.append(_COLD)
         best = _front(results[: len(players.judged)])
         cuts = seams(players.shown[0].trace, window.parts)
         name = window.recording.policy
-        return cls(name, window.begin, window.end, results, check, unchecked, failed, best, cuts, missing, optimum)
+        span, specs = (window.begin, window.end), players.specs
+        return cls(name, *span, results, check, unchecked, failed, best, cuts, missing, specs, optimum)
 
     @property
     def title(self) -> str:
@@ -166,6 +167,7 @@ class BacktestReport:
             "unchecked": self.unchecked or None,
             "seams": None if self.seams is None else {k: _known(v) for k, v in self.seams._asdict().items()},
             "lacks": list(self.lacks),
+            "specs": [{"since": iso(one.at), "mode": mode_of(one)} for one in self.specs],
             "failed": list(self.failed),
         }
 
@@ -207,55 +209,6 @@ def _unchecked(players: Players) -> str:
     if players.mode != ACTING:
         return f"the recorded policy was in mode {players.mode} and moved nothing by itself"
     return ""
-
-
-def _lacks(recording: Recording, begin: float, end: float, cycles: int) -> list[str]:
-    """What the history lacks from `begin` to `end` (epoch s), a sentence each. cycles: that were replayed."""
-    return [*_gaps(recording, begin, end), *_lost(recording, begin, end, cycles), *_facts(recording, begin, end)]
-
-
-_LEFT_OUT = {
-    "split": "Splits are left out: {} would make some. --splits on replays them.",
-    "budget": "Disruption budgets are not replayed: {} may move more here than they would.",
-}
-"""What to say of fields of a policy that have no effect in a replay."""
-
-
-def left_out(replays: Sequence[HistoryReplay]) -> list[str]:
-    """What of the policies is not replayed, a sentence each."""
-    policies = [one for one in replays if isinstance(one, PolicyReplay)]
-    found = {field: sorted(one.name for one in policies if field in one.left_out) for field in _LEFT_OUT}
-    return [_LEFT_OUT[field].format(some(names)) for field, names in found.items() if names]
-
-
-def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
-    found = [gap for gap in recording.summary.gaps if gap.begin >= begin and gap.end <= end]
-    if found:
-        longest = max(found, key=lambda gap: gap.end - gap.begin)
-        span = f"{length(longest.end - longest.begin)} from {written(longest.begin)} on"
-        gaps = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
-        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for no policy."
-
-
-def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterator[str]:
-    there = len(recording.times(begin, end))
-    if cycles < there:
-        yield f"Left out: {there - cycles} of {there} cycles, whose brokers the history does not have."
-
-
-def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
-    """What is not known of pins, isolation and the like."""
-    try:
-        known = recording.knows_bundles(begin)
-        hidden = recording.hidden_isolation(begin, end)
-    except ForeignFileError as error:
-        yield f"Facts can't be read: {error}."
-        return
-    if not known:
-        yield "The history does not say at its beginning which bundles were pinned: until it does, none is."
-    if hidden:
-        spaces_of = "1 namespace is" if hidden == 1 else f"{hidden} namespaces are"
-        yield f"The isolation of {spaces_of} hidden with the names: in the replay their bundles may go anywhere."
 
 
 def _known(value: float) -> float | None:

@@ -95,7 +95,8 @@ class Trace:
     """A replay, cycle by cycle.
 
     times: (k) epoch seconds. usage: for each cycle the busiest resource of each broker, percent, by name; NaN for a
-    broker that is unknown, not ready or not schedulable.
+    broker that is unknown, not ready or not schedulable. lost: epoch seconds and names of brokers that were gone then,
+    and that were not drained before.
     """
 
     times: list[float] = field(default_factory=list)
@@ -106,6 +107,7 @@ class Trace:
     changes: list[Change] = field(default_factory=list)
     splits: list[NotedSplit] = field(default_factory=list)
     divided: list[tuple[float, float]] = field(default_factory=list)
+    lost: list[tuple[float, str]] = field(default_factory=list)
 
     @classmethod
     def joined(cls, parts: Iterable[Self]) -> Self:

@@ -1,0 +1,121 @@
+"""What a reader of a backtest must know: what its history lacks, and what its replays leave out. A sentence each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from trimtab_lab.backtest.history import ReplayWindow
+from trimtab_lab.backtest.players import Players
+from trimtab_lab.backtest.replay import EARLY, HistoryReplay, PolicyReplay
+from trimtab_lab.backtest.trace import Trace
+from trimtab_operator.cli.common import length, written
+from trimtab_operator.resources.policy import Mode
+from trimtab_pipeline.api import ForeignFileError
+from trimtab_pipeline.history.recording import RecordedPolicy, Recording
+from trimtab_strategies.model import counted, some
+
+_LEFT_OUT = {
+    "split": "Splits are left out: {} would make some. --splits on replays them.",
+    "budget": "Disruption budgets are not replayed: {} may move more here than they would.",
+}
+"""What to say of fields of a policy that have no effect in a replay."""
+
+_BEFORE = 900.0
+"""Seconds before a broker is gone in which a move off it counts as made because of that."""
+
+_NEAR = 0.1  # ratio by which an interval may differ without a word
+
+
+def notes(window: ReplayWindow, players: Players, cycles: int) -> list[str]:
+    """All of them. cycles: that were replayed."""
+    recording, begin, end = window.recording, window.begin, window.end
+    return [
+        *_gaps(recording, begin, end),
+        *_lost(recording, begin, end, cycles),
+        *_facts(recording, begin, end),
+        *_specs(players.specs),
+        *_emptied(players.live.trace),
+        *replay_notes(players.shown, recording.summary.interval),
+    ]
+
+
+def replay_notes(replays: Sequence[HistoryReplay], step: float) -> list[str]:
+    """Those on the policies. step: usual seconds from one recorded cycle to the next."""
+    policies = [one for one in replays if isinstance(one, PolicyReplay)]
+    return [*_left_out(policies), *_intervals(policies, step)]
+
+
+def _left_out(policies: Sequence[PolicyReplay]) -> Iterator[str]:
+    for field, text in _LEFT_OUT.items():
+        if names := [one.name for one in policies if field in one.left_out]:
+            yield text.format(some(names))
+
+
+def _intervals(policies: Sequence[PolicyReplay], step: float) -> Iterator[str]:
+    """Policies that decide more or less often than they would, as a replay decides in recorded cycles only."""
+    found: dict[tuple[float, float], list[str]] = {}
+    for one in policies:
+        played = step * max(1, math.ceil(one.interval / step - EARLY))
+        if abs(played - one.interval) > _NEAR * one.interval:
+            found.setdefault((played, one.interval), []).append(one.name)
+    for (played, wanted), names in found.items():
+        decides = "decides" if len(names) == 1 else "decide"
+        often = f"every {length(played)} here, not every {length(wanted)}"
+        yield f"The history has a cycle every {length(step)}, so {some(names)} {decides} {often}."
+
+
+def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
+    found = [gap for gap in recording.summary.gaps if gap.begin >= begin and gap.end <= end]
+    if found:
+        longest = max(found, key=lambda gap: gap.end - gap.begin)
+        span = f"{length(longest.end - longest.begin)} from {written(longest.begin)} on"
+        gaps = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
+        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for no policy."
+
+
+def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterator[str]:
+    there = len(recording.times(begin, end))
+    if cycles < there:
+        yield f"Left out: {there - cycles} of {there} cycles, whose brokers the history does not have."
+
+
+def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
+    """What is not known of pins, isolation and the like."""
+    try:
+        known = recording.knows_bundles(begin)
+        hidden = recording.hidden_isolation(begin, end)
+    except ForeignFileError as error:
+        yield f"Facts can't be read: {error}."
+        return
+    if not known:
+        yield "The history does not say at its beginning which bundles were pinned: until it does, none is."
+    if hidden:
+        spaces_of = "1 namespace is" if hidden == 1 else f"{hidden} namespaces are"
+        yield f"The isolation of {spaces_of} hidden with the names: in the replay their bundles may go anywhere."
+
+
+def _specs(specs: Sequence[RecordedPolicy]) -> Iterator[str]:
+    if len(specs) > 1:
+        since = some([f"{written(one.at)} ({mode_of(one)})" for one in specs])
+        yield (
+            f"The recorded policy was edited: {len(specs)} versions of it were in force, since {since}. "
+            "Its replay and the check use the last one all the time."
+        )
+
+
+def mode_of(recorded: RecordedPolicy) -> str:
+    """The mode of a policy that was in force."""
+    return str(recorded.spec.get("mode", Mode.DRY_RUN.value))
+
+
+def _emptied(live: Trace) -> Iterator[str]:
+    """Moves that a replay does not make: its bundles stay until their broker is gone."""
+    found = sum(
+        any(name == one.source and 0 <= at - one.at <= _BEFORE for at, name in live.lost) for one in live.changes
+    )
+    if found:
+        yield (
+            f"{counted(found, 'real move')} left a broker in the {length(_BEFORE)} before it was gone. They count for "
+            "live only: in a replay such bundles get new owners when the broker is gone, at no cost."
+        )
