@@ -63,7 +63,7 @@ def test_the_table_compares_the_policies_with_what_happened(
     code, out, _ = backtest(capsys, folder, "--policy", trim, "--against", still)
 
     assert code == 0
-    assert out.startswith(f"{POLICY}: 1970-01-12 13:46:40 to 1970-01-12 14:15:40 (29m), 30 cycles\n")
+    assert out.startswith(f"{POLICY}: 1970-01-12 13:46:40 to 1970-01-12 14:15:40 UTC (29m), 30 cycles\n")
     names = [line.split()[0] for line in out.splitlines() if line.startswith((" trim", " still", " live"))]
     assert names == ["trim", "still", "live"]
     assert "moves instead of 0 (still), the brokers within" in out
@@ -126,6 +126,8 @@ def test_requirements_decide_the_exit_code(
         (["--require", "moves=3"], "'moves=3' is no requirement: write moves<=live*0.5"),
         (["--require", "luck<=3"], "there is no figure 'luck': use moves, again, cut"),
         (["--require", "moves<=3%"], "moves is not a percentage"),
+        (["--require", "measured>=80"], "measured is a ratio from 0 to 1, or a percentage such as 80%"),
+        (["--require", "splits<=3"], "without --splits on a replay makes none"),
         (["--require", "moves<=best"], "compare with a number, live or against, not 'best'"),
         (["--require", "moves<=against"], "name a policy with --against"),
         (["--recorded", "other"], "policy 'other' has no history"),
@@ -140,6 +142,16 @@ def test_wrong_input_is_named(
 
     assert code == 2
     assert said in errors
+
+
+def test_a_page_that_cant_be_written_loses_no_result(
+    capsys: pytest.CaptureFixture[str], folder: Path, still: str
+) -> None:
+    code, out, errors = backtest(capsys, folder, "--policy", still, "--html", str(folder / "none" / "page.html"))
+
+    assert code == 2
+    assert "still: 0 moves instead of 0 (live)" in out
+    assert "No such file or directory" in errors
 
 
 def test_requirements_judge_one_policy(capsys: pytest.CaptureFixture[str], folder: Path, trim: str, still: str) -> None:

@@ -225,6 +225,50 @@ def test_cycles_without_brokers_are_counted(capsys: pytest.CaptureFixture[str], 
     assert found["policies"][0]["cycles"] == 27
 
 
+def test_a_time_without_any_brokers_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = record(tmp_path, 5)
+    for file in files(folder, "brokers"):
+        file.unlink()
+
+    code, found, errors = backtest(capsys, folder)
+
+    assert code == 2
+    assert found is None
+    assert "not one cycle can be replayed: the history does not have the brokers of that time" in errors
+
+
+def test_what_a_single_broker_cant_show_is_not_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    history, world = RecordedHistory(tmp_path), World.of([50, 5])
+    history.policy(START, {**SOURCE, "mode": "Auto"})
+    for _ in range(60):
+        history.cycle(world.cluster())
+        world.now += 60
+
+    code = main(["backtest", "--history", str(tmp_path), "--window", "0.02"])
+    told = " ".join(capsys.readouterr().out.split())
+
+    assert code == 0
+    assert "how far the brokers were apart is not known" in told
+    assert "range of the brokers is not known" in told
+    assert "nan" not in told
+
+
+def test_a_recorded_policy_of_another_version_is_not_needed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Only the check needs it, where another policy is judged."""
+    folder = record(tmp_path, 5)
+    RecordedHistory(folder).policy(START + 60, {**SOURCE, "mode": "Auto", "balance": {"better": True}})
+
+    code, found, _ = backtest(capsys, folder)
+    alone = main(["backtest", "--history", str(folder)])
+
+    assert code == 0
+    assert [one["name"] for one in found["policies"]] == ["new", "live"]
+    assert found["check"] is None
+    assert found["unchecked"].startswith("this version can't run the recorded policy: spec.balance")
+    assert alone == 2
+    assert "name another one with --policy" in capsys.readouterr().err
+
+
 def of_another_version(file: Path) -> None:
     """Rewrite a file as a future program would mark it."""
     table = pq.read_table(file, partitioning=None)

@@ -52,6 +52,14 @@ def test_a_shedder_that_is_there_stays() -> None:
     assert found.manifest["spec"]["shedder"] == {"type": "AvgShedder", "avgShedder": {"minRate": 10, "lowThreshold": 5}}
 
 
+def test_a_field_of_whole_numbers_gets_no_others() -> None:
+    """Also from a range that is narrower than the number of samples."""
+    found = [spec["limits"]["maxMovesPerCycle"] for spec in made("limits.maxMovesPerCycle=1..5", samples=20).values()]
+
+    assert sorted(found) == [1, 2, 3, 4, 5]
+    assert all(isinstance(value, int) for value in found)
+
+
 def test_samples_are_spread_over_the_range_in_proportion() -> None:
     values = [spec["shedder"]["trim"]["price"] for spec in made("shedder.trim.price=100..1600", samples=40).values()]
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from backtest_parts import end_of, new_policy, replays, same, write_wandering
@@ -15,6 +16,7 @@ from recorded_history import POLICY
 from trim_world import START
 from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.tasks import RUN_IN, WARM_UP, InProcess, Runner, TimeWindow, play_all, seams, tasks, windows
+from trimtab_lab.backtest.trace import Change, Trace
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.factory import task_pool
 from trimtab_testbed.servers.processes import children, descendants
@@ -91,6 +93,20 @@ def test_what_really_happened_has_no_seams(folder: Path) -> None:
     assert found is not None
     assert found.jump == pytest.approx(found.usual, abs=3)
     assert seams(live.trace, parts[:1]) is None
+
+
+def test_windows_of_less_than_an_hour_count_each_move_once() -> None:
+    """An hour, with seams after 15, 30 and 45 minutes: all but the first quarter is in the hour after a seam."""
+    moves = [Change(at, "bundle", "a", "b", 1.0, 1.0) for at in (600.0, 1800.0, 2000.0)]
+    times = [60.0 * minute for minute in range(60)]
+    trace = Trace(times, usage=[np.array([50.0, 40.0])] * 60, changes=moves)
+
+    found = seams(trace, windows(0, 3540, 900))
+
+    assert found is not None
+    assert (found.number, found.jump, found.usual) == (3, 0, 0)
+    assert found.moves == pytest.approx(2 / 0.75)
+    assert found.others == pytest.approx(1 / 0.25)
 
 
 def test_progress_goes_from_nothing_to_all(folder: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from trimtab_pipeline.history.anonymizer import Renaming, kept_key
+from trimtab_strategies.hash_ring import is_monitoring
 
 HASHED = Renaming(b"key")
 
@@ -31,6 +32,15 @@ def test_a_bundle_keeps_its_range_and_shares_its_namespaces_hash() -> None:
     assert low.split("/")[:2] == high.split("/")[:2]
     assert "acme" not in low
     assert "orders" not in low
+
+
+@pytest.mark.parametrize("home", ["pulsar/broker-0.pulsar:8080", "sla-monitor/cluster/broker-0:8080"])
+def test_a_brokers_own_namespace_is_still_one(home: str) -> None:
+    """No policy may move it, in a replay neither."""
+    hashed = Renaming(b"key").bundle(f"{home}/0x00000000_0xffffffff").rpartition("/")[0]
+
+    assert is_monitoring(hashed)
+    assert "broker-0" not in hashed
 
 
 def test_a_namespace_of_the_same_name_in_another_tenant_is_another_one() -> None:

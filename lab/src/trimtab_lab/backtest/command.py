@@ -185,6 +185,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError("--require judges one policy, and --sweep makes many of it: give one of them")
     if any(one.base == "against" for one in required) and not _files(arguments.against):
         raise CommandError("--require compares with `against`: name a policy with --against")
+    if any(one.figure == "splits" for one in required) and arguments.splits == "off":
+        raise CommandError("--require limits splits, and without --splits on a replay makes none: add it")
     _require_fit(arguments)
     window = opened(arguments)
     known = _known_load(window) if arguments.optimum else None
@@ -233,7 +235,7 @@ def _write_page(file: str, report: Any, players: Any) -> None:
     from trimtab_lab.backtest.html_report import html_report  # noqa: PLC0415
 
     try:
-        Path(file).write_text(html_report(report, players))
+        Path(file).write_text(html_report(report, players), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"--html {file}: {error.strerror}") from error
 
@@ -254,8 +256,6 @@ def _report(
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
 
     report = BacktestReport.of(window, players, required, optimum)
-    if arguments.html:
-        _write_page(arguments.html, report, players)
     if arguments.output == "json":
         print_data(report.as_data(), "json")
     elif arguments.output == "markdown":
@@ -268,4 +268,6 @@ def _report(
             screen.print(line)
         for line in report.failed:
             print(f"not met: {line}", file=sys.stderr)
+    if arguments.html:  # last, so that a file that can't be written loses no result
+        _write_page(arguments.html, report, players)
     return FINDING if report.failed else FINE

@@ -77,5 +77,9 @@ def _requirement(text: str) -> Requirement:
         return Requirement(
             text, match["figure"], match["compares"], base=match["base"], factor=float(match["factor"] or 1)
         )
-    share = 100 if match["figure"] == "measured" and match["percent"] else 1
-    return Requirement(text, match["figure"], match["compares"], number=float(match["number"]) / share)
+    number = float(match["number"])
+    if match["figure"] == "measured" and match["percent"]:
+        number /= 100
+    if match["figure"] == "measured" and number > 1:
+        raise InvalidRequirementError(f"{text!r}: measured is a ratio from 0 to 1, or a percentage such as 80%")
+    return Requirement(text, match["figure"], match["compares"], number=number)

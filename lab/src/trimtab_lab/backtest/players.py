@@ -48,7 +48,7 @@ class Players:
     """Who plays. judged: the policies of --policy. against: those of --against. recorded: the policy that really ran,
     None if the history does not have it. mode: in which it ran. live: what really happened. followed: the recorded
     policy once more, asked in each cycle with the real owners; None unless it made the moves. specs: all that were in
-    force, oldest first; the last one is replayed.
+    force, oldest first; the last one is replayed. unusable: why that is not possible, empty if it is.
     """
 
     judged: Sequence[PolicyReplay]
@@ -58,6 +58,7 @@ class Players:
     live: LiveReplay
     followed: PolicyReplay | None = None
     specs: Sequence[RecordedPolicy] = ()
+    unusable: str = ""
 
     @classmethod
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
@@ -83,13 +84,18 @@ class Players:
             )
             for player in policies(chosen.against)
         ]
+        live = LiveReplay()
+        if manifest is None:
+            return cls(mine, others, None, "", live)
         try:
-            recorded = None if manifest is None else _replay_of_recorded(window, manifest, splits=chosen.splits)
+            recorded, mode = _replay_of_recorded(window, manifest, splits=chosen.splits), Settings.of(manifest).mode
         except InvalidPolicyError as error:
-            raise CommandError(f"this version can't run the recorded policy: {error}") from error
-        mode = "" if manifest is None else Settings.of(manifest).mode
-        followed = None if recorded is None or mode != ACTING else _followed(recorded, manifest or {})
-        return cls(mine, others, recorded, mode, LiveReplay(), followed, specs)
+            why = f"this version can't run the recorded policy: {error}"
+            if not mine:
+                raise CommandError(f"{why}; name another one with --policy") from error
+            return cls(mine, others, None, "", live, specs=specs, unusable=why)
+        followed = _followed(recorded, manifest) if mode == ACTING else None
+        return cls(mine, others, recorded, mode, live, followed, specs)
 
     @property
     def replays(self) -> list[HistoryReplay]:

@@ -124,7 +124,7 @@ class BacktestReport:
         """What was replayed."""
         figures, span = self.results[0].figures, self.end - self.begin
         gaps = "" if figures.hours * 3600 > _WHOLE * span else f", {length(figures.hours * 3600)} of it recorded"
-        when = f"{written(self.begin)} to {written(self.end)} ({length(span)}{gaps})"
+        when = f"{written(self.begin)} to {written(self.end)} UTC ({length(span)}{gaps})"
         return f"{self.recording}: {when}, {figures.cycles} cycles"
 
     @property
@@ -205,7 +205,7 @@ def _check(players: Players) -> Fidelity | None:
 def _unchecked(players: Players) -> str:
     """Why the replay of the policy that really ran can't be compared with what happened; empty if it can."""
     if players.recorded is None:
-        return "the history does not say which policy ran, so its moves are not replayed"
+        return players.unusable or "the history does not say which policy ran, so its moves are not replayed"
     if players.mode != ACTING:
         return f"the recorded policy was in mode {players.mode} and moved nothing by itself"
     return ""
@@ -231,7 +231,11 @@ def _against(one: ReplayResult, other: ReplayResult) -> str:
         if math.isnan(mine.cut) or math.isnan(theirs.cut)
         else f", {_percent(mine)} of the clients cut instead of {_percent(theirs)}"
     )
-    within = f"the brokers within {mine.within:.0f} points instead of {theirs.within:.0f}"
+    within = (
+        "how far the brokers were apart is not known"
+        if math.isnan(mine.within) or math.isnan(theirs.within)
+        else f"the brokers within {mine.within:.0f} points instead of {theirs.within:.0f}"
+    )
     return f"{one.name}: {_moves(mine)} instead of {theirs.moves} ({other.name}), {within}{cut}."
 
 

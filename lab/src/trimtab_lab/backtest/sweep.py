@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import yaml
+from pydantic import BaseModel
 
 from trimtab_lab.backtest.trace import Figures
 from trimtab_operator.resources.policy import BalancingPolicySpec
@@ -74,11 +75,13 @@ class Sweep:
             raise InvalidSweepError(f"{text!r} has a value that is not YAML: {error}") from error
 
     def bounded(self, spec: Mapping[str, Any]) -> Sweep:
-        """The sweep, with the bounds of its parameter if it has none. Raises `InvalidSweepError`.
+        """The sweep, with the bounds of its parameter if it has none, and whole numbers where it takes no others.
 
-        spec: of the policy.
+        spec: of the policy. Raises `InvalidSweepError`.
         """
-        if self.values or self.bounds is not None:
+        if self.bounds is not None:
+            return replace(self, whole=_counts(BalancingPolicySpec, self.path))
+        if self.values:
             return self
         found = tunable(spec).get(self.path)
         if found is None:
@@ -114,7 +117,7 @@ def tunable(spec: Mapping[str, Any]) -> dict[tuple[str, ...], Sweep]:
             limits = [bound for about in field.metadata for bound in _bounds(about)]
             low = max([default / _AROUND, *(value for value, upper in limits if not upper)])
             high = min([default * _AROUND, *(value for value, upper in limits if upper)])
-            whole = isinstance(default, int) and int in (*get_args(field.annotation or int), field.annotation)
+            whole = _whole(field.annotation)
             bounds = (float(math.ceil(low)), float(math.floor(high))) if whole else (low, high)
             path = (role, kind[:1].lower() + kind[1:], str(field.alias or name))
             if bounds[0] < bounds[1]:
@@ -123,6 +126,27 @@ def tunable(spec: Mapping[str, Any]) -> dict[tuple[str, ...], Sweep]:
 
 
 _AROUND = 4.0
+
+
+def _counts(model: type[BaseModel], path: Sequence[str]) -> bool:
+    """Whether the field at `path` below `model` takes whole numbers only."""
+    found = next((field for name, field in model.model_fields.items() if path[0] in (field.alias, name)), None)
+    if found is None or len(path) == 1:
+        return found is not None and _whole(found.annotation)
+    models = (kind for kind in _kinds(found.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel))
+    return any(_counts(one, path[1:]) for one in models)
+
+
+def _whole(annotation: Any) -> bool:
+    kinds = [*_kinds(annotation)]
+    return int in kinds and float not in kinds
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """An annotation, and all that it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 def _bounds(about: Any) -> list[tuple[float, bool]]:

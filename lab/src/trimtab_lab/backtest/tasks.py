@@ -23,6 +23,8 @@ from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay, play
 from trimtab_lab.backtest.trace import Trace
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.model import counted
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 WARM_UP = 3600.0
 """Seconds before a window that are read, and in which nothing moves."""
@@ -133,7 +135,7 @@ def tasks(
 def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> str:
     """Run the tasks of `replays`, which get their whole traces.
 
-    Returns why a file could not be read, empty if all were.
+    Returns why a file could not be read, or why there is no trace; empty if all is well.
     """
     found = runner.map(played, work, report)
     if errors := [one.error for one in found if one.error]:
@@ -144,6 +146,8 @@ def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runne
             parts.setdefault(id(replay), []).append(trace)
     for replay in replays:
         replay.trace = Trace.joined(parts[id(replay)])
+    if not all(replay.trace.times for replay in replays):
+        return "not one cycle can be replayed: the history does not have the brokers of that time"
     return ""
 
 
@@ -151,7 +155,7 @@ class Seams(NamedTuple):
     """What the cuts between windows cost. number: of seams.
 
     jump, usual: points by which the range of the brokers changes at a seam, and from any cycle to the next; means.
-    moves, others: moves per hour in the hour after a seam, and in all other hours.
+    NaN unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
     """
 
     number: int
@@ -161,11 +165,10 @@ class Seams(NamedTuple):
     others: float
 
     def __str__(self) -> str:
-        return (
-            f"{self.number} {'seam' if self.number == 1 else 'seams'}: range of the brokers changes by {self.jump:.1f} "
-            f"points there, by {self.usual:.1f} from one cycle to the next elsewhere; {self.moves:.1f} moves in the "
-            f"hour after one, {self.others:.1f} in other hours"
-        )
+        usual = "" if math.isnan(self.usual) else f", by {self.usual:.1f} from one cycle to the next elsewhere"
+        changes = "is not known" if math.isnan(self.jump) else f"changes by {self.jump:.1f} points there{usual}"
+        often = f"{self.moves:.1f} moves an hour in the hour after one, {self.others:.1f} at other times"
+        return f"{counted(self.number, 'seam')}: range of the brokers {changes}; {often}"
 
 
 def seams(trace: Trace, parts: Sequence[TimeWindow]) -> Seams | None:
@@ -178,15 +181,22 @@ def seams(trace: Trace, parts: Sequence[TimeWindow]) -> Seams | None:
     steps = np.abs(np.diff(ranges))
     at = np.zeros(len(steps), dtype=bool)
     at[[place - 1 for place in places]] = True
-    begins = times[places]
-    moved = np.array([change.at for change in trace.changes])
-    after = [bool(((one >= begins) & (one < begins + _SEAM)).any()) for one in moved]
-    hours = float(trace.seconds().sum()) / 3600
-    near = len(places) * _SEAM / 3600
+    begins = times[places, np.newaxis]
+    moves = np.bincount(np.searchsorted(times, [change.at for change in trace.changes]), minlength=len(times))
+    after = ((times >= begins) & (times < begins + _SEAM)).any(axis=0)
     return Seams(
         number=len(places),
-        jump=float(np.nanmean(steps[at])),
-        usual=float(np.nanmean(steps[~at])) if (~at).any() else float("nan"),
-        moves=sum(after) / near,
-        others=(len(after) - sum(after)) / max(hours - near, 1e-9),
+        jump=_mean(steps[at]),
+        usual=_mean(steps[~at]),
+        moves=_per_hour(moves[after], trace.seconds()[after]),
+        others=_per_hour(moves[~after], trace.seconds()[~after]),
     )
+
+
+def _mean(values: FloatArray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _per_hour(moves: IntArray, seconds: FloatArray) -> float:
+    return 3600 * float(moves.sum()) / float(seconds.sum())

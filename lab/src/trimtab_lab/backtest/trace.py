@@ -270,7 +270,8 @@ class Fidelity(NamedTuple):
     def __str__(self) -> str:
         made = "no bundle really moved" if not self.moves else f"{self.reproduced:.0%} of the {self.moves} real moves"
         asked = "" if math.isnan(self.decided) else f"; asked in each cycle with the real owners: {self.decided:.0%}"
-        return f"the recorded policy, replayed: {made}{asked}; range of the brokers off by {self.error:.1f} points"
+        off = "is not known" if math.isnan(self.error) else f"off by {self.error:.1f} points"
+        return f"the recorded policy, replayed: {made}{asked}; range of the brokers {off}"
 
 
 def fidelity(replay: Trace, live: Trace, followed: Trace | None = None) -> Fidelity:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.history.facts import COMPLETE, json_text
+from trimtab_strategies.hash_ring import is_monitoring
 
 _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
@@ -130,7 +131,10 @@ class Renaming:
         return {**found, ISOLATION_LEFT_OUT: True} if value.get("isolation") else found
 
     def _home(self, namespace: str) -> str:
-        return f"{self._hash('tenant', namespace.partition('/')[0])}/{self._hash('namespace', namespace)}"
+        hashed = self._hash("namespace", namespace)
+        if is_monitoring(namespace):  # still one, so that a replay leaves it where it is
+            return f"pulsar/{hashed}:0"
+        return f"{self._hash('tenant', namespace.partition('/')[0])}/{hashed}"
 
     def _hash(self, kind: str, name: str) -> str:
         digest = hmac.new(self._key, f"{kind}\0{name}".encode(), hashlib.sha256).hexdigest()
