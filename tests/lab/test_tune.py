@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,67 @@ def test_json_has_the_evidence(capsys: pytest.CaptureFixture[str], uneven: Path,
     assert found["gained"] == pytest.approx(1 - after["cost"] / before["cost"])
     assert found["gained"] > 0.3
     assert max(rung["to"] for rung in found["rungs"]) < found["from"]
+
+
+SPLITTING = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: BalancingPolicy
+metadata: {name: main}
+spec:
+  source: {prometheus: {url: "http://prometheus:9090"}}
+  limits: {coolDown: 1m}
+  split: {type: BundleSplitterTask, bundleSplitterTask: {maxThroughput: 1Gi, maxRate: 1000000}}
+"""
+SPLIT_EARLIER = ("--search", "split.bundleSplitterTask.maxThroughput=400Mi", *HALF, "--weight", "0.1")
+
+
+@pytest.fixture
+def hot(tmp_path: Path) -> tuple[Path, Path]:
+    """A bundle with 60 % of a broker, which no other one has room for; and a policy that would never split it."""
+    history, world = RecordedHistory(tmp_path), World.of([60, 5], [10], [10])
+    for _ in range(34):
+        load = world.cluster()
+        history.cycle(replace(load, bundles=replace(load.bundles, topics=np.full(4, 20.0))))
+        world.now += 240
+    file = tmp_path / "main.yaml"
+    file.write_text(SPLITTING)
+    return tmp_path, file
+
+
+def test_parameters_of_a_splitter_are_searched_with_its_splits(
+    capsys: pytest.CaptureFixture[str], hot: tuple[Path, Path]
+) -> None:
+    code, out, _ = tune(capsys, *hot, *SPLIT_EARLIER, "--splits", "on", "-o", "json")
+    _, told, _ = tune(capsys, *hot, *SPLIT_EARLIER, "--splits", "on")
+
+    found = json.loads(out)
+    before, after = found["judged"]["as it is"], found["judged"]["maxThroughput=400Mi"]
+    assert code == 0
+    assert found["better"]
+    assert before["splits"] == 0 < after["splits"]
+    assert after["area"] < 0.8 * before["area"]
+    assert "maxThroughput: 400Mi" in found["diff"]
+    assert f"tuned: {after['splits']} split" in told
+    assert not any("Splits are left out" in line for line in found["lacks"])
+
+
+def test_without_splits_a_splitter_has_nothing_to_search(
+    capsys: pytest.CaptureFixture[str], hot: tuple[Path, Path]
+) -> None:
+    code, _, errors = tune(capsys, *hot, *SPLIT_EARLIER)
+
+    assert code == 2
+    assert "--search split.bundleSplitterTask.maxThroughput: without --splits on the splitter has no effect" in errors
+
+
+def test_what_a_search_leaves_out_is_told(capsys: pytest.CaptureFixture[str], hot: tuple[Path, Path]) -> None:
+    _, out, _ = tune(capsys, *hot, "--search", "shedder.trim.price=300", *HALF, "-o", "json")
+
+    assert json.loads(out)["lacks"] == [
+        "The history does not say at its beginning which bundles were pinned: until it does, none is.",
+        "Splits are left out: main would make some. --splits on replays them.",
+        "The history has a cycle every 4m, so main decides every 4m here, not every 1m.",
+    ]
 
 
 def test_what_pays_only_on_load_that_was_seen_is_not_proposed(

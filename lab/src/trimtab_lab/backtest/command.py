@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trimtab_lab.backtest.history import ReplayWindow
     from trimtab_lab.backtest.optimum import KnownLoad
     from trimtab_lab.backtest.optimum_result import OptimumResult
+    from trimtab_lab.backtest.sweep import Sweep
 
 _DESCRIPTION = """\
 Replay policies over the load that `trimtab run --history` recorded: what would they have moved, cut and left?
@@ -71,7 +72,7 @@ examples:
   trimtab backtest --history DIR
   trimtab backtest --history DIR --policy new.yaml --days 7
   trimtab backtest --history DIR --policy new.yaml --against old.yaml --require "moves<=live*0.5, area<=live, cut<=2%"
-  trimtab backtest --history DIR --policy new.yaml --sweep shedder.trim.price=200,400,800 --sweep interval=30s,60s
+  trimtab backtest --history DIR --policy new.yaml --sweep shedder.trim.price=200,400,800 --sweep interval=1m,5m
   trimtab backtest --history s3://bucket/history --policy new.yaml --spark spark://HOST:7077 --window 1
   trimtab backtest --history DIR --policy new.yaml --html report.html
   trimtab backtest --history DIR --policy new.yaml --days 0.05 --optimum
@@ -110,9 +111,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--samples", type=count, default=10, help="variants with values from the ranges of --sweep (default 10)"
     )
-    parser.add_argument(
-        "--splits", choices=("on", "off"), default="off", help="also replay splits that the policies would make (off)"
-    )
+    add_splits_option(parser)
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
     parser.add_argument(
         "--window", type=positive, metavar="DAYS", help="replay windows of so many days at the same time"
@@ -150,6 +149,19 @@ def add_window_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_splits_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that also replays splits."""
+    parser.add_argument(
+        "--splits", choices=("on", "off"), default="off", help="also replay splits that the policies would make (off)"
+    )
+
+
+def require_splits(arguments: argparse.Namespace, option: str, sweeps: Sequence[Sweep]) -> None:
+    """Raise `CommandError` for fields of the splitter if no splits are replayed: their variants would all be equal."""
+    if arguments.splits == "off" and (fields := [".".join(one.path) for one in sweeps if one.path[0] == "split"]):
+        raise CommandError(f"{option} {fields[0]}: without --splits on the splitter has no effect, so add it")
+
+
 def count(text: str) -> int:
     """A number of things, as an argument."""
     number = int(text)
@@ -181,6 +193,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--require: {error}") from error
     except InvalidSweepError as error:
         raise CommandError(f"--sweep: {error}") from error
+    require_splits(arguments, "--sweep", sweeps)
     if required and sweeps:
         raise CommandError("--require judges one policy, and --sweep makes many of it: give one of them")
     if any(one.base == "against" for one in required) and not _files(arguments.against):

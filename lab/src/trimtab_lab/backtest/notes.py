@@ -29,21 +29,24 @@ _NEAR = 0.1  # ratio by which an interval may differ without a word
 
 def notes(window: ReplayWindow, players: Players, cycles: int) -> list[str]:
     """All of them. cycles: that were replayed."""
-    recording, begin, end = window.recording, window.begin, window.end
     return [
-        *_gaps(recording, begin, end),
-        *_lost(recording, begin, end, cycles),
-        *_facts(recording, begin, end),
+        *_lost(window, cycles),
         *_specs(players.specs),
         *_emptied(players.live.trace),
-        *replay_notes(players.shown, recording.summary.interval),
+        *notes_before(window, players.shown),
     ]
 
 
-def replay_notes(replays: Sequence[HistoryReplay], step: float) -> list[str]:
-    """Those on the policies. step: usual seconds from one recorded cycle to the next."""
+def notes_before(window: ReplayWindow, replays: Sequence[HistoryReplay]) -> list[str]:
+    """Those that are known before anything is replayed."""
+    recording, begin, end = window.recording, window.begin, window.end
     policies = [one for one in replays if isinstance(one, PolicyReplay)]
-    return [*_left_out(policies), *_intervals(policies, step)]
+    return [
+        *_gaps(recording, begin, end),
+        *_facts(recording, begin, end),
+        *_left_out(policies),
+        *_intervals(policies, recording.summary.interval),
+    ]
 
 
 def _left_out(policies: Sequence[PolicyReplay]) -> Iterator[str]:
@@ -53,7 +56,10 @@ def _left_out(policies: Sequence[PolicyReplay]) -> Iterator[str]:
 
 
 def _intervals(policies: Sequence[PolicyReplay], step: float) -> Iterator[str]:
-    """Policies that decide more or less often than they would, as a replay decides in recorded cycles only."""
+    """Policies that decide more or less often than they would, as a replay decides in recorded cycles only.
+
+    step: usual seconds from one cycle to the next.
+    """
     found: dict[tuple[float, float], list[str]] = {}
     for one in policies:
         played = step * max(1, math.ceil(one.interval / step - EARLY))
@@ -74,8 +80,8 @@ def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
         yield f"The history has {gaps} of {span}: what happened there is not known, and counts for no policy."
 
 
-def _lost(recording: Recording, begin: float, end: float, cycles: int) -> Iterator[str]:
-    there = len(recording.times(begin, end))
+def _lost(window: ReplayWindow, cycles: int) -> Iterator[str]:
+    there = len(window.recording.times(window.begin, window.end))
     if cycles < there:
         yield f"Left out: {there - cycles} of {there} cycles, whose brokers the history does not have."
 

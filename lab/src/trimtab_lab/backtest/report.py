@@ -19,6 +19,7 @@ from trimtab_lab.backtest.trace import Fidelity, Figures, NamespaceFigures, fide
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid
 from trimtab_pipeline.history.recording import RecordedPolicy
+from trimtab_strategies.model import counted
 
 COLUMNS = {
     "moves": "moves",
@@ -149,7 +150,7 @@ class BacktestReport:
         if first.figures.measured < LITTLE_MEASURED:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
-        lines += [_splits(one) for one in self.results if one.figures.splits]
+        lines += [splits_line(one.name, one.figures) for one in self.results if one.figures.splits]
         lines += self.optimum.lines({one.name: one.figures for one in self.results}) if self.optimum else []
         lines += [f"{self.seams}."] if self.seams else []
         return [*lines, *self.lacks, f"Check: {self.check or self.unchecked}."]
@@ -239,11 +240,10 @@ def _against(one: ReplayResult, other: ReplayResult) -> str:
     return f"{one.name}: {_moves(mine)} instead of {theirs.moves} ({other.name}), {within}{cut}."
 
 
-def _splits(one: ReplayResult) -> str:
-    found = one.figures
-    made = "1 split" if found.splits == 1 else f"{found.splits} splits"
-    inside = f"{found.divided:.0%} of the work was in their parts"
-    return f"{one.name}: {made}; {inside}, {found.guessed:.0%} in parts whose shares are not known and taken as even."
+def splits_line(name: str, found: Figures) -> str:
+    """How many splits a policy made, and how much of the result rests on them."""
+    made, inside = counted(found.splits, "split"), f"{found.divided:.0%} of the work was in their parts"
+    return f"{name}: {made}; {inside}, {found.guessed:.0%} in parts whose shares are not known and taken as even."
 
 
 def _moves(figures: Figures) -> str:

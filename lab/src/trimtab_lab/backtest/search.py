@@ -77,7 +77,8 @@ class Tuned:
 @dataclass(frozen=True)
 class Search:
     """How to search. folder, policy: of the history. seen, rest: cycles (epoch s, oldest first) of the part that the
-    search may see, and of the rest. weight: points that 1 % of the clients cut each day are worth.
+    search may see, and of the rest. weight: points that 1 % of the clients cut each day are worth. splits: those that
+    the policies would make are replayed, too.
     """
 
     folder: str
@@ -86,6 +87,7 @@ class Search:
     rest: Sequence[float]
     weight: float
     seed: int = 1
+    splits: bool = False
 
     def run(self, as_is: Mapping[str, Any], variants: Sequence[Variant], runner: Runner, report: Report) -> Tuned:
         """Search, and judge the winner. Raises `UnreadableHistoryError` and `UnjudgedError`."""
@@ -127,7 +129,7 @@ class Search:
         live: bool = False,
     ) -> dict[str, Figures]:
         """The figures of policies by name over some cycles, and those of what really happened if `live`."""
-        replays = [policy_replay(name, manifest, self.seed) for name, manifest in playing.items()]
+        replays = [policy_replay(name, each, self.seed, splits=self.splits) for name, each in playing.items()]
         players: list[HistoryReplay] = [*replays, *([LiveReplay(_LIVE)] if live else [])]
         work = tasks(self.folder, self.policy, windows(times[0], times[-1]), players, runner.parallelism())
         if error := play_all(work, players, runner, report):

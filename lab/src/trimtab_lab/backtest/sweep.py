@@ -102,13 +102,13 @@ class Sweep:
 
 
 def tunable(spec: Mapping[str, Any]) -> dict[tuple[str, ...], Sweep]:
-    """The numeric parameters of a policy's shedder and placement, each with the range that is worth a try.
+    """The numeric parameters of a policy's shedder, placement and splitter, each with the range that is worth a try.
 
     It is from a quarter of the default to four times of it, within the bounds. A parameter whose default is 0 has none.
     """
     read = BalancingPolicySpec.model_validate(spec)
     found: dict[tuple[str, ...], Sweep] = {}
-    for role in ("shedder", "placement"):
+    for role in ("shedder", "placement", *(("split",) if read.split is not None else ())):
         kind, params = getattr(read, role).chosen()
         for name, field in type(params).model_fields.items():
             default = field.default

@@ -26,9 +26,13 @@ cost = mean points between the busiest and the idlest broker
      + WEIGHT x percent of the clients cut each day (less than a day counts as one)
      + broker-minutes above 85 % each hour / 5
 
+--splits on replays the splits that the policy and its variants would make, too, as in `trimtab backtest`. Their clients
+are cut, and cost. With it --search may name fields of the splitter.
+
 examples:
   trimtab tune --history DIR --policy main.yaml
   trimtab tune --history DIR --policy main.yaml --search shedder.trim.price=100..1600 --samples 54 --spark local[2]
+  trimtab tune --history DIR --policy main.yaml --splits on --search split.trim.above
   trimtab tune --history DIR --policy main.yaml -o diff | git apply
 """
 
@@ -38,7 +42,7 @@ _FEWEST_HOURS = 1.0
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
-    from trimtab_lab.backtest.command import add_window_options, count, positive  # noqa: PLC0415
+    from trimtab_lab.backtest.command import add_splits_option, add_window_options, count, positive  # noqa: PLC0415
 
     parser = add_verb(subparsers, "tune", _DESCRIPTION, run)
     parser.add_argument("--policy", metavar="FILE", required=True, help="manifest of the policy")
@@ -50,6 +54,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         help="field to search, with values or a range if you like; may be repeated (default: the shedder's numbers)",
     )
+    add_splits_option(parser)
     parser.add_argument("--samples", type=count, default=27, help="variants (default 27)")
     parser.add_argument(
         "--train", type=positive, default=0.7, metavar="RATIO", help="part of the time for the search (default 0.7)"
@@ -63,6 +68,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code. Raises `CommandError`."""
     from trimtab_lab.backtest.history import opened  # noqa: PLC0415  (loads numpy)
+    from trimtab_lab.backtest.notes import notes_before  # noqa: PLC0415
+    from trimtab_lab.backtest.players import policy_replay  # noqa: PLC0415
     from trimtab_lab.backtest.runners import progress, runner  # noqa: PLC0415
     from trimtab_lab.backtest.search import Search, UnjudgedError, UnreadableHistoryError  # noqa: PLC0415
     from trimtab_lab.backtest.tune_report import TuneReport  # noqa: PLC0415
@@ -71,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     variants = _variants(arguments, policy.manifest)
     window = opened(arguments)
     seen, rest = _parts(window, arguments.train)
-    search = Search(window.folder, window.recording.policy, seen, rest, arguments.weight, arguments.seed)
+    splits = arguments.splits == "on"
+    search = Search(window.folder, window.recording.policy, seen, rest, arguments.weight, arguments.seed, splits)
     try:
         with runner(arguments.spark) as tasks, progress() as report:
             tuned = search.run(policy.manifest, variants, tasks, report)
@@ -80,7 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
     except UnjudgedError as error:
         raise CommandError(str(error)) from error
     window.tell_damage()
-    _print(arguments, TuneReport.of(window.recording.policy, policy.name, arguments.policy, tuned))
+    notes = notes_before(window, [policy_replay(policy.name, policy.manifest, arguments.seed, splits=splits)])
+    _print(arguments, TuneReport.of(window.recording.policy, policy.name, arguments.policy, tuned, notes))
     return FINE
 
 
@@ -98,6 +107,7 @@ def _policy(file: str) -> PolicyPlayer:
 
 def _variants(arguments: argparse.Namespace, manifest: Any) -> list[Variant]:
     """The variants to try. Raises `CommandError`."""
+    from trimtab_lab.backtest.command import require_splits  # noqa: PLC0415
     from trimtab_lab.backtest.players import require_valid  # noqa: PLC0415
     from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, tunable, variants  # noqa: PLC0415
 
@@ -107,6 +117,7 @@ def _variants(arguments: argparse.Namespace, manifest: Any) -> list[Variant]:
         made = variants(manifest, given, arguments.samples, arguments.seed)
     except InvalidSweepError as error:
         raise CommandError(f"--search: {error}") from error
+    require_splits(arguments, "--search", given)
     if not given:
         raise CommandError("this policy's shedder has no numbers to search: name a field with --search")
     for one in made:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trimtab_lab.backtest.manifest_edit import UneditableError, edited
-from trimtab_lab.backtest.report import COLUMNS, ReplayResult, cell
+from trimtab_lab.backtest.report import COLUMNS, ReplayResult, cell, splits_line
 from trimtab_lab.backtest.search import AS_IS, Tuned
 from trimtab_operator.cli.common import CommandError, iso, written
 from trimtab_operator.cli.tables import Grid
@@ -20,22 +20,26 @@ _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """A search that is over. recording: whose load was replayed. name: of the policy. diff: empty without a winner."""
+    """A search that is over. recording: whose load was replayed. name: of the policy. diff: empty without a winner.
+
+    notes: what the history lacks, and what is not replayed, a sentence each.
+    """
 
     recording: str
     name: str
     tuned: Tuned
     diff: str
+    notes: Sequence[str] = ()
 
     @classmethod
-    def of(cls, recording: str, name: str, file: str, tuned: Tuned) -> TuneReport:
+    def of(cls, recording: str, name: str, file: str, tuned: Tuned, notes: Sequence[str]) -> TuneReport:
         """The report on the policy `name` in `file`. Raises `CommandError` for a file that can't be changed."""
-        return cls(recording, name, tuned, _diff(file, name, tuned))
+        return cls(recording, name, tuned, _diff(file, name, tuned), notes)
 
     @property
     def title(self) -> str:
         """What was judged, and on what."""
-        part = f"{written(self.tuned.begin)} to {written(self.tuned.end)}"
+        part = f"{written(self.tuned.begin)} to {written(self.tuned.end)} UTC"
         return f"{self.recording}: judged on {part}, which the search has not seen"
 
     @property
@@ -44,7 +48,7 @@ class TuneReport:
         tuned = self.tuned
         rows = [
             (
-                "tuned" if name == tuned.best.name else name,
+                self._shown(name),
                 f"{tuned.costs[name]:.1f}",
                 *(cell(column, getattr(one, column)) for column in COLUMNS),
             )
@@ -71,6 +75,11 @@ class TuneReport:
         yield f"On load that it has not seen it costs {abs(tuned.gained):.0%} {change}{keep}."
         if tuned.figures[AS_IS].cut != tuned.figures[AS_IS].cut:
             yield "The recording does not say how many clients there are, so a move costs nothing."
+        yield from (splits_line(self._shown(name), one) for name, one in tuned.figures.items() if one.splits)
+        yield from self.notes
+
+    def _shown(self, name: str) -> str:
+        return "tuned" if name == self.tuned.best.name else name
 
     def patch(self) -> str:
         """The evidence as comments, and the change of the file; for `git apply`."""
@@ -92,6 +101,7 @@ class TuneReport:
             "to": iso(tuned.end),
             "judged": judged,
             "rungs": [{"from": iso(one.begin), "to": iso(one.end), "costs": dict(one.costs)} for one in tuned.rungs],
+            "lacks": list(self.notes),
             "diff": self.diff,
         }
 
