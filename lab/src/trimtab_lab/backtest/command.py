@@ -36,7 +36,7 @@ had; while they are where they really were, it is what was measured. The hour be
 the memory, and does not count.
 
 columns of the table:
-  moves, again    bundles moved for balance; of those, bundles that had moved before
+  moves, again    bundles moved for balance or off a drained broker; of those, bundles that had moved before
   cut %           clients that lost their connection, in percent of all; counted each time
   silent s        seconds for which moves interrupted publishers, of all bundles together
   area            points between the busiest and the idlest broker, mean over time
@@ -51,11 +51,14 @@ brokers as near to each other.
 
 --require exits with 1 when a requirement is not met. It compares a figure with a number, or with that of `live` (what
 really happened) or `against` (the first policy of --against), times a factor if you like. The figures are moves, again,
-cut, silent, area, within, worst, hot, measured and splits.
+cut, silent, area, within, worst, hot, measured (as in measured>=80%) and, with --splits on, splits.
 
---splits on replays the splits that a policy would make, too. The traffic of a bundle is shared out to its parts by its
-recorded topics, or by its hourly sketch; where neither is known, evenly. The report says how much of the work was in
-such parts, and how much of it was shared out evenly.
+Drained brokers are emptied in a replay, too, and a policy balances within its windows. What a replay leaves out is said
+below the table.
+
+--splits on replays the splits that a policy would make, too; else it plans none. The traffic of a bundle is shared out
+to its parts by its recorded topics, or by its hourly sketch; where neither is known, evenly. The report says how much
+of the work was in such parts, and how much of it was shared out evenly.
 
 --optimum searches the best plan in hindsight: the moves that would have cost least, had the load been known. It adds a
 row and two columns. It is for small clusters and some hours, and needs the extra `optimum`.
@@ -65,7 +68,7 @@ row and two columns. It is for small clusters and some hours, and needs the extr
 
 --spark spreads the replays over the cores of this machine (local[2]) or of a cluster, whose executors must see the
 history. Policies are spread, and with --window also parts of the time: each window but the first begins with three
-hours in which the policies act and nothing counts, instead of with the owners that they would have left. The last line
+hours in which the policies act and nothing counts, instead of with the owners that they would have left. The output
 says what that changed.
 
 examples:

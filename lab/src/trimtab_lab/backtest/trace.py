@@ -24,7 +24,7 @@ _HOUR = 3600.0
 
 
 class Change(NamedTuple):
-    """A move for balance: at `at` (epoch s), of a bundle with so many clients, which interrupts publishers for so long.
+    """A move for balance or a drain: at `at` (epoch s), of a bundle with so many clients, which interrupts publishers for so long.
 
     clients: NaN unknown. gap: seconds.
     """
@@ -59,7 +59,7 @@ class NamespaceFigures:
 class Figures:
     """The figures of a replay.
 
-    moves, again: bundles moved for balance; of those, bundles that had moved before.
+    moves, again: bundles moved for balance or off a drained broker; of those, bundles that had moved before.
     cut:    percent of the clients (producers and consumers) that lost their connection; NaN if they are not known.
     silent: seconds for which moves interrupted publishers, of all bundles together.
     area:   points between the busiest and the idlest broker (percent of the limit, busiest resource), mean over time.
