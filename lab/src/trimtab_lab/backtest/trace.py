@@ -24,9 +24,9 @@ _HOUR = 3600.0
 
 
 class Change(NamedTuple):
-    """A move for balance or a drain: at `at` (epoch s), of a bundle with so many clients, which interrupts publishers for so long.
+    """A move for balance, or off a drained broker.
 
-    clients: NaN unknown. gap: seconds.
+    at: epoch seconds. clients: that it cut, NaN unknown. gap: seconds for which it interrupted publishers.
     """
 
     at: float
