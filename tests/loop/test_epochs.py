@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy
+from trimtab_operator import leadership
+from trimtab_operator.aio import ended
+from trimtab_operator.kube.leader_election import LeaseLostError
 from trimtab_operator.leadership import announce, unused_epoch
 from trimtab_operator.state.clusters import Clusters
 from trimtab_pipeline.testing import StaticSource
@@ -192,5 +197,28 @@ def test_beginning_to_lead_is_reported_by_an_event_on_the_lease_and_a_metric(run
 
         assert ("LeaderElected", "x leads, epoch 3") in env.events()
         assert b"trimtab_leader 1.0" in env.cluster.metrics.text()
+
+    run_policy(LEVEL, scenario)
+
+
+def test_a_process_that_lost_the_lease_does_not_lead_on_its_page_while_it_ends(
+    run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "END_WITHIN", 3600.0)  # this process goes on
+
+    async def scenario(env: PolicyEnvironment) -> None:
+        clusters, stop = Clusters.of(env.cluster), asyncio.Event()
+        clusters.metrics.leader.set(1)
+
+        async def keep() -> None:
+            raise LeaseLostError("taken over")
+
+        elector: Any = SimpleNamespace(
+            keep=keep, fence=SimpleNamespace(left=1.0), claim=lambda _: asyncio.Event().wait()
+        )
+        leading = asyncio.create_task(leadership.lead(env.cluster.api, clusters, elector, stop, lambda _: {}))
+        await stop.wait()
+        assert b"trimtab_leader 0.0" in env.cluster.metrics.text()
+        await ended(leading)
 
     run_policy(LEVEL, scenario)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from trimtab_operator.app import OperatorOptions
 from trimtab_operator.telemetry.metrics import Metrics
 
 
@@ -52,3 +54,9 @@ def test_one_namespace_alone_has_no_label() -> None:
     metrics = Metrics()
     metrics.in_flight.labels("main").set(3)
     assert samples(metrics, "trimtab_moves_in_flight") == {(("policy", "main"),): 3.0}
+
+
+@pytest.mark.parametrize("managed", [("other",), ("own", "other"), ()])
+def test_samples_have_a_label_unless_all_are_of_the_operators_own_namespace(managed: tuple[str, ...]) -> None:
+    assert OperatorOptions(managed).others_than("own")
+    assert not OperatorOptions(("own",)).others_than("own")

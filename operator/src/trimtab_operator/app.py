@@ -75,6 +75,10 @@ class OperatorOptions:
     urls: AllowedUrls = SERVICES_ALONE
     nodes: bool = False
 
+    def others_than(self, namespace: str) -> bool:
+        """Whether other namespaces than `namespace`, the operator's own, are managed."""
+        return self.namespaces != (namespace,)
+
 
 def new_cluster(
     api: Api, namespace: str, sources: LoadSources, metrics: Metrics, instance: str = "trimtab", **tools: Any
@@ -112,10 +116,10 @@ async def run_operator(
     instance = elector.candidacy.identity
     events, everywhere = EventPoster(api, instance=instance), not options.namespaces
     clusters = Clusters(ProcessState(), metrics, events, asyncio.Event(), everywhere=everywhere)
-    several = everywhere or len(options.namespaces) > 1
+    labelled = options.others_than(elector.namespace)  # Prometheus adds the namespace of the pod
 
     def make(namespace: str) -> ClusterState:
-        own = metrics.of_namespace(namespace) if several else metrics
+        own = metrics.of_namespace(namespace) if labelled else metrics
         shared = {"process": clusters.process, "engine": clusters.engine, "urls": options.urls}
         cluster = new_cluster(api, namespace, sources, own, instance, **shared)
         if options.nodes:

@@ -76,7 +76,7 @@ async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Eve
     Raises `LeaseLostError`, `EpochsUsedUpError`.
     """
     keeping = asyncio.create_task(elector.keep(), name="lease")
-    keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(stop))
+    keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(clusters, stop))
     tasks: list[asyncio.Task[Any]] = [keeping]
     admission = _Admission(clusters, elector, writers)
     try:
@@ -160,8 +160,9 @@ async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
     raise LeaseLostError("the Lease ran out before leading could begin")
 
 
-def _stop_leading(stop: asyncio.Event) -> None:
+def _stop_leading(clusters: Clusters, stop: asyncio.Event) -> None:
     """The Lease is lost: stop, and end the process if that takes too long."""
+    clusters.metrics.leader.set(0)  # now, not seconds later: another process leads
     stop.set()
     last = threading.Timer(END_WITHIN, _end_at_once)
     last.daemon = True

@@ -1,7 +1,8 @@
 """`Metrics`: all metrics of the operator. One object per process is passed along; there is no global registry.
 
-Where one process manages several messaging clusters, each has a part of it (`Metrics.of_namespace`), whose metrics get
-the label `namespace` on the page. With one cluster there is no such label: Prometheus adds that of the pod.
+Where a process manages other messaging clusters than that of its own namespace, each has a part of it
+(`Metrics.of_namespace`), whose metrics get the label `namespace` on the page. With its own alone there is no such
+label: Prometheus adds that of the pod.
 
 No metric has a label per bundle: at 60,000 bundles that would cost more than the operator itself.
 """
