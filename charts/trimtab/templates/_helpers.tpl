@@ -27,6 +27,12 @@
 {{- end }}
 {{- end }}
 
+{{- /* The ServiceAccount of a hook that restores: one of its own, or the operator's if the chart may not create Roles.
+       Call with (list . NAME). */}}
+{{- define "trimtab.hookAccount" -}}
+{{- (first .).Values.rbac.create | ternary (last .) (include "trimtab.serviceAccountName" (first .)) }}
+{{- end }}
+
 {{- define "trimtab.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "trimtab.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,20 +45,19 @@ class ScopedRelease(HelmRelease):
         return self
 
     def install(self, **values: Any) -> None:
-        self._with_values("install", values, "--create-namespace")
+        self.helm.run(
+            *("install", RELEASE, CHART, "--namespace", OPERATOR, "--values", "-", "--create-namespace"),
+            stdin=yaml.safe_dump({**self.values, **values}),
+        )
         until("the kinds are served", lambda: all(map(self._served, self._namespaces)), within=120)
 
     def upgrade(self, **values: Any) -> None:
-        self._with_values("upgrade", values)
+        file = self.dir / "values.yaml"
+        file.write_text(yaml.safe_dump({**self.values, **values}))
+        self.with_jobs("upgrade", RELEASE, CHART, "--namespace", OPERATOR, "--values", file)
 
     def uninstall(self) -> None:
         self.with_jobs("uninstall", RELEASE, "--namespace", OPERATOR, "--timeout", "240s")
-
-    def _with_values(self, verb: str, values: Mapping[str, Any], *words: str) -> None:
-        self.helm.run(
-            *(verb, RELEASE, CHART, "--namespace", OPERATOR, "--values", "-", *words),
-            stdin=yaml.safe_dump({**self.values, **values}),
-        )
 
     def _served(self, namespace: str) -> bool:
         try:

@@ -152,15 +152,17 @@ NODES = Permission("", "nodes", {"list": "which nodes are cordoned", "watch": "w
 """Cluster-wide permission, only for `trimtab run --watch-nodes`."""
 
 
-def permissions(lease: str = LEASE) -> tuple[Permission, ...]:
-    """`PERMISSIONS` with another name of the Lease."""
-    return tuple(replace(p, name=lease) if p.name == LEASE else p for p in PERMISSIONS)
+def permissions(lease: str = LEASE, stop: str = "") -> tuple[Permission, ...]:
+    """`PERMISSIONS` with another name of the Lease. stop: the Deployment that `trimtab restore` may stop."""
+    scale = Permission("apps", "deployments/scale", {"patch": "trimtab restore"}, name=stop, named="--stop-deployment")
+    found = (replace(p, name=lease) if p.name == LEASE else p for p in PERMISSIONS)
+    return (*found, scale) if stop else tuple(found)
 
 
-def manifests(namespace: str = NAMESPACE, lease: str = LEASE) -> list[dict[str, Any]]:
-    """ServiceAccount, Role and RoleBinding for `namespace`. lease: name of the Lease."""
+def manifests(namespace: str = NAMESPACE, lease: str = LEASE, stop: str = "") -> list[dict[str, Any]]:
+    """ServiceAccount, Role and RoleBinding for `namespace`. lease, stop: as in `permissions`."""
     meta = {"name": NAME, "namespace": namespace, "labels": {"app.kubernetes.io/name": NAME}}
-    rules = [permission.rule() for permission in permissions(lease)]
+    rules = [permission.rule() for permission in permissions(lease, stop)]
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
         {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules},
@@ -189,11 +191,11 @@ def node_manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     ]
 
 
-def rendered_rbac(namespace: str = NAMESPACE, *, nodes: bool = False, lease: str = LEASE) -> str:
-    """The text of `manifests`, with the reason next to each verb. nodes: with `node_manifests`. lease: its name."""
-    documents = [*manifests(namespace, lease), *(node_manifests(namespace) if nodes else ())]
+def rendered_rbac(namespace: str = NAMESPACE, *, nodes: bool = False, lease: str = LEASE, stop: str = "") -> str:
+    """The text of `manifests`, with the reason next to each verb. nodes: with `node_manifests`."""
+    documents = [*manifests(namespace, lease, stop), *(node_manifests(namespace) if nodes else ())]
     text = _HEAD + "---\n".join(map(to_yaml, documents))
-    for permission in (*permissions(lease), *([NODES] if nodes else ())):
+    for permission in (*permissions(lease, stop), *([NODES] if nodes else ())):
         rule = _rule_text(permission.rule())
         assert rule in text, f"there is no rule for {permission.resource}"
         text = text.replace(rule, permission.explained(), 1)

@@ -90,6 +90,12 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     parser.add_argument(
         "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
     )
+    parser.add_argument(
+        "--stop-deployment",
+        default="",
+        metavar="NAME",
+        help="also the right to stop this Deployment, for trimtab restore before an uninstall",
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", metavar="DIR", type=Path, help=f"write {FILE} to DIR")
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the file in DIR")
@@ -97,7 +103,8 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 def run_rbac(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
-    text = rendered_rbac(arguments.namespace, nodes=arguments.watch_nodes, lease=arguments.lease_name)
+    stop = arguments.stop_deployment
+    text = rendered_rbac(arguments.namespace, nodes=arguments.watch_nodes, lease=arguments.lease_name, stop=stop)
     try:
         if arguments.write is not None:
             return _write_rbac(arguments.write / FILE, text)
