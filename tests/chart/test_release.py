@@ -143,7 +143,14 @@ def test_policies_out_of_values_come_with_the_first_installation_and_follow_the_
     changed = [{"name": "balance", "spec": {**policies[0]["spec"], "mode": "Approve"}}]
     stage.upgrade(policies=changed)
     assert stage.rest.get(balance)["spec"]["mode"] == "Approve"
-    stage.rest.create(f"{API}/balancingpolicies", policy("of-a-person"))
+    of_a_parent = policy("of-a-parent-chart")
+    of_a_parent["metadata"]["labels"] = {
+        "app.kubernetes.io/name": "pulsar",
+        "app.kubernetes.io/instance": RELEASE,
+        "app.kubernetes.io/managed-by": "Helm",
+    }
+    for other in (policy("of-a-person"), of_a_parent):
+        stage.rest.create(f"{API}/balancingpolicies", other)
     stage.upgrade(policies=[])
     assert not answers(stage.rest, balance)
     assert stage.jobs.outputs[-1] == "policy balance: deleted\n"
@@ -152,6 +159,7 @@ def test_policies_out_of_values_come_with_the_first_installation_and_follow_the_
     stage.rollback(1)
     assert stage.rest.get(balance)["spec"]["mode"] == "DryRun"
     assert answers(stage.rest, f"{API}/balancingpolicies/of-a-person")
+    assert answers(stage.rest, f"{API}/balancingpolicies/of-a-parent-chart")
     stage.uninstall("--timeout", "240s")
     assert left_behind(stage.rest) == []
 

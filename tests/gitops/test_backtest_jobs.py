@@ -73,13 +73,18 @@ def shell(script: str, folder: Path, **env: str) -> subprocess.CompletedProcess[
     )
 
 
-def github(folder: Path, history: str, require: str, *, archive: Path | None = None) -> dict[str, Any]:
-    """Run the steps of the job on GitHub, with `gh` as an imitation: codes and texts by step."""
+def github(
+    folder: Path, history: str, require: str, *, archive: Path | None = None, silent: bool = False
+) -> dict[str, Any]:
+    """Run the steps of the job on GitHub, with `gh` as an imitation: codes and texts by step. silent: without the right
+    to comment.
+    """
     answer = f"cat {archive}" if archive else "exit 1"
     (folder / "tools").mkdir()
     (folder / "tools" / "gh").write_text(
         f'#!/bin/sh\necho "$@" >> {folder}/asked\ncase "$2" in\n'
-        f"  *name=trimtab-history*) {'echo 77' if archive else 'true'} ;;\n  */77/zip) {answer} ;;\nesac\n"
+        f"  *name=trimtab-history*) {'echo 77' if archive else 'true'} ;;\n  */77/zip) {answer} ;;\n"
+        f"  comment) exit {int(silent)} ;;\nesac\n"
     )
     (folder / "tools" / "gh").chmod(0o755)
     env = {"TRIMTAB_HISTORY": history, "REQUIRE": require, "GITHUB_REPOSITORY": "team/cluster", "NUMBER": "12"}
@@ -116,6 +121,13 @@ def test_github_comments_and_then_decides(
     assert ("**Not met**: moves<=live" in comment) == bool(code)
     assert (repository / "GITHUB_STEP_SUMMARY").read_text() == comment
     assert "pr comment 12 --edit-last --create-if-none --body-file comment.md" in (repository / "asked").read_text()
+
+
+def test_github_decides_without_the_right_to_comment(recorded: Path, repository: Path) -> None:
+    done = github(repository, str(recorded / "history"), "area<=live", silent=True)
+
+    assert "no comment, see the summary" in done["Comment on the pull request"].stdout
+    assert done["The gate"].returncode == 0
 
 
 def test_github_does_not_download_an_artifact_that_the_cache_has(recorded: Path, repository: Path) -> None:
@@ -161,7 +173,8 @@ class GitLab:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 kept.notes.append((self.headers["PRIVATE-TOKEN"], parse_qs(body)["body"][0]))
-                self._answer(b"{}" if self.path == "/api/v4/projects/5/merge_requests/9/notes" else None)
+                right = self.path.endswith("/projects/5/merge_requests/9/notes")
+                self._answer(b"{}" if right and self.headers["PRIVATE-TOKEN"] != "expired" else None)
 
             def _answer(self, body: bytes | None) -> None:
                 self.send_response(404 if body is None else 200)
@@ -219,6 +232,13 @@ def test_gitlab_keeps_the_result_as_an_artifact_without_a_token(
     assert done.returncode == 0, done.stderr
     assert gitlab.notes == []
     assert "comment.md" in load("gitlab-backtest.yaml")["trimtab-backtest"]["artifacts"]["paths"]
+
+
+def test_gitlab_decides_without_the_right_to_comment(gitlab: GitLab, recorded: Path, repository: Path) -> None:
+    done = merge_request(gitlab, repository, str(recorded / "history"), "area<=live", token="expired")
+
+    assert done.returncode == 0, done.stderr
+    assert "no comment: the result is the artifact comment.md" in done.stdout
 
 
 def test_gitlab_says_what_is_missing(gitlab: GitLab, repository: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.status.metrics import ACTING
+from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_strategies.model import Reason
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,6 +52,18 @@ def test_every_query_goes_to_the_data_source_that_was_chosen(panels: Panels) -> 
 def test_every_query_keeps_to_the_namespace_that_was_chosen(panels: Panels) -> None:
     for target in (target for panel in panels for target in panel["targets"]):
         assert 'namespace=~"$namespace' in target["expr"]
+
+
+def test_an_operator_for_several_namespaces_has_what_is_asked_for_a_namespace(board: dict[str, Any]) -> None:
+    process = Metrics()
+    alone = {metric.name for metric in process.described} - {
+        metric.name for metric in process.of_namespace("a").described
+    }
+    alone -= {"trimtab_leader", "trimtab_leader_epoch"}  # these stand on the page for each namespace
+    text = json.dumps(board)
+    asked = {*re.findall(r"(\w+)\{namespace=~", text), *re.findall(r"label_values\((\w+)", text)}
+
+    assert {re.sub("_(bucket|count|sum)$", "", name) for name in asked}.isdisjoint(alone)
 
 
 def test_every_query_of_a_panel_has_a_letter_of_its_own_and_a_number_shows_one_moment(panels: Panels) -> None:

@@ -90,6 +90,18 @@ def test_every_part_of_a_release_is_made() -> None:
         assert JOBS[job]["permissions"].items() >= {"id-token": "write", "attestations": "write"}.items()
 
 
+@pytest.mark.parametrize(("user", "password", "code"), [("", "false", 0), ("robot", "true", 0), ("robot", "false", 1)])
+def test_the_token_of_the_workflow_is_not_sent_as_the_password_of_a_registry_user(
+    tmp_path: Path, user: str, password: str, code: int
+) -> None:
+    (script,) = (run for _, run in RUNS if "HAS_PASSWORD" in run)
+    env = {"REGISTRY": "registry.example.com", "REPOSITORY": "Team/Trimtab", "GITHUB_OUTPUT": str(tmp_path / "output")}
+    env |= {"REGISTRY_USER": user, "HAS_PASSWORD": password}
+    done = subprocess.run(["bash", "-e", "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("set the secret REGISTRY_PASSWORD" in done.stderr) == bool(code)
+
+
 def test_no_owner_and_no_registry_is_named() -> None:
     assert not re.search(r"\b(docker|quay|ghcr|gcr|public\.ecr)\.(io|aws)\b|\b[\w-]+\.pkg\.dev\b|pypi\.org", TEXT)
     assert "https://" not in TEXT
