@@ -139,6 +139,11 @@ def test_a_move_that_no_longer_fits_is_refused_with_its_reason_and_nothing_moves
         assert env.versions("bundles") == before, "not even the move that would do"
 
         await env.land()
+        code, out, _ = await verb(env, "apply-plan", str(file), "--skip-refused", "--dry-run")
+        assert (code, out.count("would patch"), out.count("would not move")) == (1, 1, 4)
+        assert f"would not move {second} to b: refused: Pinned: a person pinned it to a" in out
+        code, out, _ = await verb(env, "apply-plan", str(file), "--skip-refused", "--dry-run", "-o", "json")
+        assert (len(json.loads(out)["writes"]), len(json.loads(out)["refused"])) == (1, 4)
         code, out, _ = await verb(env, "apply-plan", str(file), "--skip-refused", "-o", "json")
         assert code == 1
         assert states(out)[fourth] == "landed"

@@ -16,7 +16,7 @@ import pytest
 
 from manifests import broker, bundle, policy, topic_namespace
 from trimtab_operator.cli.commands.status import InPlace, LineByLine, PendingMoveRow, in_flight
-from trimtab_operator.cli.commands.status_table import as_data, policy_grid
+from trimtab_operator.cli.commands.status_table import as_data, edited, policy_grid, print_all, print_one
 from trimtab_operator.kube.records import bundle_record
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -56,6 +56,29 @@ def test_a_line_is_printed_for_each_change_and_for_no_more(capsys: Captured) -> 
         "b  is no longer moving to broker-1",
         "messaging/main  is gone",
     ]
+
+
+def test_a_policy_that_no_operator_manages_is_shown_as_such_and_once(capsys: Captured) -> None:
+    alone = [shown(ready="False") | {"leftAlone": f"its last cycle was {age}s ago"} for age in (61, 62)]
+    lines, objects = LineByLine("table"), LineByLine("json")
+    for policy_ in alone:
+        lines.show([policy_], [], NOON)
+        objects.show([policy_], [], NOON)
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("in flight 1  no operator manages it")
+    assert json.loads(second)["policies"][0]["leftAlone"] == "its last cycle was 61s ago"
+
+
+def test_a_status_of_the_policy_before_an_edit_is_shown_as_such(capsys: Captured) -> None:
+    seen = shown(observedGeneration=2)
+    assert edited({**seen, "generation": 2}) == edited({**shown(), "generation": 1}) == ""
+    told = "edited: its status is of generation 2, before the edit (now 3)"
+    late = {**seen, "generation": 3}
+    LineByLine("table").show([late], [], NOON)
+    print_one(late, "never")
+    print_all([late], "messaging", "never")
+    assert capsys.readouterr().out.count(told) == 3
 
 
 def test_a_program_reads_an_object_a_line(capsys: Captured) -> None:
@@ -120,6 +143,7 @@ def test_a_pipe_gets_lines_until_it_is_ended(trimtab_crds: ControlPlane, kube_na
         assert running.stdout is not None
         first = running.stdout.readline()
         assert f"{kube_namespace}/main  DryRun  Ready=Unknown  no cycle yet" in first
+        assert first.endswith("in flight 0  no operator manages it\n")
         assert "b  (no owner) -> broker-0" in running.stdout.readline()
         body = {"status": {"owner": "broker-0", "state": "Owned", "observedGeneration": 1}}
         trimtab_crds.rest.patch(f"{root}/bundles/b/status", body)

@@ -6,14 +6,14 @@ With ``server`` the API server also checks each write with the rights of the use
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import yaml
 
 from trimtab_operator.cli.cluster import asked, asked_by
-from trimtab_operator.cli.common import FINE, is_data, print_data
+from trimtab_operator.cli.common import FINDING, FINE, is_data, print_data
 from trimtab_operator.kube.client import Api, ResourceRef
 
 T = TypeVar("T")
@@ -86,12 +86,27 @@ class CheckedDraftApi(DraftApi):
 _CLIENTS: Mapping[str, type[DraftApi]] = {client.how: client for client in (DraftApi, CheckedDraftApi)}
 
 
+class Refusal(Protocol):
+    """A write that was requested, and would not be made."""
+
+    @property
+    def line(self) -> str:
+        """What is refused, and why."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain data."""
+
+
 def wrote(
-    arguments: argparse.Namespace, write: Callable[[Api], Awaitable[T]], tell: Callable[[Api, T], Awaitable[int]]
+    arguments: argparse.Namespace,
+    write: Callable[[Api], Awaitable[T]],
+    tell: Callable[[Api, T], Awaitable[int]],
+    refused: Callable[[], Sequence[Refusal]] = tuple,
 ) -> int:
     """Run `write`, then `tell` with its result, which may wait for an answer; the exit code.
 
-    With ``--dry-run``, show the writes instead of making them, and tell nothing. Raises what `asked` raises.
+    With ``--dry-run``, show the writes instead of making them, and what is `refused` after `write`. Raises what `asked`
+    raises.
     """
     client = _CLIENTS.get(arguments.dry_run)
 
@@ -100,15 +115,18 @@ def wrote(
 
     async def drafted(api: DraftApi) -> int:
         await write(api)
-        _show(api, arguments.output)
-        return FINE
+        refusals = refused()
+        _show(api, refusals, arguments.output)
+        return FINDING if refusals else FINE
 
     return asked(arguments, whole) if client is None else asked_by(client, arguments, drafted)
 
 
-def _show(api: DraftApi, output: str) -> None:
+def _show(api: DraftApi, refusals: Sequence[Refusal], output: str) -> None:
     if is_data(output):
-        print_data({"dryRun": api.how, "writes": [draft.as_data() for draft in api.drafts]}, output)
+        writes, others = ([one.as_data() for one in found] for found in (api.drafts, refusals))
+        print_data({"dryRun": api.how, "writes": writes, **({"refused": others} if others else {})}, output)
         return
     texts = [draft.text for draft in api.drafts] or ["nothing would be written"]
+    texts += [f"would not move {refusal.line}" for refusal in refusals]
     print(f"dry run ({api.how}): " + "\n".join(texts))

@@ -111,7 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
         _rollback(plan, checked.possible).write(arguments.save_rollback)
     pending = len(checked.possible) if arguments.dry_run != "none" else checked.at_once
     making = HandMoves(arguments, checked.possible, pending)
-    return wrote(arguments, making.start, partial(_tell, making, checked))
+    others = [report for report in checked.others if not report.well]
+    return wrote(arguments, making.start, partial(_tell, making, checked), lambda: [*others, *making.refused()])
 
 
 async def _tell(making: HandMoves, checked: CheckedPlan, api: Api, _started: None) -> int:

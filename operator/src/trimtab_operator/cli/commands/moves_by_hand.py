@@ -55,6 +55,11 @@ class MoveReport:
         """Whether the bundle is at its destination."""
         return self.state in {MoveState.LANDED, MoveState.ALREADY_THERE}
 
+    @property
+    def line(self) -> str:
+        """The move and its outcome."""
+        return f"{self.move.name} to {self.move.destination or 'no broker'}: {self.state}: {self.text}"
+
     def as_data(self) -> dict[str, Any]:
         """Plain data."""
         ends = {"source": self.move.source, "destination": self.move.destination}
@@ -103,8 +108,15 @@ class HandMoves:
             for move in list(self._pending):
                 await self._follow(api, move)
             await self.start(api)
+        return [self._report(move) for move in self.moves]
+
+    def refused(self) -> list[MoveReport]:
+        """The moves that could not be written, and those that none was written after."""
+        return [self._report(move) for move in self.moves if move not in self._pending]
+
+    def _report(self, move: HandMove) -> MoveReport:
         rest = "an earlier move did not land: see why before you go on"
-        return [self.reports.get(move, MoveReport(move, MoveState.NOT_STARTED, rest)) for move in self.moves]
+        return self.reports.get(move, MoveReport(move, MoveState.NOT_STARTED, rest))
 
     @property
     def _late(self) -> bool:

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = [HandMove(records[move.bundle].name, move.source, move.destination) for move in moves]
     pending = len(wanted) if arguments.dry_run != "none" else foreseen.settings.max_moves_in_flight
     making = HandMoves(arguments, wanted, pending)
-    return wrote(arguments, making.start, partial(_tell, making, foreseen))
+    return wrote(arguments, making.start, partial(_tell, making, foreseen), making.refused)
 
 
 async def _tell(making: HandMoves, foreseen: Preview, api: Api, _started: None) -> int:

@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from trimtab_operator.cli.commands.status_table import (
     Data,
     as_data,
     condition,
+    edited,
     policy_grid,
     print_all,
     print_one,
@@ -49,11 +50,11 @@ from trimtab_strategies.model import counted
 PAUSE = 1.0
 """Seconds between two reads of the policies; bundles are watched."""
 
+READ_WITHIN = 5.0
+"""Seconds to wait for all bundles before the first picture, which would otherwise show no pending moves."""
+
 _SHOWN = 15
 """Maximum number of pending moves in a table."""
-
-
-Read = Callable[[Api, argparse.Namespace], Awaitable[list[dict[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +78,20 @@ class View(Protocol):
         """Stop showing."""
 
 
-async def watch(api: Api, arguments: argparse.Namespace, read: Read) -> int:
-    """Show the policies that `read` finds until the task is cancelled. Raises what the first `read` raises."""
-    found = await read(api, arguments)
+async def watch(api: Api, arguments: argparse.Namespace) -> int:
+    """Show the policies until the task is cancelled. Raises `CommandError` and `ApiError` of the first read."""
+    found = await _attended(api, arguments)
     store = Store(api, BUNDLES, bundle_record, namespace=arguments.namespace)
     following = asyncio.create_task(store.run())
     view = view_for(arguments)
     try:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(store.synced.wait(), READ_WITHIN)
         while True:
-            view.show([as_data(policy) for policy in found], in_flight(store.items.values()), time.time())
+            view.show(found, in_flight(store.items.values()), time.time())
             await asyncio.sleep(PAUSE)
             try:
-                found = await read(api, arguments)
+                found = await _attended(api, arguments)
             except ApiError as error:
                 print(f"trimtab: {error}; trying again", file=sys.stderr)
     finally:
@@ -172,8 +175,9 @@ class LineByLine:
     def _as_data(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow]) -> None:
         moves = [{"bundle": f.bundle, "source": f.source, "destination": f.destination} for f in pending_moves]
         text = json.dumps({"policies": list(policies), "inFlight": moves}, ensure_ascii=False)
-        if text != self._told:
-            self._told = text
+        known = [{**policy, "leftAlone": bool(policy["leftAlone"])} for policy in policies]  # its text has an age
+        if (now := json.dumps([known, moves])) != self._told:
+            self._told = now
             print(text if self._output == "json" else f"---\n{text}", flush=True)  # JSON is YAML
 
     def _of_policies(self, policies: Sequence[Data]) -> list[str]:
@@ -204,8 +208,12 @@ def _line(policy: Data) -> str:
         parts.append(f"{proposal['state']} {proposal.get('id') or ''}".rstrip())
     if _running(policy):
         parts.append(progress_text({**policy["progress"], "timeLeft": None}))
-    if status == "False":
+    if policy["leftAlone"]:
+        parts.append("no operator manages it")
+    elif status == "False":
         parts.append(f"{reason}: {message}")
+    if edited(policy):
+        parts.append(edited(policy))
     return "  ".join(parts)
 
 
@@ -268,7 +276,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.watch:
         with suppress(KeyboardInterrupt):
-            return asked(arguments, lambda api: watch(api, arguments, policies))
+            return asked(arguments, lambda api: watch(api, arguments))
         return FINE
     data = asked(arguments, lambda api: _attended(api, arguments))
     one = bool(arguments.policy) and bool(arguments.namespace)

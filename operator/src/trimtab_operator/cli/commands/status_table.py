@@ -57,8 +57,16 @@ def as_data(policy: Data, left_alone: str = "") -> dict[str, Any]:
         "placement": (spec.get("placement") or {}).get("type", ""),
         "paused": bool(spec.get("paused")) or annotations.get(PAUSE_ANNOTATION) == "true",
         "leftAlone": left_alone,
+        "generation": policy["metadata"].get("generation"),
         **{key: status.get(key) for key in _KEPT},
     }
+
+
+def edited(data: Data) -> str:
+    """That the status is of the policy before its last edit; empty if it is not, or if the policy has no status."""
+    seen, generation = data["observedGeneration"] or 0, data["generation"] or 0
+    known = not seen or seen >= generation or data["leftAlone"]  # why it is left alone names the generations
+    return "" if known else f"edited: its status is of generation {seen}, before the edit (now {generation})"
 
 
 def condition(data: Data, kind: str) -> tuple[str, str, str]:
@@ -80,7 +88,7 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
 
 
 def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
-    """A line for each policy that is not Ready, or that no operator manages, with the reason.
+    """A line for each policy that is not Ready, that no operator manages, or whose status is of an older generation.
 
     everywhere: also its namespace.
     """
@@ -91,6 +99,8 @@ def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
             yield Text(f"{name}: {spoken(data['leftAlone'])}", style="red")
         elif status == "False":
             yield Text(f"{name}: {reason}: {spoken(message)}", style="red")
+        if told := edited(data):
+            yield Text(f"{name}: {told}", style="yellow")
 
 
 def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: bool = False) -> Grid:
@@ -130,13 +140,7 @@ def print_one(data: Data, color: str = "auto") -> None:
     screen = console(color)
     paused = ", paused" if data["paused"] else ""
     screen.print(Text(f"{data['policy']}: mode {data['mode']}{paused}", style="bold"))
-    if left := data["leftAlone"]:
-        _print_condition(screen, "Operator", Text(f"{'none':<7}", "red"), f"{spoken(left)}; the rest is out of date")
-    for kind in (*_ALWAYS, *_TROUBLE):
-        status, reason, message = condition(data, kind)
-        if status and _TROUBLE.get(kind, status) == status:
-            style = _STYLES.get(status, "") if kind == "Ready" else "yellow" if kind in _TROUBLE else ""
-            _print_condition(screen, kind, Text(f"{status:<7}", style), f"{reason}: {spoken(message)}")
+    _print_conditions(screen, data)
     if predictions := data["predictions"]:
         for line in _lines(screen, f"Predictions: {PredictionScore.model_validate(predictions).text}", 2):
             screen.print(Text(f"  {line}"))
@@ -148,6 +152,19 @@ def print_one(data: Data, color: str = "auto") -> None:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
         _print_progress(screen, progress)
+
+
+def _print_conditions(screen: Console, data: Data) -> None:
+    """Its conditions, and before them what the reader must know of their age."""
+    if left := data["leftAlone"]:
+        _print_condition(screen, "Operator", Text(f"{'none':<7}", "red"), f"{spoken(left)}; the rest is out of date")
+    if told := edited(data):
+        screen.print(Text(f"  {told}", style="yellow"))
+    for kind in (*_ALWAYS, *_TROUBLE):
+        status, reason, message = condition(data, kind)
+        if status and _TROUBLE.get(kind, status) == status:
+            style = _STYLES.get(status, "") if kind == "Ready" else "yellow" if kind in _TROUBLE else ""
+            _print_condition(screen, kind, Text(f"{status:<7}", style), f"{reason}: {spoken(message)}")
 
 
 def _print_progress(screen: Console, progress: Data) -> None:

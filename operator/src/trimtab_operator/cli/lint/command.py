@@ -33,9 +33,6 @@ from trimtab_operator.resources.policy import BalancingPolicySpec
 from trimtab_strategies.model import counted
 from trimtab_strategies.params import seconds
 
-IGNORE = f"{GROUP}/lint-ignore"
-"""Annotation: comma-separated names of rules to silence for an object."""
-
 _DESCRIPTION = """\
 Check manifests of trimtab.dev without a cluster, for example in a pull request. The check finds all that the API server
 would refuse: types and bounds of fields, unknown keys, rules across fields. It also finds risky settings that the API
@@ -74,10 +71,8 @@ class Checking:
 
     def end(self) -> list[Finding]:
         """All findings by file and line, without those that an object silences."""
-        ignored = {checked.subject: _ignored(checked) for checked in self.objects}
         found = [*self.findings, *object_findings(self.objects)]
-        kept = (f for f in found if f.level is Level.ERROR or f.rule not in ignored.get(f.subject, ()))
-        return sorted(kept, key=lambda f: (f.file, f.line, f.rule))
+        return sorted((f for f in found if not f.silenced), key=lambda f: (f.file, f.line, f.rule))
 
     def _document(self, document: Document) -> None:
         data = document.data
@@ -147,11 +142,6 @@ def _subject(data: dict[str, Any]) -> str:
     meta = data.get("metadata")
     name = meta.get("name", "") if isinstance(meta, dict) else ""
     return f"{data.get('kind', '')}/{name}"
-
-
-def _ignored(checked: LintedObject) -> frozenset[str]:
-    text = (checked.document.data["metadata"].get("annotations") or {}).get(IGNORE, "")
-    return frozenset(word.strip() for word in text.split(","))
 
 
 def _summary(found: Sequence[Finding]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from trimtab_operator.cli.common import CommandError
+from trimtab_operator.resources.common import GROUP
 from trimtab_pipeline.prometheus.response_limits import DEEPEST, HalfLetterError, TooDeepError, json_of
 
 STDIN = "-"
@@ -28,6 +29,9 @@ LARGEST = 16 * 2**20
 
 _MOST_NODES = 200_000
 """Maximum number of values in a document: a few YAML aliases could make billions."""
+
+IGNORE = f"{GROUP}/lint-ignore"
+"""Annotation: comma-separated names of rules to silence for an object."""
 
 At = tuple[str | int, ...]
 """The place of a value: keys and positions, from the top of its document."""
@@ -55,6 +59,14 @@ class Document:
         while at and at not in self.lines:
             at = at[:-1]
         return self.lines.get(at, 1)
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """The rules that its annotation silences."""
+        meta = self.data.get("metadata")
+        notes = meta.get("annotations") if isinstance(meta, dict) else None
+        text = notes.get(IGNORE) if isinstance(notes, dict) else None
+        return frozenset(word.strip() for word in str(text or "").split(","))
 
 
 class _Kubernetes(yaml.SafeLoader):
@@ -248,7 +260,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty."""
+    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty. silenced: by the object itself."""
 
     level: Level
     rule: str
@@ -257,12 +269,14 @@ class Finding:
     subject: str
     field: str
     text: str
+    silenced: bool = False
 
     @classmethod
     def of(cls, document: Document, subject: str, found: Found) -> Finding:
         """A finding in an object of `document`."""
         line = document.line(found.at)
-        return cls(found.level, found.rule, document.file, line, subject, spelt(found.at), found.text)
+        silenced = found.level is not Level.ERROR and found.rule in document.ignored
+        return cls(found.level, found.rule, document.file, line, subject, spelt(found.at), found.text, silenced)
 
     def as_data(self) -> dict[str, Any]:
         """Plain data."""
