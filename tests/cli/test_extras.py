@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from installation import ROOT, Installation
-from trimtab_operator.cli.extras import EXTRAS
+from trimtab_operator.cli.common import EXTRAS
 from trimtab_operator.cli.parser import PLUGINS, VERBS
 from trimtab_testbed.servers.processes import free_ports
 

@@ -215,9 +215,8 @@ def test_an_object_may_silence_a_rule_but_no_error(tmp_path: Path, capsys: Captu
 
 def test_an_object_silences_rules_for_itself_and_not_for_its_namesake(tmp_path: Path, capsys: Captured) -> None:
     noted = {"name": "main", "annotations": {"trimtab.dev/lint-ignore": "paused, twice"}}
-    first, second = changed(paused=True), {**changed(paused=True), "metadata": noted}
-    assert rules(capsys, tmp_path, first, second) == ["paused"]
-    assert rules(capsys, tmp_path, second, first) == ["twice", "paused"]
+    loud = changed(paused=True)
+    assert rules(capsys, tmp_path, loud, {**loud, "metadata": noted}) == ["paused"]
 
 
 # -- places and outputs --

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from trimtab_operator.state.move_pace import KEPT, MovePace
+from trimtab_operator.state.budget_account import KEPT, MovePace
 
 LIMIT = 8
 

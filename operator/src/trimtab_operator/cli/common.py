@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,39 @@ def say(output: str, text: str, data: Mapping[str, Any], *, well: bool = True) -
         print_data(dict(data), output)
     else:
         print(text, file=sys.stdout if well else sys.stderr)
+
+
+# -- packages that a plain installation leaves out --
+
+_APART = "optimum"  # no other extra includes it
+
+EXTRAS: Mapping[str, str] = {
+    "highspy": _APART,
+    "pyarrow": "measure",
+    "prometheus_api_client": "measure",
+    "kopf": "operator",
+    "pandas": "operator",
+    "py4j": "operator",
+    "pyspark": "operator",
+}
+"""The smallest extra that installs a package, by the package's name in Python."""
+
+
+def missing(verb: str, package: str, extra: str) -> str:
+    """The error of a verb that needs a package, and how to install it with an extra."""
+    return (
+        f"{verb} needs {package}, which is not installed; "
+        f"install it with: pip install 'WHEEL[{extra}]', with the path of your wheel of trimtab"
+    )
+
+
+def extra_of(error: ImportError) -> str | None:
+    """The extra that installs what could not be imported; None if no extra does."""
+    return EXTRAS.get((error.name or "").partition(".")[0])
+
+
+def require(verb: str, extra: str) -> None:
+    """Raise `CommandError` unless all packages of an extra are installed that a verb needs later."""
+    for package, of in EXTRAS.items():
+        if of != _APART and find_spec(package) is None:
+            raise CommandError(missing(verb, package, extra))

@@ -86,7 +86,7 @@ class CheckedDraftApi(DraftApi):
 _CLIENTS: Mapping[str, type[DraftApi]] = {client.how: client for client in (DraftApi, CheckedDraftApi)}
 
 
-class Refusal(Protocol):
+class RefusedWrite(Protocol):
     """A write that was requested, and would not be made."""
 
     @property
@@ -101,7 +101,7 @@ def wrote(
     arguments: argparse.Namespace,
     write: Callable[[Api], Awaitable[T]],
     tell: Callable[[Api, T], Awaitable[int]],
-    refused: Callable[[], Sequence[Refusal]] = tuple,
+    refused: Callable[[], Sequence[RefusedWrite]] = tuple,
 ) -> int:
     """Run `write`, then `tell` with its result, which may wait for an answer; the exit code.
 
@@ -122,7 +122,7 @@ def wrote(
     return asked(arguments, whole) if client is None else asked_by(client, arguments, drafted)
 
 
-def _show(api: DraftApi, refusals: Sequence[Refusal], output: str) -> None:
+def _show(api: DraftApi, refusals: Sequence[RefusedWrite], output: str) -> None:
     if is_data(output):
         writes, others = ([one.as_data() for one in found] for found in (api.drafts, refusals))
         print_data({"dryRun": api.how, "writes": writes, **({"refused": others} if others else {})}, output)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint
 
 from trimtab_operator.cli.cluster_flags import verb_first
-from trimtab_operator.cli.common import FINDING, USAGE, CommandError, spoken
-from trimtab_operator.cli.extras import extra_of, missing
+from trimtab_operator.cli.common import FINDING, USAGE, CommandError, extra_of, missing, spoken
 from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.kube.errors import ConnectionSettingsError
 from trimtab_operator.telemetry import AddressInUseError

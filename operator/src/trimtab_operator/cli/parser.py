@@ -12,8 +12,7 @@ from typing import Any
 
 from trimtab_operator import __version__
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.common import CommandError, program, spoken
-from trimtab_operator.cli.extras import extra_of, missing
+from trimtab_operator.cli.common import CommandError, extra_of, missing, program, spoken
 
 Subparsers = Any  # argparse keeps the type of what add_subparsers() returns to itself
 Register = Callable[[Subparsers], None]

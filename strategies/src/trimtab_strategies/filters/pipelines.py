@@ -27,10 +27,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from trimtab_strategies.filters.counts import BundlesPerBroker
+from trimtab_strategies.filters.counts import BundlesPerBroker, NamespacePreferences
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.filters.params import Manager, SelectionParams
-from trimtab_strategies.filters.preferences import NamespacePreferences
 from trimtab_strategies.filters.versions import UnknownVersionError, latest
 from trimtab_strategies.guard import Verdict
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason

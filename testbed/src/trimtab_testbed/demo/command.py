@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
-from trimtab_operator.cli.extras import require
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb, require
 from trimtab_testbed.demo.run import run as run_demo
 from trimtab_testbed.demo.summary import as_json
 from trimtab_testbed.programs.build import MissingToolError

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import re
+from datetime import UTC, datetime
 
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
@@ -24,7 +26,6 @@ from trimtab_operator.kube.leader_election import (
     candidate,
     own_identity,
 )
-from trimtab_operator.telemetry.log_output import LEVELS, log_to_stderr
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import KEEP_A_DAY, LoadSources, Retention, SourceUnavailableError
 from trimtab_pipeline.factory import direct_sources, spark_sources
@@ -210,3 +211,35 @@ def start_spark(history: str, master: str, retention: Retention = KEEP_A_DAY, me
 def load_sources(history: str, master: str) -> LoadSources:
     """Sources for single measurements: on Spark if `master` is given. Raises `CommandError` as `start_spark` does."""
     return start_spark(history, master) if master else direct_sources(history)
+
+
+# -- messages on stderr --
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+_QUIET = ("kopf", "py4j", "kubernetes", "aiohttp.access")
+"""Loggers of libraries, from which only warnings are shown."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One line per record: an object with time (RFC 3339), level, logger and message; error: the traceback, if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of `record`."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def log_to_stderr(level: str, form: str, *, verbose: bool) -> None:
+    """Log messages from `level` on. form: text or json. verbose: also what Kopf and the API client do."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+    if not verbose:
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import logging, sys
-from trimtab_operator.telemetry.log_output import log_to_stderr
+from trimtab_operator.cli.commands.run import log_to_stderr
 log_to_stderr(sys.argv[1], sys.argv[2], verbose=sys.argv[3:] == ["verbose"])
 log = logging.getLogger("trimtab_operator.app")
 log.debug("a detail")
