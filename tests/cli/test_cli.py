@@ -144,6 +144,32 @@ def test_a_verb_that_there_is_not_is_told_in_one_line(word: str, told: str, caps
     assert shown.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["explain"], "the following arguments are required: bundle|broker, NAME"),
+        (
+            ["rbac", "-n", "Bad_Name"],
+            "--namespace 'Bad_Name' is not the name of a namespace: write up to 63 lower-case",
+        ),
+    ],
+)
+def test_a_wrong_word_is_named_as_the_user_knows_it(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_yaml_has_no_object_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text("a: b: c\n")
+    assert main(["lint", str(file)]) == main(["lint", str(file), "-o", "github"]) == 1
+    line, annotation = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{file}:1: error: is not YAML: ")
+    assert "::is not YAML: " in annotation
+
+
 def test_a_folder_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crds", "--check", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.startswith(f"trimtab: {tmp_path / 'none'} is not a folder; make it with: ")

@@ -12,6 +12,8 @@ import pytest
 
 from trimtab_operator import __version__
 from trimtab_operator.cli import main
+from trimtab_operator.cli.cluster import said
+from trimtab_operator.kube.errors import NotFoundError
 from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]
@@ -91,3 +93,14 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(tmp_path: Path, capsy
     shown = capsys.readouterr()
     assert "the API server does not answer" in shown.err
     assert "cluster:    not asked: the API server does not answer" in shown.out
+    assert main(["status", "--kubeconfig", str(file), "--request-timeout", "1s"]) == 2
+    address = server.removeprefix("http://")
+    why = f"the API server does not answer: {address}: Connection refused; is it the right cluster?"
+    assert why in capsys.readouterr().err
+
+
+def test_a_cluster_without_the_kinds_is_told_with_the_command_that_installs_them() -> None:
+    unknown = NotFoundError("list https://10.0.0.1/apis/trimtab.dev/v1alpha1/bundles: 404 page not found", status=404)
+    assert said(unknown).startswith("this cluster has no kinds of trimtab.dev; first: trimtab crds | kubectl apply")
+    gone = NotFoundError('bundles.trimtab.dev "a" not found', status=404, reason="NotFound")
+    assert said(gone) == str(gone)

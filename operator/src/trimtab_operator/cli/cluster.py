@@ -6,9 +6,12 @@ import argparse
 import asyncio
 import difflib
 import math
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
+
+import aiohttp
 
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import CommandError, Run, add_verb, ago
@@ -17,6 +20,7 @@ from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableEr
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.connection import Impersonation
 from trimtab_operator.kube.leader_election import LEASE
+from trimtab_operator.resources.common import GROUP
 from trimtab_strategies.model import some
 from trimtab_strategies.params import seconds
 
@@ -92,10 +96,24 @@ def asked_by(client: type[A], arguments: argparse.Namespace, work: Callable[[A],
 
 
 def said(error: ApiError) -> str:
-    """The message for a failed request; without an answer, also how to name another server."""
-    silent = isinstance(error, ApiUnavailableError) and not error.status
-    where = "; is it the right cluster? --context and --kubeconfig name another"
-    return f"the API server does not answer: {error}{where}" if silent else str(error)
+    """The message for a failed request, with what to do if there is no answer, or no kind of ours."""
+    if isinstance(error, ApiUnavailableError) and not error.status:
+        where = "is it the right cluster? --context and --kubeconfig name another"
+        return f"the API server does not answer: {_silence(error)}; {where}"
+    if isinstance(error, NotFoundError) and error.reason != "NotFound" and GROUP in str(error):
+        return _WITHOUT_KINDS.format(f"kinds of {GROUP}")
+    return str(error)
+
+
+def _silence(error: ApiError) -> str:
+    """Why there is no answer; of a connection that failed, its address and not the request."""
+    cause = error.__cause__
+    if isinstance(cause, aiohttp.ClientConnectorError) and (cause.os_error.errno or 0) > 0:
+        return f"{cause.host}:{cause.port}: {os.strerror(cause.os_error.errno)}"
+    return str(error)
+
+
+_WITHOUT_KINDS = "this cluster has no {}; first: trimtab crds | kubectl apply --server-side -f -"
 
 
 async def fetch(api: Api, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
@@ -124,7 +142,7 @@ def near(name: str, names: Sequence[str]) -> str:
 
 def unknown_kind(ref: ResourceRef) -> CommandError:
     """The error for a cluster without the CRDs, with the command that installs them."""
-    return CommandError(f"this cluster has no {ref.kind}; first: trimtab crds | kubectl apply --server-side -f -")
+    return CommandError(_WITHOUT_KINDS.format(ref.kind))
 
 
 # -- is there an operator? --

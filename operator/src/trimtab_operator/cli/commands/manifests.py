@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from pathlib import Path
 
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
 from trimtab_operator.resources.crd import rendered_crds
 from trimtab_operator.resources.rbac import FILE, LEASE, NAMESPACE, rendered_rbac
+
+_NAMESPACE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 _CRDS_DESCRIPTION = """\
 Print the custom resource definitions of this version of Trimtab (TopicNamespace, Bundle, Broker, BundleSplit and
@@ -103,6 +106,9 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
 
 def run_rbac(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
+    if not _NAMESPACE_NAME.fullmatch(arguments.namespace):
+        problem = "is not the name of a namespace: write up to 63 lower-case letters, digits and -"
+        raise CommandError(f"--namespace {arguments.namespace!r} {problem}")
     stop = arguments.stop_deployment
     text = rendered_rbac(arguments.namespace, nodes=arguments.watch_nodes, lease=arguments.lease_name, stop=stop)
     try:

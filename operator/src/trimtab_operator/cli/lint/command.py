@@ -156,7 +156,8 @@ def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
     """Print a line for each finding, in the format of compilers, which editors know. Lines are not folded, for grep."""
     screen = console(arguments.color)
     for f in found:
-        head = Text.assemble(f"{f.file}:{f.line}: ", (str(f.level), _STYLES[f.level]), f": {f.subject}: ")
+        subject = f": {f.subject}: " if f.subject else ": "
+        head = Text.assemble(f"{f.file}:{f.line}: ", (str(f.level), _STYLES[f.level]), subject)
         field_ = f"{f.field} " if f.field and not f.text.startswith(f.field) else ""
         screen.print(head + Text(f"{field_}{f.text} [{f.rule}]"), soft_wrap=True)
 
@@ -165,7 +166,8 @@ def _github(found: Sequence[Finding], _arguments: argparse.Namespace) -> None:
     """Print workflow commands, which GitHub shows next to the line."""
     for f in found:
         head = f"::{f.level} file={_property(f.file)},line={f.line},title={_property(f'trimtab {f.rule}')}::"
-        print(head + _escaped(f"{f.subject}: {f.field} {f.text}".replace("  ", " ")))
+        subject = f"{f.subject}: " if f.subject else ""
+        print(head + _escaped(f"{subject}{f.field} {f.text}".replace("  ", " ").strip()))
 
 
 def _escaped(text: str) -> str:

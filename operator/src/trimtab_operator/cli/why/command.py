@@ -32,7 +32,7 @@ examples:
 def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION, run_explain)
-    parser.add_argument("kind", choices=("bundle", "broker"), help="kind of NAME")
+    parser.add_argument("kind", choices=("bundle", "broker"), metavar="bundle|broker", help="kind of NAME")
     parser.add_argument("name", metavar="NAME", help="name of the object; for a bundle also the name in Pulsar")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
