@@ -108,8 +108,8 @@ def said(error: ApiError) -> str:
 def _silence(error: ApiError) -> str:
     """Why there is no answer; of a connection that failed, its address and not the request."""
     cause = error.__cause__
-    if isinstance(cause, aiohttp.ClientConnectorError) and (cause.os_error.errno or 0) > 0:
-        return f"{cause.host}:{cause.port}: {os.strerror(cause.os_error.errno)}"
+    if isinstance(cause, aiohttp.ClientConnectorError) and (number := cause.os_error.errno or 0) > 0:
+        return f"{cause.host}:{cause.port}: {os.strerror(number)}"
     return str(error)
 
 
