@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import pytest
 
 from kept_histories import AT, FOREVER, HOUR, dataset
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history.dataset import DEMAND, FACTS, FINDINGS, HistoryTable, PolicyDataset
+from trimtab_pipeline.history import housekeeping
+from trimtab_pipeline.history.dataset import DEMAND, FACTS, FINDINGS, TOPICS, HistoryTable, PolicyDataset
 from trimtab_pipeline.history.files import cycle_times, put, read_all, read_cycle, stamped
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.location import Location
@@ -28,7 +30,8 @@ TABLES = [DEMAND, FINDINGS]
 
 def rows(table: HistoryTable, value: int, count: int = 1) -> pa.Table:
     """Rows that tell `value`."""
-    column, other = ("topics", "bundle") if table is DEMAND else ("count", "what")
+    names = {DEMAND.name: ("topics", "bundle"), TOPICS.name: ("place", "topic")}
+    column, other = names.get(table.name, ("count", "what"))
     whole = {column: [value] * count, other: [f"b{k}" for k in range(count)]}
     return pa.table({name: whole.get(name, pa.nulls(count)) for name in table.columns.names}).cast(table.columns)
 
@@ -320,3 +323,44 @@ def test_a_disk_that_refuses_any_step_costs_no_cycle(
 def test_a_bound_that_cant_be_kept_is_refused(bound: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"history {bound} {value}"):
         Retention(**{bound: value})
+
+
+def test_an_hour_of_topics_is_merged_in_pieces_that_fit_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_GROUP", 100)
+    history = dataset(tmp_path, POLICY)
+    for minute in range(50):
+        write(history, TOPICS, minute, count=30)
+    before = told(history)
+    Housekeeping(history, FOREVER).compact(AT + 2 * HOUR)
+    (merged,) = history.files(TOPICS)
+    about = pq.ParquetFile(merged.place.path).metadata
+    assert [about.row_group(k).num_rows for k in range(about.num_row_groups)] == [120] * 12 + [60]
+    assert told(history) == before
+
+
+def test_parts_whose_times_overlap_are_merged_in_the_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_GROUP", 1)
+    history, times = dataset(tmp_path, POLICY), random.Random(1)
+    written = []
+    for minute in range(40):
+        ats = sorted(AT + 60 * minute + times.uniform(-90, 90) for _ in range(3))
+        written += ats
+        given = pa.concat_tables([stamped(rows(FINDINGS, minute), at, FINDINGS.schema) for at in ats])
+        place = history.cycle_file(FINDINGS, AT + 60 * minute, "refresh" if minute % 3 else "")
+        put(place, FINDINGS, [given])
+        if minute == 20:
+            Housekeeping(history, FOREVER).compact(AT + 2 * HOUR)
+    Housekeeping(history, FOREVER).compact(AT + 2 * HOUR)
+    found = pq.read_table(tmp_path / "history" / FINDINGS.name)["at"].cast(pa.int64()).to_pylist()
+    (merged,) = history.files(FINDINGS)
+    assert pq.ParquetFile(merged.place.path).num_row_groups > 5
+    assert found == sorted(round(at * 1000) for at in written)
+
+
+def told(history: PolicyDataset) -> list[dict[str, object]]:
+    """All rows about topics, in the order of their files."""
+    return [row for file in history.files(TOPICS) for row in read_all(file, TOPICS).to_pylist()]

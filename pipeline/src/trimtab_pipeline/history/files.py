@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trimtab_pipeline.api import ForeignFileError
@@ -49,7 +50,7 @@ class HistoryTable:
     """A table of the history.
 
     columns:  besides the evaluation time; `version` names them and changes with their meaning.
-    by_cycle: whether an hour's file has a row group per cycle; otherwise it has one for all.
+    by_cycle: whether an hour's file has a row group per cycle; otherwise one has the rows of several, or of all.
     plain:    encoding of the columns that a dictionary would not make smaller.
     codec:    compression: zstd for what is kept, snappy for what is read in the next cycle.
     """
@@ -256,6 +257,23 @@ def read_cycle(of: HistoryFile, at: float, table: HistoryTable) -> pa.Table:
         return row_group(file, cycles_in(file, of).index(at), table.schema)
 
 
+def group_spans(of: HistoryFile, table: HistoryTable) -> dict[int, tuple[int, int]]:
+    """First and last time (epoch ms) of each row group with rows. Raises `ForeignFileError`, `FileNotFoundError`."""
+    found: dict[int, tuple[int, int]] = {}
+    with opened(of.place, table.schema) as file:
+        for group in range(file.num_row_groups):
+            times = row_group(file, group, pa.schema([AT]))["at"].cast(pa.int64())
+            if len(times):
+                found[group] = pc.min(times).as_py(), pc.max(times).as_py()
+    return found
+
+
+def read_group(of: HistoryFile, group: int, table: HistoryTable) -> pa.Table:
+    """Rows of a row group. Raises `ForeignFileError`, `FileNotFoundError`."""
+    with opened(of.place, table.schema) as file:
+        return row_group(file, group, table.schema)
+
+
 def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
     """All rows of a file. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
@@ -264,11 +282,11 @@ def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
 
 
 def row_group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
-    """A row group of an open file. Raises `ForeignFileError`."""
+    """The columns `schema` of a row group of an open file. Raises `ForeignFileError`."""
     if not file.num_row_groups:
         return schema.empty_table()
     try:
-        rows = file.read_row_group(group, use_threads=False).cast(schema)
+        rows = file.read_row_group(group, columns=schema.names, use_threads=False).cast(schema)
         rows.validate(full=True)  # Parquet's reader takes any bytes for text
     except (pa.ArrowException, OSError) as error:
         raise ForeignFileError(f"it can't be read ({error})") from error

@@ -9,8 +9,10 @@ file leaves the hour to the other.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,16 +23,19 @@ from trimtab_pipeline.history.files import (
     HistoryFile,
     HistoryTable,
     cycle_times,
+    group_spans,
     hour_of,
     merged_from,
     put,
-    read_all,
     read_cycle,
+    read_group,
 )
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.state import usable
 
 Stopping = Callable[[], bool]
+_GROUP = 2**17
+"""Rows of a row group of an hour's file: some 20 MB of topics in memory."""
 
 
 class _Stopped(Exception):  # noqa: N818  (no error: the program closes)
@@ -180,15 +185,40 @@ def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float
 def _in_one(
     table: HistoryTable, files: Sequence[HistoryFile], written: list[str], stopping: Stopping
 ) -> Iterator[pa.Table]:
-    """All rows in one group, by time. Adds the names of the files to `written`; sets an unreadable file aside."""
-    parts = [table.schema.empty_table()]
-    for file in sorted(files, key=lambda file: (not file.merged, file.order)):
+    """All rows by time, in groups of `_GROUP` rows or more. Adds the names of the files to `written`.
+
+    An hour of topics would not fit in memory. Parts whose times overlap are in one group. Sets an unreadable file
+    aside.
+    """
+    parts = sorted(_parts(table, files, written), key=lambda part: part.begin)
+    held, end = [table.schema.empty_table()], -math.inf
+    for part in parts:
         if stopping():
             raise _Stopped
+        if part.begin > end and sum(map(len, held)) >= _GROUP:
+            yield pa.concat_tables(held).sort_by("at")
+            held = []
+        rows = usable(part.file, partial(read_group, part.file, part.group, table))
+        if rows is not None:
+            held, end = [*held, rows], max(end, part.end)
+    yield pa.concat_tables(held).sort_by("at")
+
+
+class _Part(NamedTuple):
+    """A row group of a file, with rows from `begin` to `end` (epoch ms)."""
+
+    begin: float
+    end: float
+    file: HistoryFile
+    group: int
+
+
+def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]) -> Iterator[_Part]:
+    """The row groups of `files`, file after file. See `_in_one`."""
+    for file in sorted(files, key=lambda file: (not file.merged, file.order)):
         if file.place.name in written:
             continue  # the hour holds it, and its removal was interrupted
-        rows = usable(file, partial(read_all, file, table))
-        if rows is not None:
+        spans = usable(file, partial(group_spans, file, table))
+        if spans is not None:
             written += merged_from(file, table) if file.merged else [file.place.name]
-            parts.append(rows)
-    yield pa.concat_tables(parts).sort_by("at")
+            yield from (_Part(*span, file, group) for group, span in spans.items())
