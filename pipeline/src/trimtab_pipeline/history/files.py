@@ -148,11 +148,12 @@ Sources = Callable[[], Sequence[float] | Sequence[str]]
 def put(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None = None) -> None:
     """Write a file with a row group for each of `groups`: it is complete, or it is not there.
 
-    sources: called at the end; what an hour's file says of its origin. Such a file is also forced to the disk, since
-    the files that it replaces are then removed. Raises `OSError`, which leaves `place` unchanged and no temporary file.
+    sources: called at the end; what an hour's file says of its origin. On a disk such a file is also forced to it,
+    since the files that it replaces are then removed. Raises `OSError`, which leaves `place` unchanged and no temporary
+    file.
     """
-    if place.local:
-        _put_local(place, table, groups, sources)
+    if place.renames:
+        _put_aside(place, table, groups, sources)
     else:
         sink = pa.BufferOutputStream()  # an object store would keep half a file
         _write(sink, table, groups, sources)
@@ -160,17 +161,18 @@ def put(place: Location, table: HistoryTable, groups: Iterable[pa.Table], source
             stream.write(sink.getvalue())
 
 
-def _put_local(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
+def _put_aside(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
     """See `put`. The name of an hour's temporary file is its own: an operator and a person may merge the same hour."""
     mark = "" if sources is None else f".{secrets.token_hex(4)}"
     aside = place.parent / f"_{place.name}{mark}.tmp"  # other tools skip such names
     place.parent.make()
     try:
-        _write(aside.path, table, groups, sources)
-        if sources is not None:
+        with aside.filesystem.open_output_stream(aside.path) as stream:
+            _write(stream, table, groups, sources)
+        if place.local and sources is not None:
             _force(aside.path)
         aside.move(place)
-        if sources is not None:
+        if place.local and sources is not None:
             _force(place.parent.path)
     except BaseException:
         with suppress(OSError):

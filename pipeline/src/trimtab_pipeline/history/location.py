@@ -19,6 +19,8 @@ Place = str | Path
 """How users name a folder: a path or a URI."""
 _HADOOP = {"s3a": "s3", "s3n": "s3"}
 """Schemes of Hadoop that Arrow knows under another name."""
+_OBJECT_STORES = {"s3", "gcs", "abfs"}
+"""Arrow's names of file systems whose files are objects."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,13 @@ class Location:
 
     @cached_property
     def local(self) -> bool:
-        """Whether it is on a file system of this machine, where a file can be renamed at once."""
+        """Whether it is on a file system of this machine."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    @property
+    def renames(self) -> bool:
+        """Whether files can be renamed at once. Object stores can't; they show an object when all of it is written."""
+        return self.filesystem.type_name not in _OBJECT_STORES
 
     def exists(self) -> bool:
         """Whether there is a regular file or a folder."""
@@ -95,8 +102,17 @@ class Location:
         self.filesystem.create_dir(self.path, recursive=True)
 
     def move(self, target: Location) -> None:
-        """Rename the file to `target`, over an earlier one. Raises `OSError`."""
-        self.filesystem.move(self.path, target.path)
+        """Rename the file to `target`, over an earlier one. Raises `OSError`.
+
+        HDFS renames over no file, so there an earlier one is absent for a moment.
+        """
+        try:
+            self.filesystem.move(self.path, target.path)
+        except OSError:
+            if self.local or not (self.exists() and target.exists()):
+                raise
+            target.remove()
+            self.filesystem.move(self.path, target.path)
 
     def remove(self) -> None:
         """Remove the file, if it still exists. Raises `OSError`."""
