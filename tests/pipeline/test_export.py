@@ -6,8 +6,12 @@ import errno
 import io
 import json
 import math
+import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
+from trimtab_pipeline.history import placing
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, TABLES
 from trimtab_pipeline.history.export import ExchangeError, export, import_window
@@ -235,3 +240,71 @@ def test_hours_out_of_order_are_refused(tmp_path: Path) -> None:
     odd = (tmp_path / "odd.parquet").read_bytes()
     with pytest.raises(ExchangeError, match="its rows are not in the order of time"):
         import_window(packed(tmp_path / "odd.tar", {"prod/one/facts.parquet": odd}), tmp_path / "to")
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from trimtab_pipeline.history import placing
+from trimtab_pipeline.history.export import import_window
+
+moves, move = int(sys.argv[3]), placing._move
+
+def killed(*given):
+    global moves
+    if not moves:
+        os.kill(os.getpid(), signal.SIGKILL)
+    moves -= 1
+    move(*given)
+
+placing._move = killed
+import_window(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("moves", [0, 1, 4])
+def test_what_a_killed_import_left_is_removed_by_the_next_one(tmp_path: Path, past: HistoryReader, moves: int) -> None:
+    export([past], *EVER, tmp_path / "window.tar", None)
+    command = [sys.executable, "-c", _KILLED, str(tmp_path / "window.tar"), str(tmp_path / "to"), str(moves)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    left = {path.name for path in (tmp_path / "to").iterdir()}
+    assert ("_import.json" in left, "history" in left) == (moves > 0, moves > 1)
+
+    assert import_window(tmp_path / "window.tar", tmp_path / "to").cycles == {POLICY: 18}
+    assert HistoryReader(tmp_path / "to", POLICY).times() == past.times()
+    assert [path.name for path in (tmp_path / "to").iterdir()] == ["history"]
+
+
+def test_an_archive_of_another_policy_leaves_nothing_of_the_killed_import(tmp_path: Path, past: HistoryReader) -> None:
+    export([past], *EVER, tmp_path / "window.tar", None)
+    command = [sys.executable, "-c", _KILLED, str(tmp_path / "window.tar"), str(tmp_path / "to"), "4"]
+    subprocess.run(command, check=False)
+    keep(tmp_path / "from", "prod/two", range(0, 60, 10))
+    export([HistoryReader(tmp_path / "from", "prod/two")], *EVER, tmp_path / "two.tar", None)
+    own = dataset(tmp_path / "to", POLICY).files(BROKERS)[0].place
+    Path(own.path).write_bytes(b"of an operator that has begun since")
+
+    import_window(tmp_path / "two.tar", tmp_path / "to")
+    assert [path for path in (tmp_path / "to").rglob("*.parquet") if "prod.one" in str(path)] == [Path(own.path)]
+
+
+def test_a_failed_import_leaves_nothing(tmp_path: Path, past: HistoryReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    export([past], *EVER, tmp_path / "window.tar", None)
+    move, moves = placing._move, iter(range(10))
+
+    def full(*given: Any) -> None:
+        if next(moves) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        move(*given)
+
+    monkeypatch.setattr(placing, "_move", full)
+    with pytest.raises(OSError, match="No space"):
+        import_window(tmp_path / "window.tar", tmp_path / "to")
+    assert not [*(tmp_path / "to").rglob("*.parquet"), *(tmp_path / "to").rglob("*.json")]
+
+
+def test_an_import_beside_another_is_refused(tmp_path: Path, past: HistoryReader) -> None:
+    export([past], *EVER, tmp_path / "window.tar", None)
+    (tmp_path / "to").mkdir()
+    with placing.staging(Location.of(tmp_path / "to")), pytest.raises(ExchangeError, match=r"another import .* runs"):
+        import_window(tmp_path / "window.tar", tmp_path / "to")

@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.anonymizer import Renaming
@@ -36,6 +35,7 @@ from trimtab_pipeline.history.files import (
     put,
 )
 from trimtab_pipeline.history.location import Location, Place
+from trimtab_pipeline.history.placing import ImportRunsError, place, staging
 from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.prometheus.response_limits import joined, json_of
 
@@ -148,41 +148,38 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 def import_window(archive: Path, root: Place) -> ExportedWindow:
     """Unpack a ``.tar`` of `export` below `root`, an hour to a file. The state of the policies is not in it.
 
-    All or nothing. Raises `ExchangeError` for another kind of file, or a policy that already has a history.
+    All or nothing; what a killed import left there is removed first. Raises `ExchangeError` for another kind of file, a
+    policy that already has a history, or while another import runs.
     """
     target = HistoryDataset(root)
     target.root.make()
-    beside = target.root.path if target.root.local else None
-    with _opened(archive) as tar, tempfile.TemporaryDirectory(prefix=".import-", dir=beside) as folder:
-        members = _members(tar)
-        taken = sorted(policy for policy in members if target.of(policy).exists)
-        if taken:
-            raise ExchangeError(f"{', '.join(taken)} has a history below {root} already; import into another folder")
-        unpacked = HistoryDataset(folder)
-        found: dict[str, list[float]] = {}
-        for policy, tables in members.items():
-            for name, member in tables.items():
-                times = _unpack(tar, member, unpacked.of(policy), TABLES[name])
-                if name == DEMAND.name:
-                    found[policy] = times
-        if not all(found.get(policy) for policy in members):
-            raise ExchangeError(f"{archive} holds a policy without cycles")
-        for policy, table in itertools.product(members, TABLES.values()):  # the demand last: it tells of the others
-            _place(unpacked.of(policy).folder(table), target.of(policy).folder(table))
+    try:
+        with _opened(archive) as tar, staging(target.root) as folder:
+            return _imported(tar, folder, target)
+    except ImportRunsError:
+        raise ExchangeError(f"another import into {root} runs; wait for its end") from None
+
+
+def _imported(tar: tarfile.TarFile, folder: Path, target: HistoryDataset) -> ExportedWindow:
+    """See `import_window`. folder: a temporary one."""
+    members = _members(tar)
+    tables = TABLES.values()
+    taken = sorted(name for name in members if any(target.of(name).folder(table).exists() for table in tables))
+    if taken:
+        raise ExchangeError(f"{', '.join(taken)} has a history below {target} already; import into another folder")
+    unpacked = HistoryDataset(folder)
+    found: dict[str, list[float]] = {}
+    for policy, theirs in members.items():
+        for name, member in theirs.items():
+            times = _unpack(tar, member, unpacked.of(policy), TABLES[name])
+            if name == DEMAND.name:
+                found[policy] = times
+    if not all(found.get(policy) for policy in members):
+        raise ExchangeError(f"{tar.name!s} holds a policy without cycles")
+    both = itertools.product(members, tables)  # the demand last: it tells of the others
+    folders = [unpacked.of(policy).folder(table) for policy, table in both]
+    place(folder, target.root, [str(Path(one.path).relative_to(folder)) for one in folders if one.exists()])
     return _window(found)
-
-
-def _place(source: Location, target: Location) -> None:
-    """Move the folder of an imported table to its place."""
-    if not source.exists():
-        return
-    target.parent.make()
-    if target.local:
-        Path(source.path).rename(target.path)
-    else:
-        fs.copy_files(
-            source.path, target.path, source_filesystem=source.filesystem, destination_filesystem=target.filesystem
-        )
 
 
 @contextmanager
@@ -248,19 +245,22 @@ def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTab
 
 
 def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
-    """A row group has the rows of an hour. Older histories have the last refreshes of the hour before there, too."""
-    last, held = 0.0, table.schema.empty_table()
+    """A row group has rows of one hour. Older histories have the last refreshes of the hour before there, too."""
     with opened(whole.place, table.schema) as file:
-        for group in range(file.num_row_groups):
-            for hour, rows in _hours(_bounded(file, group, table)):
-                if not last <= hour < _LATEST:
-                    raise ForeignFileError("its rows are not in the order of time")
-                held = pa.concat_tables([held, rows]) if hour == last else rows
-                if held.nbytes > _MOST_BYTES:
-                    raise ForeignFileError(f"an hour of it takes more than {_MOST_BYTES / 2**20:.0f} MiB of memory")
-                put(target.hour_file(table, hour), table, [held], list[str])
-                last = hour
+        for hour, parts in itertools.groupby(_parts(file, table), key=lambda part: part[0]):
+            put(target.hour_file(table, hour), table, (rows for _, rows in parts), list[str])
     return []
+
+
+def _parts(file: pq.ParquetFile, table: HistoryTable) -> Iterator[tuple[float, pa.Table]]:
+    """The rows of a file with their hour (epoch s), in the order of time. Raises `ForeignFileError`."""
+    last = 0.0
+    for group in range(file.num_row_groups):
+        for hour, rows in _hours(_bounded(file, group, table)):
+            if not last <= hour < _LATEST:
+                raise ForeignFileError("its rows are not in the order of time")
+            yield hour, rows
+            last = hour
 
 
 def _hours(rows: pa.Table) -> Iterator[tuple[float, pa.Table]]:
