@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
-from trimtab_pipeline.history import placing
+from trimtab_pipeline.history import placing, time_order
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, TABLES
 from trimtab_pipeline.history.export import ExchangeError, export, import_window
@@ -227,6 +227,20 @@ def test_an_import_reads_no_more_rows_than_fit_in_memory(tmp_path: Path, monkeyp
     assert list((tmp_path / "to").iterdir()) == []
 
 
+def test_an_hour_that_does_not_fit_in_memory_is_exported_and_imported_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_order, "_GROUP", 1)
+    keep(tmp_path / "from", POLICY, range(0, 60, 10))
+    past = HistoryReader(tmp_path / "from", POLICY)
+    before = [rows.to_pylist() for rows in past.rows(BROKERS.name, *EVER)]
+    assert [len(rows) for rows in before] == [2] * 6
+    export([past], *EVER, tmp_path / "window.tar", None)
+    import_window(tmp_path / "window.tar", tmp_path / "to")
+    imported = HistoryReader(tmp_path / "to", POLICY)
+    assert [rows.to_pylist() for rows in imported.rows(BROKERS.name, *EVER)] == before
+
+
 def test_cycles_out_of_order_are_refused(tmp_path: Path) -> None:
     odd = member(tmp_path / "odd.parquet", [demand(1), demand(1)], [AT + 60, AT])
     with pytest.raises(ExchangeError, match="its cycles are not in the order of time"):
@@ -245,7 +259,7 @@ def test_hours_out_of_order_are_refused(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trimtab_pipeline.history import placing
+from trimtab_pipeline.history import placing, time_order
 from trimtab_pipeline.history.export import import_window
 
 moves, move = int(sys.argv[3]), placing._move

@@ -9,10 +9,8 @@ file leaves the hour to the other.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -23,7 +21,6 @@ from trimtab_pipeline.history.files import (
     HistoryFile,
     HistoryTable,
     cycle_times,
-    group_spans,
     hour_of,
     merged_from,
     put,
@@ -32,10 +29,9 @@ from trimtab_pipeline.history.files import (
 )
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.state import usable
+from trimtab_pipeline.history.time_order import Part, in_order, parts_of
 
 Stopping = Callable[[], bool]
-_GROUP = 2**17
-"""Rows of a row group of an hour's file: some 20 MB of topics in memory."""
 
 
 class _Stopped(Exception):  # noqa: N818  (no error: the program closes)
@@ -152,7 +148,7 @@ def _merge(
         if table.by_cycle:
             put(target, table, _by_cycle(table, files, cycles, stopping), lambda: cycles)
         else:
-            put(target, table, _in_one(table, files, names, stopping), lambda: names)
+            put(target, table, _in_order(table, files, names, stopping), lambda: names)
     except FileNotFoundError:
         return 0
     for file in files:
@@ -182,43 +178,25 @@ def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float
     return sources
 
 
-def _in_one(
+def _in_order(
     table: HistoryTable, files: Sequence[HistoryFile], written: list[str], stopping: Stopping
 ) -> Iterator[pa.Table]:
-    """All rows by time, in groups of `_GROUP` rows or more. Adds the names of the files to `written`.
+    """All rows by time. Adds the names of the files to `written`; sets an unreadable file aside."""
 
-    An hour of topics would not fit in memory. Parts whose times overlap are in one group. Sets an unreadable file
-    aside.
-    """
-    parts = sorted(_parts(table, files, written), key=lambda part: part.begin)
-    held, end = [table.schema.empty_table()], -math.inf
-    for part in parts:
+    def read(part: Part) -> pa.Table | None:
         if stopping():
             raise _Stopped
-        if part.begin > end and sum(map(len, held)) >= _GROUP:
-            yield pa.concat_tables(held).sort_by("at")
-            held = []
-        rows = usable(part.file, partial(read_group, part.file, part.group, table))
-        if rows is not None:
-            held, end = [*held, rows], max(end, part.end)
-    yield pa.concat_tables(held).sort_by("at")
+        return usable(part.file, partial(read_group, part.file, part.group, table))
+
+    yield from in_order(list(_parts(table, files, written)), read)
 
 
-class _Part(NamedTuple):
-    """A row group of a file, with rows from `begin` to `end` (epoch ms)."""
-
-    begin: float
-    end: float
-    file: HistoryFile
-    group: int
-
-
-def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]) -> Iterator[_Part]:
-    """The row groups of `files`, file after file. See `_in_one`."""
+def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]) -> Iterator[Part]:
+    """The parts of `files`, file after file. See `_in_order`."""
     for file in sorted(files, key=lambda file: (not file.merged, file.order)):
         if file.place.name in written:
             continue  # the hour holds it, and its removal was interrupted
-        spans = usable(file, partial(group_spans, file, table))
-        if spans is not None:
+        parts = usable(file, partial(parts_of, file, table))
+        if parts is not None:
             written += merged_from(file, table) if file.merged else [file.place.name]
-            yield from (_Part(*span, file, group) for group, span in spans.items())
+            yield from parts

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, pairwise
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,16 +34,19 @@ from trimtab_pipeline.history.files import (
     parsed,
     read_all,
     read_cycle,
+    read_group,
 )
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.row_groups import RowGroupReader
 from trimtab_pipeline.history.snapshot_tables import load_of
 from trimtab_pipeline.history.state import BUNDLES
+from trimtab_pipeline.history.time_order import Part, in_order, parts_of
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
 DAY = 86_400.0
 _USUAL = 2.0  # usual intervals; a longer distance is a gap
+T = TypeVar("T")
 _MERGES = 3  # attempts to read a cycle that an operator has just moved to another file
 
 
@@ -229,7 +233,7 @@ class HistoryReader:
                 yield time, self.cycle(DEMAND.name, time).select(DEMAND.columns.names)
 
     def rows(self, table: str, begin: float, end: float) -> Iterator[pa.Table]:
-        """Rows of `table` from `begin` to `end` (epoch s) in the order of time: a cycle or a file at a time.
+        """Rows of `table` from `begin` to `end` (epoch s) in the order of time: a part of an hour at a time.
 
         Raises `ForeignFileError` for a file that can't be read.
         """
@@ -243,19 +247,26 @@ class HistoryReader:
         for hour in hours:
             yield from self._hour(found, hour, begin, end)
 
-    def _hour(self, table: HistoryTable, hour: float, begin: float, end: float) -> list[pa.Table]:
+    def _hour(self, table: HistoryTable, hour: float, begin: float, end: float) -> Iterator[pa.Table]:
+        last = -math.inf  # epoch ms of the last row that was given
         for attempt in range(_MERGES):
             try:
-                files = listed(self._history.hour(table, hour))
-                merged = {name for file in files if file.merged for name in merged_from(file, table)}
-                parts = [_named(file, table) for file in files if file.place.name not in merged]
+                for rows in in_order(self._parts(table, hour, last), partial(_read, table)):
+                    held, last = _between(rows, max(begin, (last + 1) / 1000), end), rows["at"][-1].value
+                    if len(held):
+                        yield held
             except FileNotFoundError:  # merged meanwhile
                 if attempt == _MERGES - 1:
                     raise
-                continue
-            held = _between(pa.concat_tables(parts).sort_by("at"), begin, end)
-            return [held] if len(held) else []
-        return []
+            else:
+                return
+
+    def _parts(self, table: HistoryTable, hour: float, last: float) -> list[Part]:
+        """The parts of an hour with rows after `last` (epoch ms)."""
+        files = listed(self._history.hour(table, hour))
+        merged = {name for file in files if file.merged for name in merged_from(file, table)}
+        found = [_named(file, partial(parts_of, file, table)) for file in files if file.place.name not in merged]
+        return [part for parts in found for part in parts if part.end > last]
 
     def decisions(self, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
         """The last `count` decisions up to `at` (epoch s), oldest first, each in its latest version."""
@@ -324,10 +335,14 @@ class HistoryReader:
         return averages_at((time, self.cycle(DEMAND.name, time), self.cycle(BROKERS.name, time)) for time in before)
 
 
-def _named(file: HistoryFile, table: HistoryTable) -> pa.Table:
-    """All rows of a file. Raises `ForeignFileError` with its name when it can't be read."""
+def _read(table: HistoryTable, part: Part) -> pa.Table:
+    return _named(part.file, partial(read_group, part.file, part.group, table))
+
+
+def _named(file: HistoryFile, read: Callable[[], T]) -> T:
+    """What `read` gives. Raises `ForeignFileError` with the name of the `file` when it can't be read."""
     try:
-        return read_all(file, table)
+        return read()
     except ForeignFileError as error:
         raise ForeignFileError(f"{file.place}: {error}") from error
 

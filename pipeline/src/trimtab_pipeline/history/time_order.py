@@ -1,0 +1,44 @@
+"""Rows of several files in the order of time, a part at a time: an hour of topics would not fit in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from trimtab_pipeline.history.files import HistoryFile, HistoryTable, group_spans
+
+_GROUP = 2**17
+"""Rows that are joined, where there are as many: some 20 MB of topics in memory."""
+
+
+class Part(NamedTuple):
+    """A row group of a file, with rows from `begin` to `end` (epoch ms)."""
+
+    begin: float
+    end: float
+    file: HistoryFile
+    group: int
+
+
+def parts_of(file: HistoryFile, table: HistoryTable) -> list[Part]:
+    """The row groups of a file that have rows. Raises `ForeignFileError`, `FileNotFoundError`."""
+    return [Part(*span, file, group) for group, span in group_spans(file, table).items()]
+
+
+def in_order(parts: Iterable[Part], read: Callable[[Part], pa.Table | None]) -> Iterator[pa.Table]:
+    """The rows of `parts` by time, in tables of `_GROUP` rows or more, but for the last. Equal times keep their order.
+
+    read: gives the rows of a part; None for none. Parts whose times overlap are in one table.
+    """
+    held, end = list[pa.Table](), -math.inf
+    for part in sorted(parts, key=lambda part: part.begin):
+        if held and part.begin > end and sum(map(len, held)) >= _GROUP:
+            yield pa.concat_tables(held).sort_by("at")
+            held = []
+        if (rows := read(part)) is not None:
+            held, end = [*held, rows], max(end, part.end)
+    if held:
+        yield pa.concat_tables(held).sort_by("at")
