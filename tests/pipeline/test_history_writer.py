@@ -269,6 +269,21 @@ def test_a_full_disk_costs_history_and_never_averages(tmp_path: Path, table: str
     assert set(pinned) == set(WORLD.bundles), "what could not be written is written later"
 
 
+def test_a_sketch_that_could_not_be_written_is_written_with_the_next_cycle(tmp_path: Path) -> None:
+    keeping, folder = writer(tmp_path, NoHousekeeping()), tmp_path / "history" / SKETCHES.name / HOURS
+    keep(keeping, 0)
+    shutil.rmtree(folder)
+    keeping = writer(tmp_path, NoHousekeeping())
+    folder.mkdir()
+    full = folder / "_20250615T150100.000000Z.parquet.tmp"
+    keeping._cleaned = True
+    full.symlink_to("/dev/full")
+    assert "No space left on device" in keep(keeping, 1)
+    assert keep(keeping, 2) == ""
+    assert keep(keeping, 3) == ""
+    assert [path.name for path in folder.glob("2*.parquet")] == ["20250615T150200.000000Z.parquet"]
+
+
 def test_what_is_too_old_is_removed_though_nothing_can_be_written(tmp_path: Path, at_once: HistoryTidier) -> None:
     keeping = writer(tmp_path, at_once, Retention(seconds=HOUR))
     for minute in (0, 1):

@@ -122,6 +122,7 @@ class HistoryWriter:
             self._state.write(brokers, bundles, at, trusted=bool(load.brokers.trusted.any()))
             asked = {**self._inside(inside, at), DEMAND.name: demand_table(bundles, at, DEMAND.columns)}
             self._write({**self._known(brokers, load, topology, bounds), **asked}, at)
+            self._sketched = hour_of(at) if SKETCHES.name in asked else self._sketched
         except OSError as failure:
             self._facts.forget()
             error = failure
@@ -178,7 +179,6 @@ class HistoryWriter:
         rows = {TOPICS.name: rounded_traffic(topics.sort_by([("bundle", "ascending"), ("place", "ascending")]))}
         if hour_of(at) == self._sketched:
             return rows
-        self._sketched = hour_of(at)
         return {**rows, SKETCHES.name: sketched(topics)}
 
     def _broker_rows(
