@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -19,9 +21,10 @@ from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
+from trimtab_pipeline.spark import session
 from trimtab_pipeline.spark.embedded import exits, hangs
 from trimtab_pipeline.spark.outcomes import as_source_error, described
-from trimtab_pipeline.spark.session import interrupt_abandoned
+from trimtab_pipeline.spark.session import Engine, interrupt_until
 from trimtab_pipeline.spark.settings import JavaMissingError, SparkSettings, require_java, usable_cores
 
 
@@ -190,18 +193,139 @@ def test_an_error_of_the_jvm_is_reported_by_its_cause() -> None:
 
 
 def test_cancelling_never_waits_for_spark_and_asks_until_the_job_has_ended() -> None:
-    asked, answer, ended, given_up = queue.SimpleQueue[str](), threading.Event(), Future[None](), Future[None]()
+    asked, answer, ended = queue.SimpleQueue[str](), threading.Event(), Future[None]()
 
-    class SlowSession:
-        def interruptTag(self, tag: str) -> None:  # noqa: N802  (PySpark's name)
-            asked.put(tag)
-            answer.wait(10)
+    def interrupt() -> None:
+        asked.put("job-1")
+        answer.wait(10)
 
-    given_up.cancel()
     begin = time.monotonic()
-    interrupt_abandoned(cast("SparkSession", SlowSession()), "job-1", given_up, ended)
+    interrupt_until(ended, interrupt)
     assert time.monotonic() - begin < 0.5
     assert asked.get(timeout=5) == "job-1"
     answer.set()
     assert asked.get(timeout=5) == "job-1"
     ended.set_result(None)
+
+
+class HangingSpark:
+    """A Spark whose sessions answer no call until they are given up. asleep: hangs already before the next job."""
+
+    def __init__(self) -> None:
+        self.sessions, self.given_up, self.asleep = 0, list[str](), False
+        self._released = threading.Event()
+
+    def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002
+        self.sessions += 1
+        self._released = threading.Event()
+        return cast("SparkSession", self)
+
+    @property
+    def conf(self) -> HangingSpark:
+        return self
+
+    def get(self, _name: str) -> None:
+        self.wait()
+
+    def wait(self) -> None:
+        """A call that does not return while Spark hangs."""
+        self._released.wait(60)
+        raise ConnectionError("killed")
+
+    def lost(self, session: SparkSession) -> str:  # noqa: ARG002
+        if self.asleep:
+            self.asleep = False
+            with suppress(ConnectionError):
+                self.wait()
+        return ""
+
+    def forget(self, session: SparkSession) -> None: ...
+
+    def give_up(self, why: str) -> None:
+        self.given_up.append(why)
+        self._released.set()
+
+    def stop(self, session: SparkSession) -> None: ...
+
+    def await_stop(self, stopped: Future[None]) -> None:
+        stopped.result()
+
+    def addTag(self, tag: str) -> None: ...  # noqa: N802  (PySpark's name)
+
+    def removeTag(self, tag: str) -> None: ...  # noqa: N802
+
+    def interruptTag(self, tag: str) -> None:  # noqa: ARG002, N802
+        self.wait()
+
+    def interruptAll(self) -> None: ...  # noqa: N802
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Engine, HangingSpark]]:
+    """An engine on a Spark that hangs; time limits are short."""
+    spark = HangingSpark()
+    monkeypatch.setattr(session, "_backend", lambda *_: spark)
+    monkeypatch.setattr(session, "_ANSWERS_WITHIN", 0.2)
+    engine = Engine(SparkSettings("local[1]"))
+    yield engine, spark
+    engine.close()
+
+
+def test_a_spark_that_hangs_is_given_up_once_and_leaves_no_thread_behind(
+    hanging: tuple[Engine, HangingSpark], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, spark = hanging
+    assert engine.run(lambda _: 1, 60).result(60) == 1
+    before = threading.active_count()
+    late = [engine.run(lambda _: spark.wait(), 0.1) for _ in range(5)]
+    for one in late:
+        with pytest.raises(SourceUnavailableError, match=r"deadline of 0\.1 s"):
+            one.result(60)
+    assert engine.run(lambda _: 2, 60).result(60) == 2
+    assert (spark.sessions, spark.given_up) == (2, ["Spark did not answer for 0.2 s"])
+    assert "making another session in place of the one that hung" in caplog.text
+    end = time.monotonic() + 30
+    while threading.active_count() > before:
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.01)
+
+
+def test_a_spark_that_hangs_between_two_jobs_costs_none_of_them(hanging: tuple[Engine, HangingSpark]) -> None:
+    engine, spark = hanging
+    assert engine.run(lambda _: 1, 60).result(60) == 1
+    spark.asleep = True
+    assert engine.run(lambda _: 2, 60).result(60) == 2
+    assert (spark.sessions, len(spark.given_up)) == (2, 1)
+
+
+def test_a_job_that_ignores_interrupts_is_ended_with_its_session(
+    hanging: tuple[Engine, HangingSpark], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, spark = hanging
+    monkeypatch.setattr(session, "_ENDS_WITHIN", 0.2)
+    monkeypatch.setattr(HangingSpark, "get", lambda *_: None)
+    monkeypatch.setattr(HangingSpark, "interruptTag", lambda *_: None)
+    late = engine.run(lambda _: spark.wait(), 0.1)
+    assert late.exception(60) is not None
+    assert engine.run(lambda _: 2, 60).result(60) == 2
+    assert spark.given_up == ["Spark did not end a job within 0.2 s after its deadline"]
+
+
+def test_a_start_that_hangs_is_given_up_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Slow(HangingSpark):
+        def start(self, closed: Callable[[], bool]) -> SparkSession:
+            started = super().start(closed)
+            if self.sessions == 1:
+                self.wait()
+            return started
+
+    spark = Slow()
+    monkeypatch.setattr(session, "_backend", lambda *_: spark)
+    monkeypatch.setattr(session, "_STARTS_WITHIN", 0.2)
+    engine = Engine(SparkSettings("local[1]"))
+    assert engine.run(lambda _: 1, 60).result(60) == 1
+    engine.close()
+    assert spark.given_up == ["Spark did not start within 0.2 s"]
+    assert "Spark did not start (ConnectionError: killed); trying again" in caplog.text

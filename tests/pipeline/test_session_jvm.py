@@ -169,6 +169,46 @@ sources.close()
 assert time.monotonic() - begin < 20
 """
 
+_HANGS_MEANWHILE = """
+import logging, os, signal, sys, threading, time
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[2])
+from fake_prometheus import FakePrometheus, Faults, add_broker
+from pipeline_clusters import topology
+from pyspark import SparkContext
+from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.factory import spark_sources
+
+logging.basicConfig(format="%(message)s")
+sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+world = topology({"a": "a"}, {})
+with FakePrometheus() as fake:
+    add_broker(fake, "a")
+    patient, short = (
+        sources.open(f"ns/{deadline}", PrometheusSettings(fake.url, "pulsar", timeout=60), deadline=deadline)
+        for deadline in (200, 2)
+    )
+    patient.observe(world, 1750000000.0).result()
+    threads = threading.active_count()
+    fake.faults = Faults(delay=10)
+    late = short.observe(world, 1750000060.0)
+    time.sleep(1)
+    jvm = SparkContext._gateway.proc
+    os.kill(jvm.pid, signal.SIGSTOP)
+    late = [late] + [short.observe(world, 1750000060.0 + n) for n in range(3)]
+    for one in late:
+        print(one.exception())
+    fake.faults = Faults()
+    assert patient.observe(world, 1750000120.0).result().load.brokers.trusted.all()
+    assert jvm.poll() == -signal.SIGKILL
+    end = time.monotonic() + 60
+    while threading.active_count() > threads:
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.1)
+sources.close()
+"""
+
 _WRONG_DEFAULTS = """
 import os, sys
 from pathlib import Path
@@ -207,7 +247,7 @@ def program(code: str, folder: Path) -> list[str]:
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended
 
@@ -253,6 +293,16 @@ def test_closing_kills_a_jvm_that_hangs_and_says_so_in_one_line(tmp_path: Path) 
     said = [line for line in ended.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
     assert said == [
         "WARNING:trimtab_pipeline.spark.embedded:Spark did not stop: its JVM did nothing for 2 s; killing it"
+    ]
+
+
+def test_a_jvm_that_hangs_is_killed_and_replaced_and_no_thread_waits_for_it(tmp_path: Path) -> None:
+    ended = run(program(_HANGS_MEANWHILE, tmp_path))
+    assert [line.endswith("deadline of 2 s") for line in ended.stdout.splitlines()] == [True] * 4
+    said = [line for line in ended.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
+    assert said == [
+        "Spark did not answer for 30 s; killing its JVM",
+        "making another session in place of the one that hung",
     ]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +105,7 @@ def test_past_minutes_are_measured_on_the_server_beside_a_cycle(
 @pytest.mark.connect
 def test_a_server_is_asked_how_many_tasks_it_runs_at_once(connected: SparkLoadSources) -> None:
     engine = connected._engine
+    connected.warm_up().result()
     partitions = engine.run(lambda spark: spark.conf.get("spark.sql.shuffle.partitions"), deadline=60).result()
     assert (engine.parallelism, partitions, engine.reads_files) == (3, "3", False)
 
@@ -180,3 +184,32 @@ def test_a_server_killed_in_the_middle_of_a_cycle_costs_that_cycle_is_reported_w
     caplog.set_level(logging.WARNING)
     assert len(snapshot(source, AT + 240).brokers) == 2
     assert "Spark did not start" in caplog.text
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_a_server_that_hangs_costs_cycles_leaves_no_thread_and_is_used_again_once_it_answers(
+    server: ConnectServer, connected: SparkLoadSources, fake: FakePrometheus, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = connected.open("tests/hangs", PrometheusSettings(fake.url, "pulsar"))
+    impatient = connected.open("tests/impatient", PrometheusSettings(fake.url, "pulsar"), deadline=2.0)
+    snapshot(source)
+    before = threads()
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        for minute in (1, 2, 3):
+            with pytest.raises(SourceUnavailableError, match="deadline of 2 s"):
+                snapshot(impatient, AT + 60 * minute)
+        with pytest.raises(SourceUnavailableError, match="Spark could not run the cycle"):
+            snapshot(source, AT + 240)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert len(snapshot(source, AT + 300).brokers) == 2
+    said = f"Spark did not answer for 30 s; closing the connection to the Spark Connect server {server.url}"
+    assert caplog.messages.count(said) == 1
+    assert threads() <= before
+
+
+def threads() -> int:
+    """Number of threads that use a session."""
+    return sum(thread.name.startswith("spark") for thread in threading.enumerate())

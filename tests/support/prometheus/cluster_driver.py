@@ -123,10 +123,12 @@ def _cycle(tasks: int, seconds: float) -> list[Part]:
 
 
 def _facts() -> Facts:
+    (engine,) = _engines
+
     def shuffle_partitions(session: SparkSession) -> int:
+        engine.measure(session)
         return int(session.conf.get("spark.sql.shuffle.partitions") or 0)
 
-    (engine,) = _engines
     partitions = engine.run(shuffle_partitions, DEADLINE).result()
     return Facts(engine.parallelism, partitions, engine.reads_files, Path(tempfile.gettempdir()))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import math
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -42,7 +43,7 @@ from trimtab_pipeline.sources.direct import DirectRunner
 from trimtab_pipeline.sources.measurement import Outcome, measure
 from trimtab_pipeline.sources.policy import PolicySource, T, Wanted
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
-from trimtab_pipeline.spark.session import Engine, closed, interrupt_until
+from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_pipeline.transform.brokers import expected_samples, joined
 from trimtab_pipeline.transform.frames import broker_load, bundle_load
@@ -55,7 +56,7 @@ each batch."""
 _SAMPLES_EACH, _TOPICS_EACH = 100, 10  # of a broker, of a bundle: roughly
 _MANY = 20_000  # rows from which code is generated for a job
 _Waiting = tuple[Wanted[Any], Future[Any]]
-_NEVER = 86_400.0  # seconds: each measurement has a deadline of its own
+_NEVER = math.inf  # seconds: each measurement has a deadline of its own
 
 
 class SparkLoadSources:
@@ -123,6 +124,7 @@ class SparkLoadSources:
         return PolicySource(policy, settings, deadline, writer, cycles=self._cycles, refreshes=self._refreshes)
 
     def _dry_cycle(self, session: SparkSession) -> None:
+        self._engine.measure(session)
         with tempfile.TemporaryDirectory(prefix="trimtab-dry-") as folder:
             writer = HistoryWriter(folder, "dry/dry", self._retention, self._background)
             source = self._opened("dry/dry", PrometheusSettings(url=DRY_URL, namespace="dry"), writer, self._deadline)
@@ -142,7 +144,9 @@ class SparkRunner:
     def run(self, wanted: Wanted[T]) -> Future[T]:
         """See `MeasurementRunner.run`."""
         outcome: Future[T] = promised(wanted.left)
+        outcome.add_done_callback(self._engine.check_after)
         with self._lock:
+            self._waiting = [pair for pair in self._waiting if not pair[1].done()]
             self._waiting.append((wanted, outcome))
         job = self._engine.run(self._measure_waiting, _NEVER)
         job.add_done_callback(lambda job: _fail(outcome, job))
@@ -150,6 +154,7 @@ class SparkRunner:
 
     def measured(self, session: SparkSession, due: Sequence[PolicyCycle], *, bundles: bool) -> dict[str, Outcome]:
         """What `measure` finds on the session."""
+        self._engine.measure(session)
         stages = SparkStages(session, self._engine.parallelism, reads_files=self._engine.reads_files)
         return measure(due, stages, bundles=bundles)
 
@@ -166,27 +171,32 @@ class SparkRunner:
             self._run_batch(session, batch)
 
     def _run_batch(self, session: SparkSession, batch: Sequence[_Waiting]) -> None:
-        """Measure a batch, and settle its outcomes; its jobs are cancelled when no caller waits for any of them."""
+        """Measure a batch, then settle its outcomes; its jobs are cancelled when no caller waits for any of them."""
         ended, number = Future[None](), next(self._numbers)
         tag = f"batch-{number}"
         outcomes = [outcome for _, outcome in batch]
 
         def interrupt_abandoned(_: Future[Any]) -> None:
             if all(outcome.done() for outcome in outcomes) and not ended.done():
-                interrupt_until(ended, lambda: session.interruptTag(tag))
+                self._engine.interrupt(session, tag, ended)
 
         session.addTag(tag)
         for outcome in outcomes:
             outcome.add_done_callback(interrupt_abandoned)
         try:
-            self._settle_batch(session, batch)
+            found = self._measure_batch(session, batch)
         finally:
             ended.set_result(None)
             session.removeTag(tag)
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
+        for wanted, outcome, measured in found:
+            _settle(wanted, measured, outcome)
 
-    def _settle_batch(self, session: SparkSession, batch: Sequence[_Waiting]) -> None:
+    def _measure_batch(
+        self, session: SparkSession, batch: Sequence[_Waiting]
+    ) -> list[tuple[Wanted[Any], Future[Any], Outcome]]:
+        """What was measured for each of a batch. Those that failed before, or with the whole batch, are settled."""
         ready: dict[str, tuple[PolicyCycle, Wanted[Any], Future[Any]]] = {}
         for wanted, outcome in batch:
             try:
@@ -199,10 +209,9 @@ class SparkRunner:
         except Exception as error:  # noqa: BLE001  (the futures carry it)
             for _, wanted, outcome in ready.values():
                 wanted.failed()
-                settle(outcome.set_exception, closed() if self._engine.closed else as_source_error(error))
-            return
-        for name, (_, wanted, outcome) in ready.items():
-            _settle(wanted, found[name], outcome)
+                settle(outcome.set_exception, self._engine.error_of(error))
+            return []
+        return [(wanted, outcome, found[name]) for name, (_, wanted, outcome) in ready.items()]
 
 
 def _settle(wanted: Wanted[T], measured: Outcome, outcome: Future[T]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import cast
+from typing import Any, cast
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -28,6 +28,7 @@ _UNKNOWN_THERE = {
     "INVALID_HANDLE.SESSION_CLOSED",
     "INVALID_HANDLE.SESSION_NOT_FOUND",
 }
+_STOPS_WITHIN = 15.0  # seconds
 _OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared one keeps waiting after the server is back
 
 
@@ -40,6 +41,7 @@ class ConnectedSpark:
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings, self._address = settings, without_token(settings.master)
+        self._session: Any = None  # a ConnectSession
         missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
         if missing:
             raise ConnectMissingError(
@@ -80,10 +82,18 @@ class ConnectedSpark:
         with suppress(PySparkException):
             session.client.close()
 
+    def give_up(self, why: str) -> None:
+        """Close the channel, and log why. PySpark's own `close` would first wait for calls that do not return."""
+        _LOGGER.warning("%s; closing the connection to the Spark Connect server %s", why, self._address)
+        if self._session is not None:
+            self._session.client._channel.close()  # noqa: SLF001  (as above)
+            self.forget(self._session)
+
     def stop(self, session: SparkSession) -> None:
         """Release the session on the server, which keeps running."""
         session.stop()
 
     def await_stop(self, stopped: Future[None]) -> None:
-        """Wait for `stop`: no process of ours runs there, so there is nothing to kill."""
-        wait([stopped])
+        """Wait for `stop`, and close the channel if it hangs."""
+        if not wait([stopped], timeout=_STOPS_WITHIN).done:
+            self.give_up(f"the session did not stop within {_STOPS_WITHIN:g} s")

@@ -107,6 +107,15 @@ class EmbeddedSpark:
         """Let this process start another session after its JVM or its context has ended."""
         _end_jvm(SparkContext._gateway)  # noqa: SLF001  (as above)
 
+    def give_up(self, why: str) -> None:
+        """Kill the JVM, also one that starts, and log why."""
+        _LOGGER.warning("%s; killing its JVM", why)
+        gateway = SparkContext._gateway  # noqa: SLF001  (as above)
+        if gateway is not None:
+            gateway.proc.kill()
+        else:
+            _kill_all(f"-Dtrimtab.log={self._log}")
+
     def stop(self, session: SparkSession) -> None:
         """Stop the session and end its JVM."""
         gateway = SparkContext._gateway  # noqa: SLF001  (no public way to end the JVM)
@@ -173,6 +182,14 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
+def _kill_all(option: str) -> None:
+    """Kill the processes that have this `option`. PySpark tells of a JVM's process only after its start."""
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            if option in command.read_bytes().decode(errors="replace"):
+                os.kill(int(command.parent.name), signal.SIGKILL)
+
+
 def _end_jvm(gateway: Any) -> None:
     """End the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it."""
     with suppress(Py4JError, OSError):  # it is gone already
@@ -181,6 +198,9 @@ def _end_jvm(gateway: Any) -> None:
     if hangs(gateway.proc.pid, lambda seconds: exits(gateway.proc, seconds)):
         gateway.proc.kill()
     gateway.proc.wait()
+    server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)  # noqa: SLF001
+    if server is not None:
+        server.shutdown()  # its thread would outlive the JVM
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
 

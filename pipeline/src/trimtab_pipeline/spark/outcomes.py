@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable
@@ -40,8 +41,10 @@ _REMEDY = "install the same version of Trimtab in the Python of Spark's workers 
 
 
 def promised(deadline: float) -> Future[Any]:
-    """A future that fails with `SourceUnavailableError` unless it is done within `deadline` seconds."""
+    """A future that fails with `SourceUnavailableError` unless it is done within `deadline` seconds (may be inf)."""
     outcome: Future[Any] = Future()
+    if math.isinf(deadline):
+        return outcome
     timer = threading.Timer(deadline, _expire, (outcome, deadline))
     timer.daemon = True
     outcome.add_done_callback(lambda _: timer.cancel())

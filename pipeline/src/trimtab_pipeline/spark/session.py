@@ -4,6 +4,10 @@ Every PySpark call blocks, so no event loop may make one. A session that is buil
 which breaks the shutdown of the event loop. So `Engine` has one thread that builds the session and runs every job, one
 after the other. Jobs use only features of Spark Connect: ``sc://host`` differs only in the URL.
 
+No call of PySpark has a deadline, so a Spark that hangs would block that thread for ever. It is given up when it does
+not answer a question, does not start, or does not end an interrupted job: its JVM is killed, or its connection closed.
+Then every call that waits for it fails, and the next job starts another session.
+
 How many tasks run at once is known for ``local[N]``. A cluster grows and shrinks, so a remote one is asked once a
 minute, and each time it gets as many shuffle partitions as it has cores.
 """
@@ -17,9 +21,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +39,9 @@ PREFIX = "trimtab-spark-"
 _LOCK = "in-use"
 _INTERRUPT_EVERY = 0.3  # seconds
 _MEASURE_EVERY = 60.0  # seconds
+_ANSWERS_WITHIN = 30.0  # seconds for a question that needs no task; a busy machine needs some
+_STARTS_WITHIN = 300.0  # seconds; a busy machine needs one minute or two, an unreachable master one more
+_ENDS_WITHIN = 300.0  # seconds for a job that is being interrupted; a cold JVM on a busy machine needs one minute
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
 
@@ -68,7 +75,7 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 class Spark(Protocol):
-    """A source of sessions. Only the engine's thread calls it, except for `await_stop`."""
+    """A source of sessions. Only the engine's thread calls it, except for `give_up` and `await_stop`."""
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
         """A new session; dropped if `closed` is true when it is ready."""
@@ -78,6 +85,9 @@ class Spark(Protocol):
 
     def forget(self, session: SparkSession) -> None:
         """Drop a lost session, so another one can start."""
+
+    def give_up(self, why: str) -> None:
+        """Make all calls fail that wait for a Spark that hangs, and log why."""
 
     def stop(self, session: SparkSession) -> None:
         """End a session and its processes."""
@@ -113,6 +123,8 @@ class Engine:
             raise
         self._tags = (f"trimtab-{n}" for n in itertools.count(1))
         self._closed = False
+        self._starts, self._given_up = 0, -1  # the number of the last start, and of the last one that was given up
+        self._giving_up = threading.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark")
         self._session: Future[SparkSession] = self._thread.submit(self._start)
 
@@ -123,6 +135,7 @@ class Engine:
         including the wait) passes. Its Spark jobs are then cancelled, as when the caller cancels the future.
         """
         outcome: Future[T] = promised(deadline)
+        outcome.add_done_callback(self.check_after)
         if self._closed:
             outcome.set_exception(closed())
         else:
@@ -131,7 +144,7 @@ class Engine:
 
     @property
     def parallelism(self) -> int:
-        """Number of tasks that run at once. A remote Spark is asked before a job; until the first one it is 1."""
+        """Number of tasks that run at once. For a remote Spark, `measure` learns it; until then it is 1."""
         return self._parallelism
 
     @property
@@ -157,6 +170,67 @@ class Engine:
         self._thread.shutdown()
         self._scratch.remove()
 
+    def check_after(self, outcome: Future[Any]) -> None:
+        """Check in the background that Spark still answers, if `outcome` failed: its deadline may have passed."""
+        if unavailable(outcome) and self._session.done() and not self._session.exception():
+            threading.Thread(target=self._ask, args=(self._session.result(),), name="spark-check", daemon=True).start()
+
+    def interrupt(self, session: SparkSession, tag: str, ended: Future[None]) -> None:
+        """Cancel the tagged jobs until `ended`, and give Spark up if they do not end. Does not block."""
+        if ended.done():
+            return
+        interrupt_until(ended, lambda: session.interruptTag(tag))
+        why = f"Spark did not end a job within {_ENDS_WITHIN:g} s after its deadline"
+        timer = self._timer(_ENDS_WITHIN, why)
+        ended.add_done_callback(lambda _: timer.cancel())
+
+    def error_of(self, error: Exception) -> Exception:
+        """The error of a job as a caller gets it: `closed`, why Spark failed, or the error itself."""
+        if self._closed:
+            return closed()
+        if self._hangs:
+            return SourceUnavailableError(f"Spark could not run the cycle: it did not answer ({described(error)})")
+        return as_source_error(error)
+
+    def measure(self, session: SparkSession) -> None:
+        """Learn the parallelism of a remote Spark, which changes, and shuffle into as many partitions."""
+        if self.settings.remote and time.monotonic() >= self._measure_at:
+            self._parallelism = parallelism(session)
+            session.conf.set("spark.sql.shuffle.partitions", self._parallelism)
+            self._measure_at = time.monotonic() + _MEASURE_EVERY
+
+    def _ask(self, session: SparkSession) -> None:
+        with self._answering(), suppress(*SPARK_ERRORS, OSError, ValueError):  # only silence matters here
+            session.conf.get("spark.sql.session.timeZone")
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Give Spark up if the block takes too long."""
+        timer = self._timer(_ANSWERS_WITHIN, f"Spark did not answer for {_ANSWERS_WITHIN:g} s")
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _timer(self, seconds: float, why: str) -> threading.Timer:
+        """Gives this Spark up after `seconds`, unless it is cancelled."""
+        timer = threading.Timer(seconds, self._give_up, (self._starts, why))
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _give_up(self, start: int, why: str) -> None:
+        with self._giving_up:
+            if start != self._starts or self._hangs:
+                return
+            self._given_up = start
+        self._spark.give_up(why)
+
+    @property
+    def _hangs(self) -> bool:
+        """Whether the session was given up."""
+        return self._given_up == self._starts
+
     def _carry_out(self, job: Job[T], tag: str, outcome: Future[T]) -> None:
         if self._closed:
             settle(outcome.set_exception, closed())
@@ -166,30 +240,24 @@ class Engine:
         try:
             session = self._living_session()
             session.addTag(tag)
-            outcome.add_done_callback(lambda done: interrupt_abandoned(session, tag, done, ended))
+            outcome.add_done_callback(
+                lambda done: self.interrupt(session, tag, ended) if unavailable(done) or done.cancelled() else None
+            )
             try:
-                self._measure(session)
                 value = job(session)
             finally:
                 ended.set_result(None)
                 session.removeTag(tag)
         except Exception as error:  # noqa: BLE001  (the future carries it)
-            settle(outcome.set_exception, closed() if self._closed else as_source_error(error))
+            settle(outcome.set_exception, self.error_of(error))
         else:
             settle(outcome.set_result, value)
-
-    def _measure(self, session: SparkSession) -> None:
-        """Learn the parallelism of a remote Spark, which changes, and shuffle into as many partitions."""
-        if self.settings.remote and time.monotonic() >= self._measure_at:
-            self._parallelism = parallelism(session)
-            session.conf.set("spark.sql.shuffle.partitions", self._parallelism)
-            self._measure_at = time.monotonic() + _MEASURE_EVERY
 
     def _living_session(self) -> SparkSession:
         """The session; a new one when the start failed or it is gone (killed, out of memory, server restarted)."""
         if (error := self._session.exception()) is not None:
             _LOGGER.warning("Spark did not start (%s); trying again", described(error))
-        elif lost := self._spark.lost(self._session.result()):
+        elif lost := self._lost(self._session.result()):
             _LOGGER.warning("%s", lost)
             self._spark.forget(self._session.result())
         else:
@@ -202,8 +270,19 @@ class Engine:
             raise
         return self._session.result()
 
+    def _lost(self, session: SparkSession) -> str:
+        """See `Spark.lost`."""
+        with self._answering():
+            lost = "" if self._hangs else self._spark.lost(session)
+        return "making another session in place of the one that hung" if self._hangs else lost
+
     def _start(self) -> SparkSession:
-        return self._spark.start(lambda: self._closed)
+        self._starts += 1
+        timer = self._timer(_STARTS_WITHIN, f"Spark did not start within {_STARTS_WITHIN:g} s")
+        try:
+            return self._spark.start(lambda: self._closed)
+        finally:
+            timer.cancel()
 
     def _stop(self) -> None:
         if not self._session.exception():
@@ -224,10 +303,9 @@ def closed() -> SourceUnavailableError:
     return SourceUnavailableError("the Spark session was closed")
 
 
-def interrupt_abandoned(session: SparkSession, tag: str, done: Future[Any], ended: Future[None]) -> None:
-    """Cancel the tagged jobs when no caller waits for them any more."""
-    if done.cancelled() or isinstance(done.exception(), SourceUnavailableError):
-        interrupt_until(ended, lambda: session.interruptTag(tag))
+def unavailable(done: Future[Any]) -> bool:
+    """Whether a job failed with `SourceUnavailableError`, as at its deadline."""
+    return not done.cancelled() and isinstance(done.exception(), SourceUnavailableError)
 
 
 def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
@@ -237,7 +315,7 @@ def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> Non
     """
 
     def insist() -> None:
-        with suppress(*SPARK_ERRORS, OSError):  # a JVM that is gone has nothing to cancel
+        with suppress(*SPARK_ERRORS, OSError, ValueError):  # a JVM that is gone, or a closed channel, cancels nothing
             while not ended.done():
                 interrupt()
                 wait([ended], timeout=_INTERRUPT_EVERY)
