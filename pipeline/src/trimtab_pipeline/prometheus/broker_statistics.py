@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,14 @@ def ask_brokers(
     namespaces: those whose topics are wanted, None: all. within: seconds after which no further request starts.
     unwanted: whether the result is no longer needed; then none starts, either.
     """
-    end = time.monotonic() + within
+    end, parsing = time.monotonic() + within, Lock()
 
     def rows_of(url: str) -> _Rows:
         if unwanted():
             raise StatisticsError("the result is no longer needed")
         if url and time.monotonic() > end:
             raise StatisticsError(f"there was no time left: others took {max(within, 0.0):g} s")
-        return _rows_of(url, settings, namespaces)
+        return _rows_of(url, settings, namespaces, parsing)
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="statistics") as readers:
         asked = {pod: readers.submit(rows_of, url) for pod, url in urls.items()}
@@ -94,12 +95,17 @@ class _Rows:
     load: list[tuple[float, ...]] = field(default_factory=list)
 
 
-def _rows_of(url: str, settings: StatisticsSettings, namespaces: Container[str] | None) -> _Rows:
-    """The answer of one broker. Raises `StatisticsError`."""
+def _rows_of(url: str, settings: StatisticsSettings, namespaces: Container[str] | None, parsing: Lock) -> _Rows:
+    """The answer of one broker. Raises `StatisticsError`.
+
+    parsing: held while it is parsed. Its values take several times the memory of its text.
+    """
     if not url:
         raise StatisticsError("Pulsar does not list it as active, or its address is not allowed (--allow-url)")
     try:
-        return rows_in(json_of(_body(url, settings)), namespaces)
+        body = _body(url, settings)
+        with parsing:
+            return rows_in(json_of(body), namespaces)
     except requests.RequestException as error:
         cause = cause_of(error, settings.timeout, settings.credentials, "spec.pulsar.timeout")
         raise StatisticsError(f"{url} {cause}") from None
