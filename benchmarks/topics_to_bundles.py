@@ -5,11 +5,15 @@ finding their ranges, summing up; HTTP is left out, as Prometheus' part depends 
 process of its own, as in Spark. For SQL the topics lie in Parquet already: their way from the task into the JVM, which
 that design needs as well, is not counted against it.
 
+The task that reads the topics of the hottest bundles is measured, too: what it sends to the driver, and its peak of
+memory, beside those of a task that sends every topic of their namespaces.
+
     python benchmarks/pipeline.py --topics
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
 import tempfile
 import time
@@ -23,10 +27,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.prometheus.queries import TOPICS
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
-from trimtab_pipeline.prometheus.samples import Samples, parse_vector
-from trimtab_pipeline.prometheus.shard_reader import read_bundles
+from trimtab_pipeline.prometheus.samples import Samples, VectorParser, parse_vector
+from trimtab_pipeline.prometheus.shard_reader import read_bundles, read_topics
 from trimtab_pipeline.transform.relations import POD_TIMES
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_pipeline.transform.topics import summed
@@ -101,6 +106,35 @@ def work(shard: int, topics: int, runs: int) -> dict[str, float]:
     return {name: round(statistics.median(v), 2) for name, v in middle.items()} | {"topics": len(table), "MB": size}
 
 
+def hot(topics: int, every: bool) -> dict[str, float]:  # noqa: FBT001
+    """A shard's task that reads topics: seconds, rows and MB that it sends, MB by which its memory grew at most.
+
+    One bundle of each namespace is hot, so that the queries select every topic. every: the task keeps them all.
+    """
+    ranges = cluster()
+    table = shard_of(0, topics, ranges)
+    bodies = {column: body(table, column) for column in TRAFFIC}
+    one_each = np.unique(ranges.namespace, return_index=True)[1]
+    wanted = [f"{name}/0x00000000_0xffffffff" for name in ranges.namespaces] if every else ranges.names(one_each)
+    shard = ShardRequest((), topics={name: name for name in TOPICS.columns})
+    request = ReadRequest("http://unused", 1.0, 600.0, (shard,), budget=600.0, bundles=tuple(wanted))
+    parser = VectorParser()
+
+    def fetch(column: str, _: float) -> Samples:
+        return parser.parse(bytes(bytearray(bodies[column])))  # a copy, as from the network
+
+    before, begin = _peak(), time.perf_counter()
+    rows = list(read_topics(request, 0, fetch))
+    took, grown = time.perf_counter() - begin, _peak() - before
+    sent = sum(one.num_rows for one in rows), sum(one.nbytes for one in rows)
+    return {"seconds": round(took, 2), "rows": sent[0], "MB": round(sent[1] / 1e6, 2), "memory": grown}
+
+
+def _peak() -> int:
+    """The most MB that this process has had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 def in_sql(topics: int, runs: int) -> dict[str, float]:
     """Seconds of the same sums in SQL on two cores."""
     ranges = cluster()
@@ -130,4 +164,7 @@ def tell(topics: int = 1_000_000, runs: int = 5) -> None:
         several = (range(SHARDS), [topics] * SHARDS, [runs] * SHARDS)
         for shard, result in enumerate(processes.map(work, *several)):
             print(f"shard {shard}: {result}")
+    for every in (True, False):
+        with ProcessPoolExecutor(1) as process:
+            print(f"topics of {'all' if every else 'hot'} bundles: {process.submit(hot, topics, every).result()}")
     print(f"SQL: {in_sql(topics, runs)}")

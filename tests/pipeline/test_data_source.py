@@ -36,7 +36,7 @@ def request(url: str, policy: str, **settings: Any) -> ReadRequest:
     """Brokers a and b, a shard each."""
     chosen = PrometheusSettings(url, "pulsar", **settings)
     shards = [ShardRequest.of(chosen, [pod]) for pod in ("a", "b")]
-    return ReadRequest.of(chosen, AT, shards, policy=policy, now=AT, namespaces=["t/n"])
+    return ReadRequest.of(chosen, AT, shards, policy=policy, now=AT, bundles=["t/n/0x00000000_0xffffffff"])
 
 
 def without_times(table: pa.Table) -> list[str]:

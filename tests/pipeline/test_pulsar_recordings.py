@@ -115,7 +115,7 @@ def topics_of(server: PrometheusServer, recording: Recording) -> list[dict[str, 
     """The topics inside all bundles."""
     settings, at = PrometheusSettings(server.url, "pulsar", "pulsar"), round(time.time(), 3)
     ranges = HashRanges.of(recording.bundles)
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)], namespaces=ranges.namespaces)
+    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)], bundles=recording.bundles)
     rows: list[dict[str, Any]] = topics_inside(
         pa.Table.from_batches(read_shard("topics", request, 0, Secrets())), ranges
     ).to_pylist()

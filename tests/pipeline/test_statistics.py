@@ -144,7 +144,7 @@ def test_a_broker_that_does_not_tell_the_topics_of_its_hot_bundle_costs_nothing_
 def test_topics_of_hot_bundles_that_the_server_does_not_answer_cost_a_note(
     fake: FakePrometheus, direct: DirectLoadSources
 ) -> None:
-    fake.faults = Faults(where=lambda promql: "pulsar_consumers_count" in promql, status=503, text="too busy")
+    fake.faults = Faults(where=lambda promql: "persistent://" in promql, status=503, text="too busy")
     load = look(direct.open("tests/told", PrometheusSettings(fake.url, "pulsar", hot_bundles=1)), WITH_IDLE)
     assert load.brokers.trusted.all()
     assert not load.quality.partial

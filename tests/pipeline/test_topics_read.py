@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
 
 from admin_server import AdminServer, topic_statistics
 from trimtab_pipeline.api import PrometheusSettings, StatisticsSettings
-from trimtab_pipeline.columns import BUNDLE_SAMPLES
+from trimtab_pipeline.columns import BUNDLE_SAMPLES, TRAFFIC
+from trimtab_pipeline.prometheus import broker_statistics
 from trimtab_pipeline.prometheus.broker_statistics import StatisticsAnswer, ask_brokers
 from trimtab_pipeline.prometheus.queries import TOPICS, topics_in
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
@@ -21,7 +24,7 @@ from trimtab_pipeline.prometheus.sample_batches import full_names
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_bundles, read_shard, read_topics
 
-BUNDLE = "t/a/0x00000000_0x40000000"
+BUNDLE, WHOLE = "t/a/0x00000000_0x40000000", "t/a/0x00000000_0xffffffff"
 QUERIES = {name: f'max by (topic, partition, pod) ({name}{{topic=~"$topics"}})' for name in TOPICS.columns}
 Loads = Mapping[tuple[str, str], tuple[float, ...]]
 Rows = list[dict[str, Any]]
@@ -53,9 +56,9 @@ class World:
         """What is read of bundles, and the report."""
         return taken(read_bundles(self.request, 0, self.fetch))
 
-    def inside(self, *namespaces: str) -> tuple[Rows, dict[str, Any]]:
-        """What is read of topics in these namespaces, and the report."""
-        return taken(read_topics(replace(self.request, namespaces=namespaces), 0, self.fetch))
+    def inside(self, *bundles: str) -> tuple[Rows, dict[str, Any]]:
+        """What is read of topics in these bundles, and the report."""
+        return taken(read_topics(replace(self.request, bundles=bundles), 0, self.fetch))
 
 
 def taken(batches: Iterable[pa.RecordBatch]) -> tuple[Rows, dict[str, Any]]:
@@ -122,16 +125,57 @@ def test_the_settings_say_what_is_read(metrics: str, wanted: bool, bundles: int,
 
 def test_of_hot_bundles_only_the_topics_of_their_namespaces_are_asked_for() -> None:
     world = World({(topic(k), "p"): (1.0,) * 6 for k in range(3)})
-    rows, report = world.inside("t/a", "u/b.c")
+    rows, report = world.inside(WHOLE, "u/b.c/0x00000000_0xffffffff")
     assert {row["topic"] for row in rows} == {topic(k) for k in range(3)}
     assert (report["ok"], report["table"]) == (True, "topics")
-    assert len(world.asked) == len(TOPICS.columns)
+    assert len(world.asked) == len(TRAFFIC), "clients are not needed"
     assert all(r'topic=~"(non-)?persistent://(t/a|u/b\\.c)/.+"' in promql for promql in world.asked)
+
+
+def test_topics_outside_the_hot_bundles_are_dropped_from_each_answer_before_the_next_is_asked_for() -> None:
+    half = "t/a/0x80000000_0xffffffff"
+    inside = {topic(k) for k in range(40) if crc32(topic(k).encode()) >= 0x80000000}
+    world = World({(topic(k), "p"): (float(k),) * 6 for k in range(40)})
+    asked: list[str] = []
+
+    def fetch(promql: str, within: float) -> Samples:
+        asked.append(threading.current_thread().name)
+        return world.fetch(promql, within)
+
+    rows, _ = taken(read_topics(replace(world.request, bundles=(half,)), 0, fetch))
+    assert {row["topic"] for row in rows} == inside
+    assert all(row["topic"] == topic(round(row["rate_out"])) for row in rows)
+    assert asked == ["query-0"] * len(TRAFFIC), "one answer at a time"
+
+
+def test_a_partition_in_its_own_label_decides_the_bundle_of_a_topic() -> None:
+    world = World({(topic(1), "p"): (1.0,) * 6})
+
+    def fetch(promql: str, within: float) -> Samples:
+        answer = world.fetch(promql, within)
+        return replace(answer, labels={**answer.labels, "partition": pa.array(["3"])})
+
+    hash_of = crc32(f"{topic(1)}-partition-3".encode())
+    for lower, expected in ((hash_of, [f"{topic(1)}-partition-3"]), (hash_of + 1, [])):
+        rows, _ = taken(read_topics(replace(world.request, bundles=(f"t/a/0x{lower:08x}_0xffffffff",)), 0, fetch))
+        assert [row["topic"] for row in rows] == expected
+
+
+def test_topics_of_brokers_outside_the_hot_bundles_are_dropped() -> None:
+    names = [topic(k) for k in range(40)]
+    topics = {"topic": pa.array(names), "partition": pa.array([""] * 40), "pod": pa.array(["p"] * 40)}
+    told = StatisticsAnswer({**topics, **{name: pa.array([1.0] * 40) for name in TOPICS.columns}}, ("p",))
+    world = World({}, statistics={"p": "http://p"})
+    rows, report = taken(
+        read_topics(replace(world.request, bundles=(BUNDLE,)), 0, world.fetch, lambda: None, lambda _: told)
+    )
+    assert [row["topic"] for row in rows] == [name for name in names if crc32(name.encode()) < 0x40000000]
+    assert report["answered"] == ["p"]
 
 
 def test_where_series_are_repeated_the_newest_of_each_pod_counts() -> None:
     world = World({(topic(1), "p"): (1.0,) * 6}, repeated=True)
-    world.inside("t/a")
+    world.inside(WHOLE)
     assert all(" and (timestamp(" in promql for promql in world.asked)
 
 
@@ -163,7 +207,7 @@ def test_where_brokers_tell_their_topics_those_of_hot_bundles_come_from_them_too
     topics = {"topic": pa.array([topic(1)]), "partition": pa.array([""]), "pod": pa.array(["p"])}
     told = StatisticsAnswer({**topics, **{name: pa.array([1.0]) for name in TOPICS.columns}}, ("p",))
     world = World({}, statistics={"p": "http://p"})
-    wanted = replace(world.request, namespaces=("t/a",))
+    wanted = replace(world.request, bundles=(WHOLE,))
     rows, report = taken(read_topics(wanted, 0, world.fetch, statistics=lambda _: told))
     assert [(row["topic"], row["pod"], row["rate_in"]) for row in rows] == [(topic(1), "p", 1.0)]
     assert (report["ok"], report["table"]) == (True, "topics")
@@ -175,6 +219,24 @@ def test_a_broker_is_read_for_the_topics_of_the_wanted_namespaces() -> None:
     with AdminServer(told) as admin:
         answers = ask_brokers({"p": admin.url}, StatisticsSettings(), ("t/a", "t/c"))
     assert answers.topics["topic"].to_pylist() == [topic(1)]
+
+
+def test_the_answers_of_brokers_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsing, together, parse = threading.Lock(), list[bool](), broker_statistics.json_of
+
+    def alone(body: bytes) -> Any:
+        free = parsing.acquire(blocking=False)
+        together.append(not free)
+        time.sleep(0.05)
+        found = parse(body)
+        if free:
+            parsing.release()
+        return found
+
+    monkeypatch.setattr(broker_statistics, "json_of", alone)
+    with AdminServer({topic(1): topic_statistics(1.0)}) as admin:
+        answers = ask_brokers(dict.fromkeys("abcd", admin.url), StatisticsSettings())
+    assert (sorted(answers.pods), together) == (["a", "b", "c", "d"], [False] * 4)
 
 
 def test_no_broker_is_asked_after_the_deadline_of_the_measurement() -> None:
@@ -191,7 +253,7 @@ def test_topics_of_hot_bundles_that_brokers_tell_too_late_are_left_out() -> None
     with AdminServer({topic(1): topic_statistics(1.0)}) as admin:
         admin.delay = 3.0
         wanted = ShardRequest(("p",), statistics={"p": admin.url})
-        request = ReadRequest("http://x", 100.0, 5.0, (wanted,), budget=0.6, namespaces=("t/a",))
+        request = ReadRequest("http://x", 100.0, 5.0, (wanted,), budget=0.6, bundles=(WHOLE,))
         begin = time.monotonic()
         rows, report = taken(read_shard("topics", request, 0, Secrets()))
         assert time.monotonic() - begin < 2

@@ -234,8 +234,8 @@ def _advice(status: int, credentials: Credentials) -> str:
     return f"; correct the source's credentials (it was asked with {credentials!r})"
 
 
-def side_by_side(jobs: Mapping[K, Callable[[], T]]) -> dict[K, T]:
-    """The results of `jobs`, run `AT_ONCE` at a time. Raises the first error; the jobs that wait are then left out.
+def side_by_side(jobs: Mapping[K, Callable[[], T]], at_once: int = AT_ONCE) -> dict[K, T]:
+    """The results of `jobs`, run `at_once` at a time. Raises the first error; the jobs that wait are then left out.
 
     The threads are daemons, so the program's exit does not wait for a server that does not answer.
     """
@@ -253,7 +253,7 @@ def side_by_side(jobs: Mapping[K, Callable[[], T]]) -> dict[K, T]:
                 waiting.clear()
                 done.put((key, None, error))
 
-    for number in range(min(AT_ONCE, len(jobs))):
+    for number in range(min(at_once, len(jobs))):
         threading.Thread(target=work, name=f"query-{number}", daemon=True).start()
     found: dict[K, T] = {}
     for _ in jobs:

@@ -13,7 +13,7 @@ from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, Prom
 from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, tables
 
 TableName = Literal["brokers", "bundles", "topics"]
-"""What is read. ``topics``: only those of `ReadRequest.namespaces`."""
+"""What is read. ``topics``: only those of `ReadRequest.bundles`."""
 _TIMEOUTS = 2.0
 """Time budget for all queries of a shard, as a multiple of the timeout of one query."""
 
@@ -92,7 +92,7 @@ class ReadRequest:
     task may wait for a free core afterwards.
     timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the
     whole measurement. window: seconds of the rates.
-    method, partial_response: as in `PrometheusSettings`. namespaces: those whose topics the table ``topics`` holds.
+    method, partial_response: as in `PrometheusSettings`. bundles: those whose topics the table ``topics`` holds.
     statistics_timeout: seconds for one broker's statistics.
     """
 
@@ -106,7 +106,7 @@ class ReadRequest:
     late: float = 0.0
     window: float = 60.0
     budget: float = 20.0
-    namespaces: tuple[str, ...] = ()
+    bundles: tuple[str, ...] = ()
     statistics_timeout: float = 10.0
     left: float = float("inf")
     made: float = field(default_factory=time.time, compare=False)
@@ -121,7 +121,7 @@ class ReadRequest:
         *,
         policy: str = "",
         left: float = float("inf"),
-        namespaces: Iterable[str] = (),
+        bundles: Iterable[str] = (),
         now: float | None = None,
     ) -> ReadRequest:
         """A read of `shards` by `settings`. left: seconds until the deadline. now: epoch seconds, else the clock's.
@@ -140,10 +140,15 @@ class ReadRequest:
             late,
             settings.window,
             min(_TIMEOUTS * settings.timeout, left),
-            tuple(namespaces),
+            tuple(bundles),
             settings.statistics.timeout,
             left,
         )
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of the `bundles`."""
+        return sorted({bundle.rpartition("/")[0] for bundle in self.bundles})
 
     def server(self, credentials: Credentials, table: TableName = "bundles") -> PrometheusClient:
         """A client of the server, for reads of `table`."""

@@ -69,7 +69,10 @@ class Samples:
 
     def of_pods(self, pods: Sequence[str]) -> Samples:
         """The series whose label ``pod`` is among `pods`."""
-        keep = pc.is_in(self.label("pod"), value_set=pa.array(pods, pa.string()))
+        return self.filter(pc.is_in(self.label("pod"), value_set=pa.array(pods, pa.string())))
+
+    def filter(self, keep: pa.BooleanArray) -> Samples:
+        """The series for which `keep` is true."""
         labels = {name: column.filter(keep) for name, column in self.labels.items()}
         points = tuple(itertools.compress(self.points, keep.to_pylist()))
         return Samples(labels, self.values.filter(keep), self.warnings, points)

@@ -44,6 +44,7 @@ from trimtab_pipeline.prometheus.client import (
     PrometheusUnreachableError,
     side_by_side,
 )
+from trimtab_pipeline.prometheus.hot_topics import InsideBundles
 from trimtab_pipeline.prometheus.queries import (
     BUNDLE,
     BUNDLES,
@@ -122,7 +123,7 @@ def read_shard(
 
 
 def _topic_statistics(request: ReadRequest, secrets: Secrets, unwanted: Callable[[], bool]) -> ReadStatistics:
-    """Reads the topics of the request's namespaces. They are optional, so it stops early."""
+    """Reads the topics in the namespaces of the request's bundles. They are optional, so it stops early."""
     half = request.budget / 2  # no request starts in the second half, and none takes longer than half
     who = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
     return partial(ask_brokers, settings=who, namespaces=request.namespaces, within=half, unwanted=unwanted)
@@ -162,7 +163,11 @@ def read_topics(
     clock: Clock = lambda: None,
     statistics: ReadStatistics = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """The topics of the request's namespaces in `BUNDLE_SAMPLES`, and the report. statistics: as in `read_bundles`."""
+    """The topics of the request's bundles in `BUNDLE_SAMPLES`, and the report. statistics: as in `read_bundles`.
+
+    A query selects the topics of namespaces, which may be a million. The others are dropped from each answer before the
+    next one is asked for. Only the traffic is read.
+    """
     read = _ShardRead("topics", request, shard, fetch)
     return read.reported(BUNDLE_SAMPLES, lambda: _hot_topic_batches(read, statistics), clock)
 
@@ -319,21 +324,23 @@ def _bundle_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator[pa
     read.bundles = len(columns["bundle"])
     yield read.batch(BUNDLE_SAMPLES, columns)
     if not read.bundles and read.wanted.summing:
-        yield from _topic_batches(read, None)
+        yield read.batch(BUNDLE_SAMPLES, _named_topics(_wide_table(read, TOPICS, _topic_queries(read, None))))
 
 
 def _hot_topic_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator[pa.RecordBatch]:
+    inside = InsideBundles(read.request.bundles)
     if read.wanted.statistics:
-        yield _statistics_batch(read, statistics)
-    else:
-        yield from _topic_batches(read, read.request.namespaces)
+        topics = _statistics_batch(read, statistics)
+        yield topics.filter(inside.holds(topics["topic"]))
+        return
+    queries = _topic_queries(read, read.request.namespaces)
+    jobs = {name: partial(inside.asked, _column(read, TOPICS, name, queries[name])) for name in TRAFFIC}
+    yield read.batch(BUNDLE_SAMPLES, _named_topics(_columns(read, TOPICS, side_by_side(jobs, at_once=1))))
 
 
-def _topic_batches(read: _ShardRead, namespaces: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Topics of these namespaces, or of all."""
-    queries = {name: topics_in(promql, namespaces) for name, promql in read.wanted.topics.items()}
-    columns = _wide_table(read, TOPICS, queries)
-    yield read.batch(BUNDLE_SAMPLES, _named_topics(columns))
+def _topic_queries(read: _ShardRead, namespaces: Sequence[str] | None) -> dict[str, str]:
+    """The queries about the topics of these namespaces, or of all."""
+    return {name: topics_in(promql, namespaces) for name, promql in read.wanted.topics.items()}
 
 
 def _named_topics(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
@@ -355,7 +362,13 @@ def _wide_table(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> d
     """The columns of `table`; no rows without a query."""
     if not queries:
         return {key: pa.array([], pa.string()) for key in table.keys}
-    answers = side_by_side({name: _column(read, table, name, promql) for name, promql in queries.items()})
+    return _columns(
+        read, table, side_by_side({name: _column(read, table, name, promql) for name, promql in queries.items()})
+    )
+
+
+def _columns(read: _ShardRead, table: Table, answers: Mapping[str, Samples]) -> dict[str, pa.Array]:
+    """The columns of `table` from the answer about each."""
     labels, values = pivot(list(answers.values()), table.keys)
     columns = {name: read.good(column) for name, column in zip(answers, values, strict=True)}
     return dict(zip(table.keys, labels, strict=True)) | columns

@@ -80,12 +80,12 @@ class PolicyCycle:
         shard = ShardRequest.of(self.settings, pods, admin, summing=self.ranges is not None, repeated=repeated)
         return _of_past(shard) if self.past else shard
 
-    def read(self, shards: Sequence[ShardRequest], namespaces: Sequence[str] = ()) -> ReadRequest:
-        """A read of these shards. namespaces: those whose topics are read."""
+    def read(self, shards: Sequence[ShardRequest], bundles: Sequence[str] = ()) -> ReadRequest:
+        """A read of these shards. bundles: those whose topics are read."""
         now, at = time.monotonic(), self.cycle.at
         left = max(0.0, self.ends - now)
         late = now - self.asked
-        return ReadRequest.of(self.settings, at, shards, late, policy=self.name, left=left, namespaces=namespaces)
+        return ReadRequest.of(self.settings, at, shards, late, policy=self.name, left=left, bundles=bundles)
 
 
 @dataclass(frozen=True, slots=True)

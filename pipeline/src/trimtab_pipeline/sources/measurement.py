@@ -138,15 +138,14 @@ def _names(rows: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 def _topic_read(one: PolicyCycle, shards: Shards, hot: pa.Table) -> ReadRequest:
-    """A read of the topics in the namespaces of `hot` bundles, on their pods.
+    """A read of the topics in `hot` bundles, on their pods.
 
     One shard asks Prometheus. Brokers tell all of their topics at once, so their `shards` stay apart.
     """
-    namespaces = sorted({name.rpartition("/")[0] for name in hot["bundle"].to_pylist()})
     pods = sorted(set(hot["pod"].to_pylist()))
     apart = shards if one.settings.bundle_metrics == "statistics" else (pods,)
     asked = [theirs for shard in apart if (theirs := [pod for pod in shard if pod in pods])]
-    return one.read([one.shard(theirs) for theirs in asked], namespaces)
+    return one.read([one.shard(theirs) for theirs in asked], sorted(set(hot["bundle"].to_pylist())))
 
 
 def _of(rows: pa.Table, one: PolicyCycle) -> pa.Table:
