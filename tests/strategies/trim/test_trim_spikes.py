@@ -78,3 +78,13 @@ def test_a_plan_that_moves_nothing_begins_no_campaign() -> None:
 
     assert "campaign" in carried_out(made.memory, made.seen())
     assert "campaign" not in carried_out(shown.memory, shown.seen())
+
+
+def test_programs_on_two_machines_raise_the_level_and_make_no_taker_of_the_others() -> None:
+    points = [44.5, 44, *[40] * 7, 35.5]
+    play = Play(World.of(*(spread(own, 40, seed) for seed, own in enumerate(points))))
+    play.minutes(35)
+    play.world.background[:2] = 3.5
+
+    assert play.minutes(6) == 0
+    assert sum(play.moves) == 0

@@ -249,8 +249,10 @@ def _patient(
 ) -> tuple[FloatArray, FloatArray]:
     """`low` and `high` (n,) in which a surge counts only as far as it is usual, until it has lasted."""
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
-    loud = (watch.lasted(watch.loud) >= LOUD) | np.isfinite(watch.answered)
-    low = np.where(busy | loud, low, np.minimum(low, replay.away_with(watch.calm)))
+    believed = busy | (watch.lasted(watch.loud) >= LOUD) | np.isfinite(watch.answered)
+    calm = replay.away_with(np.where(believed, replay.model.background[-1], watch.calm))
+    low = np.where(believed, low, np.minimum(low, calm))
+    high = np.maximum(high, calm)  # a loud background raises the level, so all others seem to be below it
     if window < SURE:
         low = np.minimum(low, replay.usual)
     lasted = watch.lasted(watch.since)
