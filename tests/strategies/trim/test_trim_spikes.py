@@ -1,4 +1,4 @@
-"""A background that is above the usual one while a plan is made, and soon ends, is no spike: the plan may cause it."""
+"""What is remembered as a spike, and what is not: what plans and other moves cause, and what is too small to matter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from trim_world import Play, World, spread
 from trimtab_strategies.shedding.trim.cause import acted, carried_out
+from trimtab_strategies.shedding.trim.shedder import TrimParams
 
 
 def grown() -> Play:
@@ -78,6 +79,24 @@ def test_a_plan_that_moves_nothing_begins_no_campaign() -> None:
 
     assert "campaign" in carried_out(made.memory, made.seen())
     assert "campaign" not in carried_out(shown.memory, shown.seen())
+
+
+def level(**params: float) -> Play:
+    """Ten level brokers that Trim has known for 40 minutes; it may move nothing."""
+    play = Play(World.of(*(spread(40, 20, seed) for seed in range(10))), TrimParams(**params))
+    play.sheddable = np.zeros(len(play.world.load), dtype=bool)
+    play.minutes(40)
+    return play
+
+
+@pytest.mark.parametrize(("hot", "points", "kept"), [(7.5, 12, 1), (7.5, 6, 0), (20, 12, 0), (4, 6, 1)])
+def test_a_surge_is_a_spike_from_the_points_on_that_are_a_cause(hot: float, points: float, kept: int) -> None:
+    play, surge = level(hot=hot, apart=4 * hot), np.ones(200)
+    surge[:20] += points / 0.9 / 40
+    play.minutes(3, surge)
+    play.minutes(1)
+
+    assert len(play.memory["spikes"]) == kept
 
 
 def test_programs_on_two_machines_raise_the_level_and_make_no_taker_of_the_others() -> None:

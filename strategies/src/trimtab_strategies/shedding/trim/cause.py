@@ -16,12 +16,13 @@ window, but an hour after eight minutes, and at least 20 minutes within a campai
 each plan. Where the load of the whole cluster has just begun, or all brokers have just started, the difference is how
 its bundles were placed, and not what one of them does: it will last for 20 minutes, too.
 
-Two memories make it patient. An excess that ended by itself is a spike: for an hour, only what lasts one and a half
-times as long counts; a broker that is above 85 % for the whole window needs no such patience, nor does a campaign. A
-background that rose and fell again is one too, whatever was moved meanwhile, unless it falls
-within a campaign. And what is unusual must last longer, unless its broker is above 85 %: a background above the usual
-one for seven minutes; and in the first half hour, in which it can't know of spikes, a load that was not usual for its
-bundles in the minutes before for twelve. Where the load of the whole cluster has just begun, no load is unusual.
+Two memories make it patient. An excess is a little more than `hot`, until half of that is left. One that ended by
+itself is a spike: for an hour, only what lasts one and a half times as long counts; a broker that is above 85 % for the
+whole window needs no such patience, nor does a campaign. A background that rose and fell again is one too, whatever was
+moved meanwhile, unless it falls within a campaign. And what is unusual must last longer, unless its broker is above 85
+%: a background above the usual one for seven minutes; and in the first half hour, in which it can't know of spikes, a
+load that was not usual for its bundles in the minutes before for twelve. Where the load of the whole cluster has just
+begun, no load is unusual.
 
 A small difference that stays is a cause, too: what two thirds of `hot` and `apart` reach for an hour. In between, the
 limits fall in proportion.
@@ -58,8 +59,11 @@ WINDOWS = (8, 6, 5, 4, 3, 2)
 SURE = 3
 """Minutes below which an unusual load is no cause even on a broker above 85 %."""
 
-EXCESS, STILL = 8.0, 4.0
-"""Points above its target from which a broker is in excess, and down to which it still is."""
+EXCESS, STILL = 16 / 15, 8 / 15
+"""Times `hot` above its target from which a broker is in excess, and down to which it still is.
+
+Lower limits remember more and longer spikes: Trim then waits too long for tenants whose load steps up or down.
+"""
 
 SURGE, LOUD = 12.0, 7.0
 """Minutes that an unusual load, and an unusual background, must last."""
@@ -137,14 +141,14 @@ def watched(
 ) -> tuple[Watch, dict[str, Any]]:
     """The watch after the newest minute, and the memory. hot, apart: as in `TrimParams`."""
     away, doubt = replay.away[-1], replay.doubt[-1]
-    since, ended = _followed(away - doubt, recall(memory, "since", names), now)
+    since, ended = _followed(away - doubt, recall(memory, "since", names), now, hot)
     lower = np.median(away) - away - doubt  # a program on one machine puts all others below the level alike
-    below, filled = _followed(lower, recall(memory, "below", names), now)
+    below, filled = _followed(lower, recall(memory, "below", names), now, hot)
     model = replay.model
     background = 100 * zeroed((model.background[-1] - model.idle) / model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
-    loud, fell = _followed(background - calm, recall(memory, "loud", names), now)
+    loud, fell = _followed(background - calm, recall(memory, "loud", names), now, hot)
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
     fell = [] if campaign else fell  # what brokers take while bundles arrive, or while they catch up, is no program
@@ -163,13 +167,13 @@ def watched(
     return watch, {**memory, "spikes": spikes, "born": born, "wide": wide}
 
 
-def _followed(excess: FloatArray, since: FloatArray, now: float) -> tuple[FloatArray, list[float]]:
+def _followed(excess: FloatArray, since: FloatArray, now: float, hot: float) -> tuple[FloatArray, list[float]]:
     """Since when each broker is in `excess` (n, points), NaN if it is not; and the minutes of those no longer in it.
 
     A figure that trembles around the limit does not end anything.
     """
     known = np.isfinite(since)
-    on = (excess > EXCESS) | (known & (excess > STILL))
+    on = (excess > EXCESS * hot) | (known & (excess > STILL * hot))
     ended = known & ~on
     return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
 
