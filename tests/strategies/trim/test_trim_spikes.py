@@ -99,6 +99,54 @@ def test_a_surge_is_a_spike_from_the_points_on_that_are_a_cause(hot: float, poin
     assert len(play.memory["spikes"]) == kept
 
 
+def drained(play: Play) -> None:
+    """Give the bundles of the second broker to the first."""
+    play.world.owner[play.world.owner == 1] = 0
+
+
+def test_what_a_broker_carries_until_bundles_return_is_no_spike() -> None:
+    play = level()
+    before = play.world.owner.copy()
+    drained(play)
+    play.minutes(5)
+    play.world.owner = before
+    play.minutes(1)
+
+    assert play.memory["spikes"] == []
+
+
+def test_load_that_came_with_bundles_and_then_falls_is_no_spike() -> None:
+    play = level()
+    drained(play)
+    play.minutes(5)
+    play.world.load[play.world.owner == 0] *= 0.4
+    play.minutes(1)
+
+    assert play.memory["spikes"] == []
+
+
+def test_when_a_broker_leaves_or_starts_the_level_changes_and_no_spike_ends() -> None:
+    memory = {"seen": ["gone"], "brokers": {"since": {f"broker-{row}": 0.0 for row in range(10)}}}
+    play = Play(World.of(*(spread(40, 20, seed) for seed in range(10))), memory=memory)
+    play.minute()
+
+    assert play.memory["departures"]
+    assert play.memory["spikes"] == []
+
+
+def test_a_background_that_begins_as_bundles_arrive_is_no_spike() -> None:
+    """Caches are cold, and all clients connect at once."""
+    play = level()
+    play.world.owner[0] = 9
+    play.minutes(1)
+    play.world.background[9] = 1.5
+    play.minutes(4)
+    play.world.background[9] = 0.0
+    play.minutes(1)
+
+    assert play.memory["spikes"] == []
+
+
 def test_programs_on_two_machines_raise_the_level_and_make_no_taker_of_the_others() -> None:
     points = [44.5, 44, *[40] * 7, 35.5]
     play = Play(World.of(*(spread(own, 40, seed) for seed, own in enumerate(points))))

@@ -24,6 +24,9 @@ moved meanwhile, unless it falls within a campaign. And what is unusual must las
 load that was not usual for its bundles in the minutes before for twelve. Where the load of the whole cluster has just
 begun, no load is unusual.
 
+What owners cause is no spike: an excess of a broker whose bundles changed since, or in the three minutes before; of all
+brokers when one left or started; and a background that began in the three minutes after bundles came.
+
 A small difference that stays is a cause, too: what two thirds of `hot` and `apart` reach for an hour. In between, the
 limits fall in proportion.
 
@@ -32,8 +35,9 @@ minutes.
 
 Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
 ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
-it), ``brokers.answered`` (epoch seconds of a plan that touched the broker meanwhile), ``spikes`` ([end, minutes] of the
-last hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (its brokers, each with a checksum of the bundles
+it), ``brokers.answered`` (epoch seconds of a plan that touched the broker meanwhile), ``brokers.owns`` (a checksum of
+its bundles), ``brokers.changed`` (epoch seconds at which they last changed), ``spikes`` ([end, minutes] of the last
+hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (its brokers, each with a checksum of the bundles
 that it had, until the next decision), ``born`` (epoch seconds of the first decision), ``wide``
 (epoch seconds since which two thirds of a cause have lasted; null: they have not).
 """
@@ -49,9 +53,9 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
-from trimtab_strategies.shedding.trim.readings import zeroed
+from trimtab_strategies.shedding.trim.readings import SETTLES, zeroed
 from trimtab_strategies.shedding.trim.replay import Replay
-from trimtab_strategies.shedding.trim.scores import fingerprint
+from trimtab_strategies.shedding.trim.scores import fingerprints
 
 WINDOWS = (8, 6, 5, 4, 3, 2)
 """Minutes, in the order in which they are tried."""
@@ -78,6 +82,7 @@ BUSY, CRITICAL = 85.0, 95.0
 """Percent of usage from which points count three times, and twenty times."""
 
 _HOUR = 3600.0
+_DUE_TO_OWNERS = 60 * SETTLES  # seconds after a change of a broker's bundles in which an excess begins that it causes
 _YOUNG = 1800.0  # seconds
 _RISES = 0.1  # points by which the usual background follows a higher one, per decision
 _PATIENCE = 1.5  # times the longest spike that an excess must last
@@ -141,14 +146,18 @@ def watched(
 ) -> tuple[Watch, dict[str, Any]]:
     """The watch after the newest minute, and the memory. hot, apart: as in `TrimParams`."""
     away, doubt = replay.away[-1], replay.doubt[-1]
-    since, ended = _followed(away - doubt, recall(memory, "since", names), now, hot)
+    changed, memory = _changed(replay.minutes.cluster, memory)
+    before = {what: recall(memory, what, names) for what in ("since", "below", "loud")}
+    moved = {what: changed >= begun - _DUE_TO_OWNERS for what, begun in before.items()}
+    moved["loud"] &= changed <= before["loud"]  # a move that comes later does not end a program
+    since, ended = _followed(away - doubt, before["since"], now, hot, moved["since"])
     lower = np.median(away) - away - doubt  # a program on one machine puts all others below the level alike
-    below, filled = _followed(lower, recall(memory, "below", names), now, hot)
+    below, filled = _followed(lower, before["below"], now, hot, moved["below"])
     model = replay.model
     background = 100 * zeroed((model.background[-1] - model.idle) / model.cores)
     calm = recall(memory, "calm", names)
     calm = np.minimum(background, np.where(np.isnan(calm), background, calm + _RISES))
-    loud, fell = _followed(background - calm, recall(memory, "loud", names), now, hot)
+    loud, fell = _followed(background - calm, before["loud"], now, hot, moved["loud"])
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
     fell = [] if campaign else fell  # what brokers take while bundles arrive, or while they catch up, is no program
@@ -167,15 +176,32 @@ def watched(
     return watch, {**memory, "spikes": spikes, "born": born, "wide": wide}
 
 
-def _followed(excess: FloatArray, since: FloatArray, now: float, hot: float) -> tuple[FloatArray, list[float]]:
+def _followed(
+    excess: FloatArray, since: FloatArray, now: float, hot: float, moved: BoolArray
+) -> tuple[FloatArray, list[float]]:
     """Since when each broker is in `excess` (n, points), NaN if it is not; and the minutes of those no longer in it.
 
-    A figure that trembles around the limit does not end anything.
+    A figure that trembles around the limit does not end anything. moved: (n,) brokers whose excess the owners explain:
+    it does not end by itself, and is left out.
     """
     known = np.isfinite(since)
     on = (excess > EXCESS * hot) | (known & (excess > STILL * hot))
-    ended = known & ~on
+    ended = known & ~on & ~moved
     return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
+
+
+def _changed(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[FloatArray, dict[str, Any]]:
+    """When the bundles of each broker last changed (n,), epoch seconds, NaN never; and the memory.
+
+    When a broker leaves, or starts, the level changes for all of them.
+    """
+    names, now = cluster.brokers.names, cluster.now
+    before, owns = recall(memory, "owns", names), fingerprints(cluster, cluster.bundles.owner).astype(np.float64)
+    left = any(time == now for time, _ in memory.get("departures", ()))
+    started = bool((now - cluster.started <= _DUE_TO_OWNERS).any())
+    known = np.isfinite(before)
+    changed = np.where((known & (owns != before)) | left | started, now, recall(memory, "changed", names))
+    return changed, remember(remember(memory, "owns", names, owns), "changed", names, changed)
 
 
 def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad) -> dict[str, Any]:
@@ -183,8 +209,8 @@ def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad) -> dict[str, An
     planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
     if planned is None:
         return kept
-    index, owner = cluster.brokers.index, cluster.bundles.owner
-    moved = any(name in index and fingerprint(cluster, owner, index[name]) != before for name, before in planned)
+    index, owns = cluster.brokers.index, fingerprints(cluster, cluster.bundles.owner)
+    moved = any(name in index and owns[index[name]] != before for name, before in planned)
     return {key: value for key, value in kept.items() if moved or key != "campaign"}
 
 

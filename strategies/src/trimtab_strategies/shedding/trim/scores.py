@@ -13,6 +13,7 @@ predicted, the newest last), ``step`` (ratio).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -63,37 +64,30 @@ def predicted(
         owner[move.bundle] = move.destination
         if move.returned >= 0:
             owner[move.returned] = move.source
-    again = {names[row] for row in rows}
+    again, owns = {names[row] for row in rows}, fingerprints(cluster, owner).tolist()
     kept = [entry for entry in memory.get("predictions", ()) if entry[1] not in again]
-    new = [
-        [cluster.now + _DUE, names[row], round(float(percent[row]), 2), fingerprint(cluster, owner, row)]
-        for row in rows
-    ]
+    new = [[cluster.now + _DUE, names[row], round(float(percent[row]), 2), owns[row]] for row in rows]
     return {**memory, "predictions": [*kept, *new]}
 
 
 def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]) -> dict[str, Any]:
     """The memory after the predictions that are due were compared with what was measured."""
-    open_ones: Sequence[Any] = memory.get("predictions", ())
-    due = [entry for entry in open_ones if entry[0] <= cluster.now]
-    if not due:
-        return dict(memory)
-    new = [error for _, *entry in due if np.isfinite(error := _error(cluster, recent, *entry))]
+    now, open_ones = cluster.now, memory.get("predictions", ())
+    index, owns = cluster.brokers.index, fingerprints(cluster, cluster.bundles.owner)
+    due = [(index[name], percent, own) for at, name, percent, own in open_ones if at <= now and name in index]
+    found = [_error(cluster, recent, row, percent) for row, percent, own in due if owns[row] == own]
+    new = [error for error in found if np.isfinite(error)]
     errors = [*memory.get("errors", ()), *new][-_KEPT:]
-    after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > cluster.now], "errors": errors}
+    after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > now], "errors": errors}
     if len(errors) < _ENOUGH or not new:
         return after
     right = predictions(after).right >= RIGHT
     return {**after, "step": min(1.0, 2 * step(memory)) if right else max(_SMALLEST, step(memory) / 2)}
 
 
-def _error(cluster: ClusterLoad, recent: RecentSamples, name: str, percent: float, bundles: int) -> float:
-    """Points by which the measured CPU of a broker is above the predicted one; NaN if they can't be compared.
-
-    bundles: fingerprint of the bundles with which the broker was predicted.
-    """
-    row = cluster.brokers.index.get(name)
-    if row is None or _pending(cluster, row) or fingerprint(cluster, cluster.bundles.owner, row) != bundles:
+def _error(cluster: ClusterLoad, recent: RecentSamples, row: int, percent: float) -> float:
+    """Points by which the measured CPU of a broker is above the predicted one; NaN if they can't be compared."""
+    if _pending(cluster, row):
         return float("nan")
     cores, cpu = cluster.brokers.limit[row, CPU], recent.cpu[-3:, row]
     if not cores > 0 or not np.isfinite(cpu).any():
@@ -108,7 +102,14 @@ def _pending(cluster: ClusterLoad, broker: int) -> bool:
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())
 
 
-def fingerprint(cluster: ClusterLoad, owner: IntArray, broker: int) -> int:
-    """Checksum of the names of the bundles of `broker` (row), in any order. owner: (m,) rows."""
-    names = cluster.bundles.names
-    return sum(crc32(names[row].encode()) for row in np.flatnonzero(owner == broker).tolist()) % 2**32
+def fingerprints(cluster: ClusterLoad, owner: IntArray) -> IntArray:
+    """Checksum (n,) of the names of each broker's bundles, in any order. owner: (m,) rows."""
+    names, n = cluster.bundles.names, len(cluster.brokers)
+    found: IntArray = np.bincount(owner + 1, weights=_checksums(names), minlength=n + 1)[1:].astype(np.int64) % 2**32
+    return found
+
+
+@lru_cache(maxsize=2)
+def _checksums(names: tuple[str, ...]) -> FloatArray:
+    """CRC-32 (m,) of each name. Cached, as names seldom change from one decision to the next."""
+    return np.array([crc32(name.encode()) for name in names], dtype=np.float64)

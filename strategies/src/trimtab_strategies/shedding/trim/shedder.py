@@ -232,9 +232,9 @@ class _TrimCycle:
             touched[[move.source, move.destination]] = True
         factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
         real = (plan.balance.usage[:, 0] - plan.ahead * (1 - _SCORED_AHEAD / AHEAD)) * factor
-        owner, rows = self.cluster.bundles.owner, np.flatnonzero(touched).tolist()
+        owns = scores.fingerprints(self.cluster, self.cluster.bundles.owner).tolist()
         memory = scores.predicted(acted(memory, names, touched, now), self.cluster, plan.moves, real)
-        memory["planned"] = [[names[row], scores.fingerprint(self.cluster, owner, row)] for row in rows]
+        memory["planned"] = [[names[row], owns[row]] for row in np.flatnonzero(touched).tolist()]
         return Shedding(tuple(map(_unload, plan.moves)), memory=memory, cause=why)
 
     def waiting(self) -> Shedding:
