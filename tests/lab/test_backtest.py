@@ -267,8 +267,9 @@ def test_a_policy_that_is_warm_acts_in_the_first_cycle_that_counts(tmp_path: Pat
 
     assert min(change.at for change in trim.trace.changes) == START + 1200
     assert trim.trace.ranges()[3:].max() < 8
-    assert trim.decider.memory.shedder["errors"]
-    assert max(trim.decider.memory.shedder["errors"]) < 3
+    errors = [points for _, points in trim.decider.memory.shedder["scored"]]
+    assert errors
+    assert max(errors) < 3
 
 
 def test_a_policy_with_a_longer_interval_decides_less_often(tmp_path: Path) -> None:

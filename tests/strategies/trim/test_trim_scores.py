@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trim_world import Play, World, spread
+from trim_world import START, Play, World, spread
 from trimtab_strategies.protocols import Predictions, ScoresPredictions
 from trimtab_strategies.shedding.trim import scores
 from trimtab_strategies.shedding.trim.plan import PlannedMove
@@ -25,6 +25,11 @@ def due(world: World, broker: int, percent: float) -> dict[str, Any]:
     stays = [PlannedMove(row, broker, broker)]
     memory = scores.predicted({}, world.cluster(), stays, np.full(len(world.cores), percent))
     return {"predictions": [[0.0, *entry[1:]] for entry in memory["predictions"]]}
+
+
+def scored(*errors: float, hours: float = 1.0) -> list[list[float]]:
+    """Errors (points) that were found so many hours ago."""
+    return [[START - 3600 * hours, points] for points in errors]
 
 
 def score(play: Play) -> Predictions:
@@ -51,26 +56,26 @@ def test_before_the_first_prediction_is_due_nothing_is_known() -> None:
 
 def test_wrong_predictions_halve_the_plans_and_right_ones_restore_them() -> None:
     play = Play(skewed())
-    play.memory = {"errors": [-30.0] * 12, **due(play.world, 0, 99.0)}
+    play.memory = {"scored": scored(*[-30.0] * 12), **due(play.world, 0, 99.0)}
     play.minutes(12)
 
     assert max(play.moves) <= 5  # half of ten from a broker
     assert score(play).step <= 0.5
     restored = Play(skewed(42))
-    restored.memory = {"errors": [1.0] * 20, "step": 0.5, **due(restored.world, 0, 40.0)}
+    restored.memory = {"scored": scored(*[1.0] * 20), "step": 0.5, **due(restored.world, 0, 40.0)}
     restored.minute()
     assert score(restored).step == 1.0
 
 
 def test_a_prediction_for_a_broker_that_left_changes_nothing() -> None:
     """Neither a full list of errors nor a short one is judged again without a new measurement."""
-    for errors in ([-30.0] * 20, [-30.0] * 12):
+    for errors in (scored(*[-30.0] * 20), scored(*[-30.0] * 12)):
         play = Play(skewed(42))
-        play.memory = {"errors": errors, "step": 0.5, "predictions": [[0.0, "gone", 99.0, 0]]}
+        play.memory = {"scored": errors, "step": 0.5, "predictions": [[0.0, "gone", 99.0, 0]]}
         play.minute()
 
         assert score(play).step == 0.5
-        assert play.memory["errors"] == errors
+        assert play.memory["scored"] == errors
         assert play.memory["predictions"] == []
 
 
@@ -79,7 +84,7 @@ def test_an_error_is_the_measured_less_the_predicted_cpu_in_points() -> None:
     play.memory = due(play.world, 4, 80.0)
     play.minute()
 
-    assert play.memory["errors"] == [pytest.approx(5.0, abs=0.01)]
+    assert play.memory["scored"] == [[START, pytest.approx(5.0, abs=0.01)]]
     assert (score(play).judged, score(play).right) == (1, 0.0)
 
 
@@ -104,4 +109,21 @@ def test_a_broker_whose_bundles_changed_meanwhile_is_not_compared() -> None:
     play.world.owner[play.world.owner == 4] = [3, *[4] * 29]
     play.minute()
 
-    assert play.memory["errors"] == play.memory["predictions"] == []
+    assert play.memory["scored"] == play.memory["predictions"] == []
+
+
+@pytest.mark.parametrize(("hours", "judged", "step"), [(23, 20, 0.125), (25, 0, 1.0)])
+def test_errors_of_yesterday_neither_count_nor_make_plans_smaller(hours: float, judged: int, step: float) -> None:
+    play = Play(skewed(42))
+    play.memory = {"scored": scored(*[-30.0] * 20, hours=hours), "step": 0.125}
+    play.minute()
+
+    assert (score(play).judged, score(play).step) == (judged, step)
+
+
+def test_too_few_errors_of_today_make_no_plan_smaller() -> None:
+    play = Play(skewed(42))
+    play.memory = {"scored": [*scored(*[-30.0] * 11, hours=25), *scored(*[-30.0] * 9)], "step": 0.5}
+    play.minute()
+
+    assert (score(play).judged, score(play).step) == (9, 1.0)

@@ -6,8 +6,10 @@ failed or is late, nothing can be learned. The measured value is the median of t
 medians. A prediction is right if it is within 3 points. If fewer than 70 % of the last 20 (at least 10) are right,
 `step` halves, down to an eighth. Otherwise it doubles, up to one.
 
-Memory: ``predictions`` ([due, broker, percent, fingerprint of its bundles]), ``errors`` (points, measured less
-predicted, the newest last), ``step`` (ratio).
+An error counts for a day: the model that made it has changed since. While fewer than 10 errors count, `step` is one.
+
+Memory: ``predictions`` ([due, broker, percent, fingerprint of its bundles]), ``scored`` ([epoch seconds, points], the
+newest last; points are measured less predicted), ``step`` (ratio).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ RIGHT = 0.7
 _DUE = 180.0  # seconds
 _KEPT = 20  # predictions
 _ENOUGH = 10  # least number of scored predictions that make plans smaller
+_COUNTS = 86400.0  # seconds for which an error counts
 _SMALLEST = 0.125
 
 
@@ -43,7 +46,7 @@ def step(memory: Mapping[str, Any]) -> float:
 
 def predictions(memory: Mapping[str, Any]) -> Predictions:
     """The score so far."""
-    errors = np.abs(np.array(memory.get("errors", ()), dtype=np.float64))
+    errors = np.abs(np.array([points for _, points in memory.get("scored", ())], dtype=np.float64))
     known = len(errors) > 0
     return Predictions(
         judged=len(errors),
@@ -71,15 +74,18 @@ def predicted(
 
 
 def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory after the predictions that are due were compared with what was measured."""
+    """The memory after the predictions that are due were compared with what was measured, without old errors."""
     now, open_ones = cluster.now, memory.get("predictions", ())
     index, owns = cluster.brokers.index, fingerprints(cluster, cluster.bundles.owner)
     due = [(index[name], percent, own) for at, name, percent, own in open_ones if at <= now and name in index]
     found = [_error(cluster, recent, row, percent) for row, percent, own in due if owns[row] == own]
     new = [error for error in found if np.isfinite(error)]
-    errors = [*memory.get("errors", ()), *new][-_KEPT:]
-    after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > now], "errors": errors}
-    if len(errors) < _ENOUGH or not new:
+    scored = [[time, points] for time, points in memory.get("scored", ()) if now - time <= _COUNTS]
+    scored = [*scored, *([now, points] for points in new)][-_KEPT:]
+    after = {**memory, "predictions": [entry for entry in open_ones if entry[0] > now], "scored": scored}
+    if len(scored) < _ENOUGH:
+        return {**after, "step": 1.0}
+    if not new:
         return after
     right = predictions(after).right >= RIGHT
     return {**after, "step": min(1.0, 2 * step(memory)) if right else max(_SMALLEST, step(memory) / 2)}

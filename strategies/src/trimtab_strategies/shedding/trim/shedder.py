@@ -16,7 +16,7 @@ When it helps. Everywhere where load lasts longer than a few minutes. When it hu
 a quarter of an hour and ends: no one can know that it ends.
 
 A plan is scored: three minutes later the usage that it predicted is compared with the measured one. When fewer than 70
-% of the last predictions are within 3 points, the next plans make half as many moves, until they are.
+% of the last predictions of a day are within 3 points, the next plans make half as many moves, until they are.
 
 A broker with hardly any bundles is filled after two minutes, at any usage. If the cluster carries less than `floor`,
 that is planned as if its machines were smaller, with the busiest at twice `floor`.
