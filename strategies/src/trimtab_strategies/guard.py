@@ -187,13 +187,16 @@ def movable_bundles(cluster: ClusterLoad, limits: MoveLimits) -> Verdict:
     excluded = [
         is_monitoring(space) or not cluster.policies.get(space, NO_POLICY).unload for space in cluster.namespaces
     ]
-    verdict = verdict.rule_out(np.array(excluded, dtype=bool)[bundles.namespace], Reason.EXCLUDED)
+    if any(excluded):
+        verdict = verdict.rule_out(np.array(excluded, dtype=bool)[bundles.namespace], Reason.EXCLUDED)
     return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
 
 
 def measured(cluster: ClusterLoad) -> BoolArray:
     """The bundles (m) whose short-term averages are all known and valid (not negative)."""
     short = cluster.bundles.short
+    if short.min(initial=0) >= 0 and short.max(initial=0) < np.inf:  # all of them; NaN passes neither
+        return np.ones(len(short), dtype=bool)
     known = np.isfinite(short) & (short >= 0)
     every: BoolArray = known[:, 0].copy()
     for column in known.T[1:]:  # column by column: faster than `all` over the rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
+from math import isnan
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -204,9 +205,11 @@ def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], value
     """A copy of `memory` with the `values` (n,) of brokers (names, n). NaN removes a value; other brokers keep it."""
     of_brokers = memory.get("brokers", {})
     known = dict(of_brokers.get(what, {}))
-    known.update(zip(brokers, values.tolist(), strict=True))
-    for row in np.flatnonzero(np.isnan(values)).tolist():
-        del known[brokers[row]]
+    for broker, value in zip(brokers, values.tolist(), strict=True):
+        if isnan(value):
+            known.pop(broker, None)
+        else:
+            known[broker] = value
     return {**memory, "brokers": {**of_brokers, what: known}}
 
 

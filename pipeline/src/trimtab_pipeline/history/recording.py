@@ -271,11 +271,12 @@ class _Facts:
 
     def _replaced(self, new: Mapping[str, str | None], measured: Collection[str]) -> dict[str, str | None]:
         """Bundles that are gone, as `new` ones have their range: they have no fact, and are no longer measured."""
+        lost = [name for name, text in self._texts.items() if text == "{}" and name not in measured]
         ranges: dict[str, list[tuple[int, int]]] = {}
-        for space, lower, upper in map(parse_bundle, new):
+        for space, lower, upper in map(parse_bundle, new if lost else ()):
             ranges.setdefault(space, []).append((lower, upper))
         found: dict[str, str | None] = {}
-        for name in (name for name, text in self._texts.items() if text == "{}" and name not in measured):
+        for name in lost:
             space, lower, upper = parse_bundle(name)
             if any(low < upper and lower < high for low, high in ranges.get(space, ())):
                 found[name] = None

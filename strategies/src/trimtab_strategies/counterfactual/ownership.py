@@ -95,10 +95,12 @@ class VirtualOwners:
         real: all of them are as they really were.
         """
         ids = numbers(load.brokers.names, self.brokers)
-        then = np.append(ids, -1)[load.bundles.owner]
-        if load.bundles.names is not self.names:
-            self._follow(load, then)
-        self.ids = np.where((load.bundles.pinned | real) & (then >= 0), then, self.ids)
+        new = load.bundles.names is not self.names
+        if real or new or load.bundles.pinned.any():
+            then = np.append(ids, -1)[load.bundles.owner]
+            if new:
+                self._follow(load, then)
+            self.ids = np.where((load.bundles.pinned | real) & (then >= 0), then, self.ids)
         row = np.full(len(self.brokers) + 1, -1)
         ready = np.flatnonzero(load.brokers.ready)
         row[ids[ready]] = ready

@@ -52,6 +52,11 @@ class RecordedCycle:
         return float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan")
 
     @cached_property
+    def _amounts(self) -> FloatArray:
+        """(m, 5) what each bundle takes along: `wanted` and `work`."""
+        return np.column_stack([self.wanted, self.work])
+
+    @cached_property
     def _all_work(self) -> float:
         return float(self.work.sum())
 
@@ -61,8 +66,7 @@ class RecordedCycle:
         moved = np.flatnonzero(owner != then)
         if not len(moved):
             return brokers
-        amounts = np.column_stack([self.wanted[moved], self.work[moved]])
-        n = len(brokers)
+        amounts, n = self._amounts[moved], len(brokers)
         shift = _sums(owner[moved], amounts, n) - _sums(then[moved], amounts, n)
         usage, traffic = brokers.usage.copy(), np.maximum(brokers.traffic + shift[:, :4], 0)
         limit = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
@@ -82,8 +86,11 @@ class RecordedCycle:
 
 def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
     """Sums (n, k) of `amounts` (m, k) by owner; bundles without an owner are left out."""
-    columns = [np.bincount(owner + 1, weights=column, minlength=brokers + 1)[1:] for column in amounts.T]
-    return np.stack(columns, axis=1)
+    k = amounts.shape[1]
+    places = (owner + 1)[:, np.newaxis] * k + np.arange(k)
+    sums = np.bincount(places.ravel(), weights=amounts.ravel(), minlength=(brokers + 1) * k)
+    of_brokers: FloatArray = sums.astype(np.float64, copy=False).reshape(brokers + 1, k)[1:]
+    return of_brokers
 
 
 @dataclass

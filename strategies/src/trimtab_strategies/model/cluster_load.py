@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -42,12 +42,11 @@ class InvalidLoadError(ValueError):
 
 
 def _freeze(owner: object) -> None:
-    for f in fields(owner):  # type: ignore[arg-type]
-        value = getattr(owner, f.name)
+    for name, value in [*vars(owner).items()]:
         if isinstance(value, np.ndarray) and value.flags.writeable:
             view = value.view()
             view.flags.writeable = False
-            object.__setattr__(owner, f.name, view)
+            object.__setattr__(owner, name, view)
 
 
 def _check_shape(what: str, array: npt.NDArray[Any], expected: tuple[int, ...]) -> None:
@@ -253,8 +252,9 @@ class RecentSamples:
         k, n = len(self.time), self.cpu.shape[-1]
         if len(self.bundles) != k:
             raise ValueError(f"recent.bundles: {len(self.bundles)} minutes, expected {k}")
+        shape = (len(self.bundles[0]) if k else 0, len(SAMPLED))
         for minute in self.bundles:
-            _check_shape("recent.bundles", minute, (len(self.bundles[0]), len(SAMPLED)))
+            _check_shape("recent.bundles", minute, shape)
             minute.flags.writeable = False
         _check_shape("recent.cpu", self.cpu, (k, n))
         _check_shape("recent.traffic", self.traffic, (k, n, len(SAMPLED)))

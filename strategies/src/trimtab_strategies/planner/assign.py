@@ -159,6 +159,8 @@ def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
 
     Each carries what its bundles are expected to cause. Its limit is the median of the trusted brokers' limits.
     """
+    if not restarted:
+        return cluster
     brokers, trusted = cluster.brokers, trusted_brokers(cluster).allowed
     young = np.array([name in restarted for name in brokers.names], dtype=bool) & brokers.ready & ~trusted
     if not young.any() or not trusted.any():

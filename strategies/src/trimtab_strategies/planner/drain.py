@@ -83,6 +83,8 @@ class DrainMoves:
 
     def moves(self, drains: Drains) -> Iterator[Move]:
         """The moves off drained brokers, then those before a restart; of each broker the largest bundle first."""
+        if not drains.drained and not drains.following:
+            return
         restarted = rows_of(self.cluster, drains.restarted)
         for source in rows_of(self.cluster, drains.drained).tolist():
             yield from self._emptied(source, Reason.DRAINED, self.choosing, OVERLOAD_LINE)
@@ -201,6 +203,8 @@ def set_apart(allowed: Guarded, cluster: ClusterLoad, drains: Drains) -> Guarded
 
     Brokers that are drained or restart next receive nothing.
     """
+    if not drains.drained and not drains.following:
+        return allowed
     drained, closed = np.zeros(len(cluster.brokers), dtype=bool), np.zeros(len(cluster.brokers), dtype=bool)
     drained[rows_of(cluster, drains.drained)] = True
     closed[rows_of(cluster, drains.following)] = True

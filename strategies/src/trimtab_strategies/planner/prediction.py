@@ -7,6 +7,7 @@ modular manager does this). Here each placement sees what the earlier ones added
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -34,7 +35,13 @@ class PredictedLoad:
         self._per_unit = (np.array(weights) / limited).T[_MOVING]  # (3, n): a resource's ratio per unit of it
         with np.errstate(invalid="ignore"):  # usage without a limit is infinite: unknown
             self._ratios = self._usage.T[_MOVING] * self._per_unit  # (3, n)
-        self.cluster = replace(cluster, brokers=replace(brokers, usage=self._usage, traffic=self._traffic))
+        self._before = cluster
+
+    @cached_property
+    def cluster(self) -> ClusterLoad:
+        """The cluster with this load. Only placements look at it."""
+        brokers = replace(self._before.brokers, usage=self._usage, traffic=self._traffic)
+        return replace(self._before, brokers=brokers)
 
     def percent(self) -> FloatArray:
         """Usage in percent (n, 5), NaN unknown. At least 0: a broker that gave everything away may round below it."""

@@ -54,7 +54,7 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.readings import SETTLES, zeroed
-from trimtab_strategies.shedding.trim.replay import Replay
+from trimtab_strategies.shedding.trim.replay import Replay, middle
 from trimtab_strategies.shedding.trim.scores import fingerprints
 
 WINDOWS = (8, 6, 5, 4, 3, 2)
@@ -151,7 +151,7 @@ def watched(
     moved = {what: changed >= begun - _DUE_TO_OWNERS for what, begun in before.items()}
     moved["loud"] &= changed <= before["loud"]  # a move that comes later does not end a program
     since, ended = _followed(away - doubt, before["since"], now, hot, moved["since"])
-    lower = np.median(away) - away - doubt  # a program on one machine puts all others below the level alike
+    lower = middle(away) - away - doubt  # a program on one machine puts all others below the level alike
     below, filled = _followed(lower, before["below"], now, hot, moved["below"])
     model = replay.model
     background = 100 * zeroed((model.background[-1] - model.idle) / model.cores)
@@ -251,6 +251,11 @@ class Cause:
     def range(self) -> float:
         """Points between the brokers farthest above and below, of one pool."""
         return widest(self.low, self.high, self.pools)
+
+
+def may_differ(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float) -> bool:
+    """Whether `window`, or a longer one, may show a cause: a longer one shows no more than this one."""
+    return _shown(replay, window, hot * watch.share, apart * watch.share).given
 
 
 def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float) -> Cause:

@@ -56,6 +56,8 @@ def above(names: Sequence[str], found: Cause) -> str:
 
 def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
     """The brokers (rows) with the largest `low` and the least `high` (n, points), of the pool that differs most."""
+    if not pools.any():
+        return _most(low), _most(-high)
     rows = max(
         (np.flatnonzero(pools == pool) for pool in np.unique(pools)),
         key=lambda rows: float(low[rows].max() - high[rows].min()),

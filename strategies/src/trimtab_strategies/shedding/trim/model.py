@@ -95,11 +95,12 @@ def learned(
         information = np.where(fresh, _FORGET * information + gain[0], information)
         drift = np.where(fresh, _FORGET * drift + gain[1], drift)
     slope = ratios.slope(readings, information, drift)
+    idle = readings.own_idle(slope)
     nic = cluster.brokers.limit[:, [NETWORK_IN, NETWORK_OUT]]
     model = BrokerModel(
         slope=slope,
-        background=readings.background(slope, ratios.spread),
-        idle=readings.own_idle(slope),
+        background=readings.background(idle, slope, ratios.spread),
+        idle=idle,
         doubt=ratios.error,
         cores=readings.cores,
         nic=np.where(nic > 0, nic, np.inf),

@@ -110,12 +110,11 @@ class BrokerReadings:
         readings = cls(cpu, work, each, whole, known, cores, idle, kinds, message)
         return readings, remember({**memory, "message": message}, "idle", cluster.brokers.names, share)
 
-    def background(self, slope: FloatArray, spread: FloatArray) -> FloatArray:
+    def background(self, idle: FloatArray, slope: FloatArray, spread: FloatArray) -> FloatArray:
         """Background (k, n), cores: idle CPU, and what the bundles do not explain beyond their noise.
 
-        slope, spread: (n,) cores per byte/s.
+        idle: (n,) cores, as in `own_idle`. slope, spread: (n,) cores per byte/s.
         """
-        idle = self.own_idle(slope)
         rest = self.cpu - idle - slope * self.work
         more = np.where(rest > _CLEAR * spread * self.work, rest, np.where(np.isnan(rest), np.nan, 0.0))
         found: FloatArray = idle + zeroed(carried_on(more))
@@ -203,12 +202,11 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
     A new owner reads from the bookies until its caches are warm, and all clients connect at once.
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
-    arrived = np.where(np.isnan(bundles.last_unload), -np.inf, bundles.last_unload)
-    new = (bundles.owner >= 0) & (arrived >= recent.time[0] - 60 * SETTLES)
+    new = (bundles.owner >= 0) & (bundles.last_unload >= recent.time[0] - 60 * SETTLES)
     if not new.any():
         return np.zeros((len(recent), n), dtype=bool)
     latest = np.full(n, -np.inf)
-    np.maximum.at(latest, bundles.owner[new], arrived[new])
+    np.maximum.at(latest, bundles.owner[new], bundles.last_unload[new])
     carried = np.nan_to_num(recent.bundles[-1]).sum(axis=1)
     every, recently = (
         np.bincount(bundles.owner + 1, weights=of, minlength=n + 1)[1:] for of in (carried, carried * new)
@@ -287,8 +285,11 @@ def _middle(values: FloatArray) -> float:
 
 def median(values: FloatArray) -> FloatArray:
     """Median over the rows (k, n) -> (n,); NaN where all are NaN."""
-    count = np.count_nonzero(~np.isnan(values), axis=0)
-    ordered, columns = np.sort(values, axis=0), np.arange(values.shape[1])  # NaN comes last
+    ordered, k = np.sort(values, axis=0), len(values)  # NaN comes last
+    if not np.isnan(ordered[-1]).any():
+        whole: FloatArray = (ordered[(k - 1) // 2] + ordered[k // 2]) / 2
+        return whole
+    count, columns = np.count_nonzero(~np.isnan(values), axis=0), np.arange(values.shape[1])
     middle = np.minimum(count // 2, len(values) - 1), np.maximum(count - 1, 0) // 2
     upper, lower = (ordered[row, columns] for row in middle)
     return np.where(count > 0, (lower + upper) / 2, np.nan)

@@ -258,6 +258,8 @@ def _stacked(rows: Sequence[AnyFloats], *shape: int) -> FloatArray:
 
 def _mean(before: AnyFloats, sample: AnyFloats, count: int) -> AnyFloats:
     mean = before + (sample - before) / count
+    if not np.isnan(mean).any():
+        return mean
     return np.where(np.isnan(before), sample, np.where(np.isnan(sample), before, mean))
 
 

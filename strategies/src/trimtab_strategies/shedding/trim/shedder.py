@@ -42,7 +42,7 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import messages, scores
-from trimtab_strategies.shedding.trim.cause import Watch, acted, carried_out, cause, relief, watched, widest
+from trimtab_strategies.shedding.trim.cause import Watch, acted, carried_out, cause, may_differ, relief, watched, widest
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.plan import (
     AHEAD,
@@ -177,7 +177,10 @@ class _TrimCycle:
         Else None, and why no plan pays; without a cause no words.
         """
         refused, params, names = "", self.params, self.cluster.brokers.names
-        for window in self.watch.windows(len(self.replay)):
+        windows = self.watch.windows(len(self.replay))
+        if not windows or not may_differ(self.replay, self.watch, windows[-1], hot=params.hot, apart=params.apart):
+            return None, ""
+        for window in windows:
             shown = cause(self.replay, self.watch, window, hot=params.hot, apart=params.apart)
             if shown.given:
                 plan = self.planned(window)
