@@ -165,8 +165,7 @@ def read_topics(
 ) -> Iterator[pa.RecordBatch]:
     """The topics of the request's bundles in `BUNDLE_SAMPLES`, and the report. statistics: as in `read_bundles`.
 
-    A query selects the topics of namespaces, which may be a million. The others are dropped from each answer before the
-    next one is asked for. Only the traffic is read.
+    A query selects whole namespaces. Their other topics are dropped from each answer before the next is asked for.
     """
     read = _ShardRead("topics", request, shard, fetch)
     return read.reported(BUNDLE_SAMPLES, lambda: _hot_topic_batches(read, statistics), clock)
@@ -362,9 +361,8 @@ def _wide_table(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> d
     """The columns of `table`; no rows without a query."""
     if not queries:
         return {key: pa.array([], pa.string()) for key in table.keys}
-    return _columns(
-        read, table, side_by_side({name: _column(read, table, name, promql) for name, promql in queries.items()})
-    )
+    jobs = {name: _column(read, table, name, promql) for name, promql in queries.items()}
+    return _columns(read, table, side_by_side(jobs))
 
 
 def _columns(read: _ShardRead, table: Table, answers: Mapping[str, Samples]) -> dict[str, pa.Array]:
