@@ -1,18 +1,25 @@
-"""Runs scenarios on an unload controller."""
+"""Runs scenarios on an unload controller, and of splits that Pulsar carries out."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, run_scenario
+from pulsar_splits import PulsarSplitOperator, link
 from trimtab_operator.pulsar.bridge import ownership, unload_controller
 from trimtab_operator.pulsar.client.http import connected
+from trimtab_operator.splits import pulsar as split_by_pulsar
+from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 from unload_cluster import Carry, Scenario, Unloading
+
+TWO_NAMESPACES = cluster(bundles={"a": [1] * 4, "b": [1]}, a=0.5, b=0.5, c=0.1)
+SplitScenario = Callable[[PolicyEnvironment, PulsarSplitOperator], Awaitable[None]]
 
 
 @pytest.fixture
@@ -39,5 +46,21 @@ def carry(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.M
                     await carrying.crash()
 
         run_scenario(trimtab_crds, kube_namespace, LEVEL_OF_THREE, whole)
+
+    return run
+
+
+@pytest.fixture
+def divide(trimtab_crds: ControlPlane, kube_namespace: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a scenario on a cluster whose first bundle has topics at these ratios of its range."""
+    monkeypatch.setattr(split_by_pulsar, "READ_AGAIN", (0.0, 0.0, 0.0))
+
+    def run(
+        scenario: SplitScenario, *, extensible: bool = False, topics: tuple[float, ...] = (0.1, 0.4, 0.6, 0.9)
+    ) -> None:
+        async def whole(env: PolicyEnvironment) -> None:
+            await scenario(env, PulsarSplitOperator(env, link(env, extensible=extensible, topics=topics)))
+
+        run_scenario(trimtab_crds, kube_namespace, TWO_NAMESPACES, whole)
 
     return run

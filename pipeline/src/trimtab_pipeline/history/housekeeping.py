@@ -29,7 +29,7 @@ from trimtab_pipeline.history.files import (
 )
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.state import usable
-from trimtab_pipeline.history.time_order import Part, in_order, parts_of
+from trimtab_pipeline.history.time_order import TimedGroup, in_order, parts_of
 
 Stopping = Callable[[], bool]
 
@@ -183,7 +183,7 @@ def _in_order(
 ) -> Iterator[pa.Table]:
     """All rows by time. Adds the names of the files to `written`; sets an unreadable file aside."""
 
-    def read(part: Part) -> pa.Table | None:
+    def read(part: TimedGroup) -> pa.Table | None:
         if stopping():
             raise _Stopped
         return usable(part.file, partial(read_group, part.file, part.group, table))
@@ -191,7 +191,7 @@ def _in_order(
     yield from in_order(list(_parts(table, files, written)), read)
 
 
-def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]) -> Iterator[Part]:
+def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]) -> Iterator[TimedGroup]:
     """The parts of `files`, file after file. See `_in_order`."""
     for file in sorted(files, key=lambda file: (not file.merged, file.order)):
         if file.place.name in written:

@@ -40,7 +40,7 @@ from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.row_groups import RowGroupReader
 from trimtab_pipeline.history.snapshot_tables import load_of
 from trimtab_pipeline.history.state import BUNDLES
-from trimtab_pipeline.history.time_order import Part, in_order, parts_of
+from trimtab_pipeline.history.time_order import TimedGroup, in_order, parts_of
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
@@ -261,7 +261,7 @@ class HistoryReader:
             else:
                 return
 
-    def _parts(self, table: HistoryTable, hour: float, last: float) -> list[Part]:
+    def _parts(self, table: HistoryTable, hour: float, last: float) -> list[TimedGroup]:
         """The parts of an hour with rows after `last` (epoch ms)."""
         files = listed(self._history.hour(table, hour))
         merged = {name for file in files if file.merged for name in merged_from(file, table)}
@@ -335,7 +335,7 @@ class HistoryReader:
         return averages_at((time, self.cycle(DEMAND.name, time), self.cycle(BROKERS.name, time)) for time in before)
 
 
-def _read(table: HistoryTable, part: Part) -> pa.Table:
+def _read(table: HistoryTable, part: TimedGroup) -> pa.Table:
     return _named(part.file, partial(read_group, part.file, part.group, table))
 
 

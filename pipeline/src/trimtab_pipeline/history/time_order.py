@@ -14,7 +14,7 @@ _GROUP = 2**17
 """Rows that are joined, where there are as many: some 20 MB of topics in memory."""
 
 
-class Part(NamedTuple):
+class TimedGroup(NamedTuple):
     """A row group of a file, with rows from `begin` to `end` (epoch ms)."""
 
     begin: float
@@ -23,12 +23,12 @@ class Part(NamedTuple):
     group: int
 
 
-def parts_of(file: HistoryFile, table: HistoryTable) -> list[Part]:
+def parts_of(file: HistoryFile, table: HistoryTable) -> list[TimedGroup]:
     """The row groups of a file that have rows. Raises `ForeignFileError`, `FileNotFoundError`."""
-    return [Part(*span, file, group) for group, span in group_spans(file, table).items()]
+    return [TimedGroup(*span, file, group) for group, span in group_spans(file, table).items()]
 
 
-def in_order(parts: Iterable[Part], read: Callable[[Part], pa.Table | None]) -> Iterator[pa.Table]:
+def in_order(parts: Iterable[TimedGroup], read: Callable[[TimedGroup], pa.Table | None]) -> Iterator[pa.Table]:
     """The rows of `parts` by time, in tables of `_GROUP` rows or more, but for the last. Equal times keep their order.
 
     read: gives the rows of a part; None for none. Parts whose times overlap are in one table.
