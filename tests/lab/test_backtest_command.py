@@ -132,6 +132,7 @@ def test_requirements_decide_the_exit_code(
         (["--require", "moves<=against"], "name a policy with --against"),
         (["--recorded", "other"], "policy 'other' has no history"),
         (["--from", "2001-01-01", "--to", "2001-02-01"], "there are fewer than two cycles; the history has 1970-01-12"),
+        (["--from", "2h", "--days", "1"], "argument --days: not allowed with argument --from"),
         (["--policy", "/nowhere.yaml"], "/nowhere.yaml"),
     ],
 )

@@ -116,9 +116,11 @@ def test_a_surge_needs_a_bundle() -> None:
         parsed(text + "events: [{event: hot, broker: 1, usage: 1.4, round: 5}]")
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidScenarioError, match="scenario 'skew' is unknown: use one of skewed, two-brokers"):
-        named("skew")
+def test_an_unknown_name_is_refused_with_the_nearest_ones() -> None:
+    with pytest.raises(InvalidScenarioError, match="'two-broker' is unknown: did you mean two-brokers"):
+        named("two-broker")
+    with pytest.raises(InvalidScenarioError, match="'x' is unknown: `trimtab simulate --list` shows all"):
+        named("x")
 
 
 def test_the_schema_file_is_that_of_the_model() -> None:

@@ -182,10 +182,17 @@ def test_the_command_says_why_a_file_can_t_be_read(tmp_path: Path, capsys: Captu
     assert "is not UTF-8 text" in refused(capsys, tmp_path / "binary.yaml")
 
 
-@pytest.mark.parametrize("asked", [["nowhere"], ["skewed", "--strategy", "Unknown"], ["skewed", "--against", "Nobody"]])
-def test_the_command_refuses_unknown_names(asked: list[str], capsys: Captured) -> None:
+@pytest.mark.parametrize(
+    ("asked", "fix"),
+    [
+        (["nowhere"], "`trimtab simulate --list` shows all"),
+        (["skewed", "--strategy", "Unknown"], "use one of"),
+        (["skewed", "--against", "Nobody"], "use one of"),
+    ],
+)
+def test_the_command_refuses_unknown_names(asked: list[str], fix: str, capsys: Captured) -> None:
     error = refused(capsys, *asked)
-    assert f"{asked[-1]!r} is unknown: use one of" in error
+    assert f"{asked[-1]!r} is unknown: {fix}" in error
 
 
 @pytest.mark.parametrize(

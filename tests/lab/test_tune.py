@@ -267,6 +267,7 @@ def test_load_of_one_broker_tells_nothing(tmp_path: Path) -> None:
         (["--samples", "0"], "argument --samples: 0 is below 1"),
         (["--train", "1"], "--train 1 leaves no time to judge the winner on: give a ratio below 1"),
         (["--train", "0"], "0 is not above 0"),
+        (["--weight", "-1"], "-1 is not above 0"),
         (["--train", "0.9"], "one of the parts has 0.3 hours of recorded load, and 1 are needed"),
         (["--recorded", "other"], "policy 'other' has no history"),
         (["--spark", "yarn"], "master 'yarn' must be local[N]"),

@@ -139,10 +139,9 @@ def add_window_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recorded", metavar="NAME", help="policy whose history is replayed, as namespace/name or name (the only one)"
     )
-    parser.add_argument(
-        "--days", type=positive, default=DAYS, help=f"days before the newest cycle to replay (default {DAYS:g})"
-    )
-    parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument("--days", type=positive, default=DAYS, help=f"days before the end to replay (default {DAYS:g})")
+    begin.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
     parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same way")
     parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
     parser.add_argument(

@@ -60,7 +60,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--train", type=positive, default=0.7, metavar="RATIO", help="part of the time for the search (default 0.7)"
     )
     parser.add_argument(
-        "--weight", type=float, default=1.0, help="points that 1 %% of the clients cut each day are worth (default 1)"
+        "--weight",
+        type=positive,
+        default=1.0,
+        help="points that 1 %% of the clients cut each day are worth (default 1)",
     )
     add_output_option(parser, shapes=("table", "json", "diff"))
 

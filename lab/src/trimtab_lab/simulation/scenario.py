@@ -6,6 +6,7 @@ draws the arrays of a run from it.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
 from itertools import accumulate
@@ -258,6 +259,7 @@ def load(name: str) -> Scenario:
 def named(identifier: str) -> Scenario:
     """A scenario of the catalogue. Raises `InvalidScenarioError` for an unknown one."""
     if identifier not in catalogue():
-        known = ", ".join(catalogue())
-        raise InvalidScenarioError(f"scenario {identifier!r} is unknown: use one of {known}")
+        alike = get_close_matches(identifier, catalogue())
+        hint = f"did you mean {' or '.join(alike)}? " if alike else ""
+        raise InvalidScenarioError(f"scenario {identifier!r} is unknown: {hint}`trimtab simulate --list` shows all")
     return catalogue()[identifier]
