@@ -212,6 +212,9 @@ def test_gaps_are_told_with_the_longest(capsys: pytest.CaptureFixture[str], tmp_
     assert said.startswith("The history has 2 gaps, the longest of 2h 1m from 1970-01-12 13:56:40 on: what happened")
     assert found["policies"][0]["hours"] == pytest.approx(32 / 60)
 
+    _, found, _ = backtest(capsys, tmp_path, "--from", "1970-01-12T15:00:00Z")  # within the longer one
+    assert found["lacks"][0].startswith("The history has 2 gaps, the longest of 57m")
+
 
 def test_cycles_without_brokers_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = record(tmp_path)

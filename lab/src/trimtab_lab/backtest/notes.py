@@ -72,12 +72,13 @@ def _intervals(policies: Sequence[PolicyReplay], step: float) -> Iterator[str]:
 
 
 def _gaps(recording: Recording, begin: float, end: float) -> Iterator[str]:
-    found = [gap for gap in recording.summary.gaps if gap.begin >= begin and gap.end <= end]
+    gaps = recording.summary.gaps
+    found = [(max(gap.begin, begin), min(gap.end, end)) for gap in gaps if gap.begin < end and gap.end > begin]
     if found:
-        longest = max(found, key=lambda gap: gap.end - gap.begin)
-        span = f"{length(longest.end - longest.begin)} from {written(longest.begin)} on"
-        gaps = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
-        yield f"The history has {gaps} of {span}: what happened there is not known, and counts for no policy."
+        first, last = max(found, key=lambda gap: gap[1] - gap[0])
+        span = f"{length(last - first)} from {written(first)} on"
+        what = "a gap" if len(found) == 1 else f"{len(found)} gaps, the longest"
+        yield f"The history has {what} of {span}: what happened there is not known, and counts for no policy."
 
 
 def _lost(window: ReplayWindow, cycles: int) -> Iterator[str]:
