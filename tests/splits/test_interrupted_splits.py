@@ -20,8 +20,10 @@ from declarative_splits import (
     split_status,
 )
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_operator.kube.client import ApiUnavailableError
+from trimtab_operator.kube.client import ApiUnavailableError, RefusedError
 from trimtab_operator.splits.controller import SPLIT_WITHIN
+from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
+from trimtab_operator.splits.steps import SplitOrder, SplitProgress
 
 pytestmark = pytest.mark.apiserver
 
@@ -118,6 +120,30 @@ def test_a_split_that_is_deleted_in_the_middle_leaves_its_bundle_whole(run_polic
         assert env.bundles()[whole]["status"]["state"] == "Owned"
         assert not leftovers(env)
         assert not set(halves(whole)) & set(env.bundles())
+
+    run_policy(SPLIT_LOAD, scenario)
+
+
+def test_a_bundle_that_the_api_server_refuses_holds_up_no_other(
+    run_policy: RunPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        refused, whole, operator = halve(env, 0, "one"), halve(env, 1, "two"), SplitOperator(env)
+        await operator.round()
+        for name in ("one", "two"):
+            env.rest.delete(env.path("bundlesplits", name))
+        advance = DeclarativeSplitExecutor.advance
+
+        async def refuses(executor: DeclarativeSplitExecutor, order: SplitOrder, give_up: str) -> SplitProgress:
+            if order.bundle == refused:
+                raise RefusedError("admission webhook denied the request", status=403)
+            return await advance(executor, order, give_up)
+
+        monkeypatch.setattr(DeclarativeSplitExecutor, "advance", refuses)
+        await operator.round()
+
+        assert not set(halves(whole)) & set(env.bundles())
+        assert set(halves(refused)) <= set(env.bundles())
 
     run_policy(SPLIT_LOAD, scenario)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -162,22 +162,9 @@ class SplitController:
         there = {record.uid for record in records}
         self._since = {uid: since for uid, since in self._since.items() if uid in there}
         self._told = {uid: at for uid, at in self._told.items() if uid in there}
-        await at_most(AT_ONCE, self._safely, records)
-        try:
-            await self._tidy_up()
-            await self._counts.publish()
-        except ApiError as error:
-            log.warning("leftovers of splits: %s", error)
-
-    async def _safely(self, record: SplitRecord) -> None:
-        try:
-            await self._handle(record)
-        except (ConflictError, NotFoundError) as error:
-            log.info("split %s changed meanwhile: %s", record.name, error)
-        except ApiError as error:
-            log.warning("split %s: %s", record.name, error)
-        except Exception:
-            log.exception("split %s: this round failed, the next one starts again", record.name)
+        await at_most(AT_ONCE, lambda record: _safely(f"split {record.name}", self._handle(record)), records)
+        await self._tidy_up()
+        await _safely("numbers of bundles", self._counts.publish())
 
     async def _handle(self, record: SplitRecord) -> None:
         if record.begun:  # a store may not show yet that it has ended
@@ -348,23 +335,26 @@ class SplitController:
     # -- leftovers --
 
     async def _tidy_up(self) -> None:
-        """Go back where a BundleSplit was deleted halfway, and release or remove the children it left.
-
-        Raises `ApiError`.
-        """
+        """Go back where a BundleSplit was deleted halfway, and release or remove the children it left."""
         divided, bundles = self.cluster.splitting, self.cluster.stores.bundles.items
         for bundle, split in list(divided.parents.items()):
-            if bundle in bundles and await self._gone(split):
-                await self.divider.advance(self._orphan(bundle, split), f"BundleSplit {split} is gone")
+            if bundle in bundles:
+                await _safely(f"bundle {bundle} of a deleted split", self._go_back(bundle, split))
         busy = {record.spec.bundle for record in self.cluster.stores.splits.items.values() if not record.finished}
         for child, parent in list(divided.children.items()):
-            if parent in busy or (parent in bundles and bundles[parent].split):
-                continue
-            if (whole := await self._bundle(parent)) is None:
-                body = {"metadata": {"annotations": {PARENT: None}}}
-                await self.cluster.api.patch(BUNDLES, self.cluster.namespace, child, body)
-            elif not split_of(whole):
-                await self._remove(child, parent)
+            if parent not in busy and not (parent in bundles and bundles[parent].split):
+                await _safely(f"child {child} of an ended split", self._release(child, parent))
+
+    async def _go_back(self, bundle: str, split: str) -> None:
+        if await self._gone(split):
+            await self.divider.advance(self._orphan(bundle, split), f"BundleSplit {split} is gone")
+
+    async def _release(self, child: str, parent: str) -> None:
+        if (whole := await self._bundle(parent)) is None:
+            body = {"metadata": {"annotations": {PARENT: None}}}
+            await self.cluster.api.patch(BUNDLES, self.cluster.namespace, child, body)
+        elif not split_of(whole):
+            await self._remove(child, parent)
 
     async def _remove(self, child: str, parent: str) -> None:
         """Delete a child of a bundle that is not being split. An ended split left it, or a delayed request made it."""
@@ -395,3 +385,15 @@ def asked_for(record: SplitRecord) -> str:
     """Reason of a split: that of the policy, or `Admin` where a person asked."""
     request = record.spec.request
     return request.reason if request else str(Reason.ADMIN)
+
+
+async def _safely(what: str, work: Awaitable[object]) -> None:
+    """Await `work`, and log an error. The next round starts again."""
+    try:
+        await work
+    except (ConflictError, NotFoundError) as error:
+        log.info("%s changed meanwhile: %s", what, error)
+    except ApiError as error:
+        log.warning("%s: %s", what, error)
+    except Exception:
+        log.exception("%s: this round failed, the next one starts again", what)
