@@ -279,14 +279,27 @@ def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[
     assert "s3cret" not in refused
 
 
+def test_the_policy_gets_the_url_at_which_the_operator_reaches_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    with settings_brokers(defaults()) as brokers:
+        words = ["migrate", "--admin-url", brokers.url, "--policy-admin-url", "http://pulsar:8080", "-o", "json"]
+        assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["spec"]["pulsar"]["adminUrl"] == "http://pulsar:8080"
+
+
 def test_what_the_operator_can_not_use_as_it_is_is_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     with settings_brokers(defaults(), token="s3cret") as brokers:
         words = ["migrate", "--admin-url", brokers.url, "--token-file", str(tmp_path / "token")]
         assert main([*words, "--prometheus-url", "http://localhost:9090"]) == 0
     out = capsys.readouterr().out
-    for field, url in (("pulsar.adminUrl", brokers.url), ("source.prometheus.url", "http://localhost:9090")):
-        assert f"# spec.{field} ({url}) points to this machine: name a Service that the operator can reach" in out
+    for field, option, url in (
+        ("pulsar.adminUrl", "--policy-admin-url", brokers.url),
+        ("source.prometheus.url", "--prometheus-url", "http://localhost:9090"),
+    ):
+        told = (
+            f"# spec.{field} ({url}) points to this machine: give {option} with a Service that the operator can reach"
+        )
+        assert told in out
     assert "# --token-file is not copied: put it into a Secret with the label trimtab.dev/credentials" in out
     assert "spec.pulsar.auth.token" in out
     assert "s3cret" not in out
@@ -297,13 +310,14 @@ def test_what_the_operator_can_not_use_as_it_is_is_noted(capsys: pytest.CaptureF
     [
         ({}, []),
         ({"admin_url": "http://[::1]:8080"}, ["spec.pulsar.adminUrl"]),
+        ({"admin_url": "http://[::1]:8080", "policy_admin_url": "http://pulsar:8080"}, []),
         ({"prometheus_url": ""}, ["spec.source.prometheus.url (http://prometheus.monitoring.svc:9090) is a guess"]),
         ({"ca_file": Path("ca.pem"), "key_file": Path("key.pem")}, ["--ca-file", "--key-file"]),
     ],
 )
 def test_only_what_is_to_be_filled_in_is_noted(changed: dict[str, Any], told: list[str]) -> None:
     files = dict.fromkeys(("token_file", "ca_file", "certificate_file", "key_file"))
-    urls = {"admin_url": "http://pulsar:8080", "prometheus_url": "http://prometheus:9090"}
+    urls = {"admin_url": "http://pulsar:8080", "policy_admin_url": None, "prometheus_url": "http://prometheus:9090"}
     found = unfinished(argparse.Namespace(**{**files, **urls, **changed}))
     assert [note[: len(start)] for note, start in zip(found, told, strict=True)] == told
 
@@ -314,6 +328,10 @@ def test_only_what_is_to_be_filled_in_is_noted(changed: dict[str, Any], told: li
         (["--admin-url", "http://127.0.0.1:1"], "Pulsar at http://127.0.0.1:1"),
         (["--admin-url", "http://127.0.0.1:1", "--token-file", "/nowhere"], "--token-file /nowhere can't be read"),
         ([], "--admin-url"),
+        (
+            ["--admin-url", "http://127.0.0.1:1", "--policy-admin-url", "p:80"],
+            "--policy-admin-url p:80: the url's scheme",
+        ),
         (["--admin-url", "pulsar:8080"], "--admin-url pulsar:8080: the url's scheme 'pulsar' must be http or https"),
         (
             ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "prometheus:9090"],

@@ -40,6 +40,7 @@ is in mode DryRun.
 
 examples:
   trimtab migrate --admin-url http://pulsar-broker:8080 > policy.yaml
+  trimtab migrate --admin-url http://localhost:8080 --policy-admin-url http://pulsar-broker.pulsar:8080 > policy.yaml
   trimtab migrate --admin-url https://pulsar:8443 --token-file token --ca-file ca.pem -o json
 """
 
@@ -50,6 +51,11 @@ def register(subparsers: Any) -> None:
     add_pulsar_options(parser, required=True)
     parser.add_argument("--name", default="main", help="name of the BalancingPolicy (%(default)s)")
     parser.add_argument(
+        "--policy-admin-url",
+        metavar="URL",
+        help="URL at which the operator reaches a broker, for the policy (default: --admin-url)",
+    )
+    parser.add_argument(
         "--prometheus-url", metavar="URL", help=f"URL of the Prometheus that scrapes the brokers ({_PROMETHEUS})"
     )
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (%(default)s)")
@@ -58,10 +64,12 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     url = arguments.prometheus_url or _PROMETHEUS
+    admin_url = arguments.policy_admin_url or arguments.admin_url
     _check_url("--admin-url", arguments.admin_url)
+    _check_url("--policy-admin-url", admin_url)
     _check_url("--prometheus-url", url)
     leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
-    found = migrate(runtimes[leader], admin_url=arguments.admin_url, prometheus=url)
+    found = migrate(runtimes[leader], admin_url=admin_url, prometheus=url)
     notes = differing(runtimes)
     if notes:
         notes.append(f"where brokers differ, the values of the leader {leader} were used")
@@ -81,10 +89,13 @@ def _check_url(option: str, url: str) -> None:
 
 def unfinished(arguments: argparse.Namespace) -> list[str]:
     """Notes on fields that a user must still set, because the operator does not run on this machine."""
-    given = {"pulsar.adminUrl": arguments.admin_url, "source.prometheus.url": arguments.prometheus_url}
+    given = {
+        "pulsar.adminUrl": ("--policy-admin-url", arguments.policy_admin_url or arguments.admin_url),
+        "source.prometheus.url": ("--prometheus-url", arguments.prometheus_url),
+    }
     notes = [
-        f"spec.{path} ({url}) points to this machine: name a Service that the operator can reach"
-        for path, url in given.items()
+        f"spec.{path} ({url}) points to this machine: give {option} with a Service that the operator can reach"
+        for path, (option, url) in given.items()
         if url and _is_this_machine(url)
     ]
     if not arguments.prometheus_url:
