@@ -206,6 +206,7 @@ def hidden_restarts(lives: Sequence[Life]) -> int:
     jitter=st.integers(0, 2**32 - 1),
     old=st.floats(0, 600),
     shares=st.sampled_from([(1.0,), (0.7, 0.3), (0.5, 0.25, 0.25)]),
+    moments=st.lists(st.floats(20, 480), min_size=5, max_size=5),
 )
 def test_whatever_happens_a_broker_is_right_or_not_trusted(
     interval: float,
@@ -215,9 +216,11 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
     jitter: int,
     old: float,
     shares: tuple[float, ...],
+    moments: list[float],
 ) -> None:
     """lives: how long each process runs, how long it is down after, whether the next one has series of its own.
     missed: when scraping stops, for how long; samples bear times of their own, and nothing marks a series' end.
+    moments: when the broker is looked at.
 
     Counters can hide one restart. Two of them within the rate's samples are known from the pod's status alone.
     """
@@ -233,7 +236,7 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
     runs.append(Life(begin, [t for t in got if t >= begin], str(name)))
     sampled = [run for run in runs if run.sampled]
     kept, countable = broker(*sampled, load=load, shares=shares), hidden_restarts(sampled) <= 1
-    for after in np.arange(20, 480, 31.0):
+    for after in moments:
         check(kept, after, load, [max(run.begin for run in runs if run.begin <= after)])
         if countable:
             check(kept, after, load)

@@ -34,8 +34,9 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
 
     def warm_up(self) -> None:
-        """Read nothing once, which imports what the reader needs: that takes as long as it takes."""
-        self._accepts(b"")
+        """Read nothing and a seed, which imports what the reader needs: that takes as long as it takes."""
+        for data in (b"", *self.seeds()[:1]):
+            self._accepts(data)
 
     def check(self, data: bytes, slowest: float = SLOWEST) -> bool:
         """Read `data`; whether it was accepted. Raises `SlowReadError`, and what the reader must not raise.
