@@ -14,7 +14,7 @@ from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import ClusterLoad, Memory, Move, Reason, Split
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
 from trimtab_strategies.planner.decide import Pair, assign, decide, only_brokers
-from trimtab_strategies.planner.drain import NO_DRAINS, Drains
+from trimtab_strategies.planner.drain import EVACUATIONS, NO_DRAINS, Drains
 from trimtab_strategies.planner.splits import splittable_bundles
 
 
@@ -171,7 +171,7 @@ class UnderTrimtab:
         if not balances:
             if plan.splits:  # they are not made, so no hits are spent on them
                 self.memory = replace(self.memory, splitter=before.splitter)
-            plan = replace(plan, moves=tuple(move for move in plan.moves if move.reason is Reason.DRAINED), splits=())
+            plan = replace(plan, moves=tuple(move for move in plan.moves if move.reason in EVACUATIONS), splits=())
         parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
         self._moved.append((cluster.now, len(plan.moves) + parted))
         return Orders((*given, *plan.moves), plan.splits)

@@ -11,9 +11,9 @@ from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.budget_left import rules_of, tally_of, why_withheld
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.model import Decision, HeldBack, Move, Plan, Reason, Split, Staying
+from trimtab_strategies.planner.drain import EVACUATIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from trimtab_operator.loop.policy_phase import GATES, Action, facts_of, phase_of
 from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceMisconfiguredError, SourceUnavailableError
 from trimtab_strategies.model import HeldBack, Plan, Reason, Split
+from trimtab_strategies.planner.drain import EVACUATIONS
 
 REMIND = 60.0
 """Seconds between two reports of the same refusal."""

@@ -15,9 +15,10 @@ from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.ownership_changes import BALANCING, EVACUATIONS, HOUR
+from trimtab_operator.state.ownership_changes import BALANCING, HOUR
 from trimtab_operator.state.strategy_state import PolicyState, PolicyStateStore
 from trimtab_operator.status.publisher import StatusPublisher
+from trimtab_strategies.planner.drain import EVACUATIONS
 
 CAPPED = BALANCING | EVACUATIONS
 """Reasons of moves that the caps count."""

@@ -24,12 +24,12 @@ from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.guard import mass_failure
 from trimtab_strategies.model import HeldBack, Move, Reason
+from trimtab_strategies.planner.drain import EVACUATIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from trimtab_operator.state.budget_account import Override
 from trimtab_operator.state.budget_left import in_words, recalled, rules_of, tally_of
 from trimtab_operator.state.budget_prices import publish_gap
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.ownership_changes import EVACUATIONS
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetTally, Charge, Price
 from trimtab_strategies.model import HeldBack, Reason
+from trimtab_strategies.planner.drain import EVACUATIONS
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,6 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.pending_moves import Mine
 from trimtab_strategies.model import SPLIT_REASONS, Reason
 
-EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
-"""Reasons of moves away from a broker that is drained or restarts. They do not balance, so windows don't apply."""
-
-
 HOUR = 3600.0
 
 KEPT_FOR = 24 * HOUR

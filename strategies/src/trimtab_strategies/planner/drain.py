@@ -29,6 +29,9 @@ from trimtab_strategies.planner.prediction import OVERLOAD_LINE, PredictedLoad
 from trimtab_strategies.protocols import NOTHING, RestsAfterSplits, Shedder, Shedding
 from trimtab_strategies.usage import percent
 
+EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
+"""Reasons of moves away from a broker that is drained or restarts. They do not balance, so windows don't apply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Drains:
