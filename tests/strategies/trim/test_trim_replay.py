@@ -14,7 +14,8 @@ from trim_world import COST, POINT, START, World, spread, unmeasured
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
-from trimtab_strategies.shedding.trim.replay import FEWEST_EARLIER, WINDOW, Replay, level, middle, replayed
+from trimtab_strategies.shedding.trim.readings import middle
+from trimtab_strategies.shedding.trim.replay import FEWEST_EARLIER, WINDOW, Replay, level, replayed
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 FACTORS = (1.0, 1.3, 0.7, 1.1, 0.4, 1.2)

@@ -53,8 +53,8 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
-from trimtab_strategies.shedding.trim.readings import SETTLES, zeroed
-from trimtab_strategies.shedding.trim.replay import Replay, middle
+from trimtab_strategies.shedding.trim.readings import SETTLES, middle, zeroed
+from trimtab_strategies.shedding.trim.replay import Replay
 from trimtab_strategies.shedding.trim.scores import fingerprints
 
 WINDOWS = (8, 6, 5, 4, 3, 2)

@@ -25,7 +25,8 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import BrokerModel
-from trimtab_strategies.shedding.trim.replay import Replay, middle, targets, used
+from trimtab_strategies.shedding.trim.readings import middle
+from trimtab_strategies.shedding.trim.replay import Replay, targets, used
 
 GIVERS, TAKERS = 2, 6
 """Brokers that are compared for each move: the hottest and the coldest."""

@@ -256,7 +256,7 @@ def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatA
     known = np.isfinite(values)
     if not known.any():
         return np.ones(len(values))
-    center = np.mean if mean else _middle
+    center = np.mean if mean else middle
     found = np.full(len(values), center(values[known]))
     if not kinds.any():
         return found
@@ -277,21 +277,21 @@ def zeroed(values: FloatArray) -> FloatArray:
     return values if np.isfinite(values).all() else np.nan_to_num(values)
 
 
-def _middle(values: FloatArray) -> float:
-    """Median (k,) -> number, for few values faster than numpy's."""
-    ordered, k = np.sort(values), len(values)
-    return float(ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2)
+def middle(values: FloatArray) -> FloatArray:
+    """Median over the first axis, by sorting: rows are few and columns many. None may be NaN."""
+    ordered, k = np.sort(values, axis=0), len(values)
+    found: FloatArray = ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2
+    return found
 
 
 def median(values: FloatArray) -> FloatArray:
     """Median over the rows (k, n) -> (n,); NaN where all are NaN."""
-    ordered, k = np.sort(values, axis=0), len(values)  # NaN comes last
-    if not np.isnan(ordered[-1]).any():
-        whole: FloatArray = (ordered[(k - 1) // 2] + ordered[k // 2]) / 2
-        return whole
-    count, columns = np.count_nonzero(~np.isnan(values), axis=0), np.arange(values.shape[1])
-    middle = np.minimum(count // 2, len(values) - 1), np.maximum(count - 1, 0) // 2
-    upper, lower = (ordered[row, columns] for row in middle)
+    known = ~np.isnan(values)
+    if known.all():
+        return middle(values)
+    ordered, count, columns = np.sort(values, axis=0), np.count_nonzero(known, axis=0), np.arange(values.shape[1])
+    rows = np.minimum(count // 2, len(values) - 1), np.maximum(count - 1, 0) // 2  # NaN comes last
+    upper, lower = (ordered[row, columns] for row in rows)
     return np.where(count > 0, (lower + upper) / 2, np.nan)
 
 

@@ -26,7 +26,7 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import BrokerModel
-from trimtab_strategies.shedding.trim.readings import FULL, zeroed
+from trimtab_strategies.shedding.trim.readings import FULL, middle, zeroed
 from trimtab_strategies.shedding.trim.replayed_minutes import (
     KnownMinutes,
     ReplayedMinutes,
@@ -368,10 +368,3 @@ def _slope(work: FloatArray) -> FloatArray:
     time = _since_middle(len(work))
     slope: FloatArray = time @ work / (time**2).sum()
     return slope
-
-
-def middle(values: FloatArray) -> FloatArray:
-    """Median over the first axis, by sorting: rows are few and columns many."""
-    ordered, k = np.sort(values, axis=0), len(values)
-    median: FloatArray = ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2
-    return median

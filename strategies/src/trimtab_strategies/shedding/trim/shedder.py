@@ -54,7 +54,8 @@ from trimtab_strategies.shedding.trim.plan import (
     rows_of,
     within_reach,
 )
-from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, middle, replayed
+from trimtab_strategies.shedding.trim.readings import middle
+from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
