@@ -7,17 +7,13 @@ that was read. So a bundle that was moved, deleted or pinned meanwhile is read a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, Api, ConflictError, NotFoundError
-from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, bundle_manifest
-from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.splits.objects import SplitObjects
 from trimtab_operator.splits.steps import (
-    Child,
-    Raw,
     SplitObservation,
     SplitOrder,
     SplitProgress,
@@ -25,7 +21,6 @@ from trimtab_operator.splits.steps import (
     next_step,
     parent_of,
     to_move,
-    unlocked_state,
 )
 from trimtab_strategies.model import Reason
 
@@ -103,42 +98,3 @@ class DeclarativeSplitExecutor:
         for child in seen.children:
             if child is not None and parent_of(child) == order.bundle:
                 await self._objects.delete(child, as_seen=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SplitObjects:
-    """Writes to the Bundle objects of `order`, also of a split that Pulsar makes.
-
-    Methods raise `ApiError`, and `ConflictError` if the object has changed.
-    """
-
-    bundles: BundleObjects
-    order: SplitOrder
-
-    async def lock(self, parent: Raw | None) -> None:
-        """Reserve the bundle for this split."""
-        since = timestamp(self.bundles.now())
-        status = {"state": str(BundleState.SPLITTING), "split": self.order.split, "since": since}
-        await self.bundles.patch(parent, {"status": status}, subresource="status")
-
-    async def unlock(self, parent: Raw | None) -> None:
-        """Undo `lock`."""
-        assert parent is not None
-        status = {"state": unlocked_state(parent), "split": None, "since": timestamp(self.bundles.now())}
-        await self.bundles.patch(parent, {"status": status}, subresource="status")
-
-    async def release(self, children: Iterable[Raw | None]) -> None:
-        """Make the children ordinary bundles."""
-        for child in children:
-            if child is not None and parent_of(child) == self.order.bundle:
-                await self.bundles.release(child)
-
-    async def move(self, children: Iterable[tuple[Child, Raw]]) -> None:
-        """Write the desired owner of each child that moves to another broker."""
-        for child, raw in children:
-            assignment = self.assignment(child.destination, self.order.reason)
-            await self.bundles.patch(raw, {"spec": {"owner": child.destination, "assignment": assignment}})
-
-    def assignment(self, owner: str, reason: str) -> dict[str, Any]:
-        """The `spec.assignment` of a child."""
-        return self.bundles.assignment(owner, self.order.policy, self.order.epoch, reason)

@@ -20,7 +20,7 @@ from trimtab_operator.pulsar.bridge.sync.namespaces import listed
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
 from trimtab_operator.resources.bundle import BundleState
-from trimtab_operator.splits.declarative import SplitObjects
+from trimtab_operator.splits.objects import SplitObjects
 from trimtab_operator.splits.pulsar_steps import (
     FEW,
     PulsarSplitObservation,
