@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
-from trimtab_pipeline.history import placing, time_order
+from trimtab_pipeline.history import import_journal, time_order
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, TABLES
 from trimtab_pipeline.history.export import ExchangeError, export, import_window
@@ -259,10 +259,10 @@ def test_hours_out_of_order_are_refused(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trimtab_pipeline.history import placing, time_order
+from trimtab_pipeline.history import import_journal, time_order
 from trimtab_pipeline.history.export import import_window
 
-moves, move = int(sys.argv[3]), placing._move
+moves, move = int(sys.argv[3]), import_journal._move
 
 def killed(*given):
     global moves
@@ -271,7 +271,7 @@ def killed(*given):
     moves -= 1
     move(*given)
 
-placing._move = killed
+import_journal._move = killed
 import_window(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
@@ -304,14 +304,14 @@ def test_an_archive_of_another_policy_leaves_nothing_of_the_killed_import(tmp_pa
 
 def test_a_failed_import_leaves_nothing(tmp_path: Path, past: HistoryReader, monkeypatch: pytest.MonkeyPatch) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
-    move, moves = placing._move, iter(range(10))
+    move, moves = import_journal._move, iter(range(10))
 
     def full(*given: Any) -> None:
         if next(moves) == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
         move(*given)
 
-    monkeypatch.setattr(placing, "_move", full)
+    monkeypatch.setattr(import_journal, "_move", full)
     with pytest.raises(OSError, match="No space"):
         import_window(tmp_path / "window.tar", tmp_path / "to")
     assert not [*(tmp_path / "to").rglob("*.parquet"), *(tmp_path / "to").rglob("*.json")]
@@ -320,5 +320,8 @@ def test_a_failed_import_leaves_nothing(tmp_path: Path, past: HistoryReader, mon
 def test_an_import_beside_another_is_refused(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
     (tmp_path / "to").mkdir()
-    with placing.staging(Location.of(tmp_path / "to")), pytest.raises(ExchangeError, match=r"another import .* runs"):
+    with (
+        import_journal.staging(Location.of(tmp_path / "to")),
+        pytest.raises(ExchangeError, match=r"another import .* runs"),
+    ):
         import_window(tmp_path / "window.tar", tmp_path / "to")

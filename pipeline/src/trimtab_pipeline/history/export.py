@@ -34,8 +34,8 @@ from trimtab_pipeline.history.files import (
     opened,
     put,
 )
+from trimtab_pipeline.history.import_journal import ImportRunsError, place, staging
 from trimtab_pipeline.history.location import Location, Place
-from trimtab_pipeline.history.placing import ImportRunsError, place, staging
 from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.prometheus.response_limits import joined, json_of
 

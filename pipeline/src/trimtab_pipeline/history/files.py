@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trimtab_pipeline.api import ForeignFileError
@@ -257,23 +256,6 @@ def read_cycle(of: HistoryFile, at: float, table: HistoryTable) -> pa.Table:
     """Rows of the cycle at `at`, one of `cycle_times`. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
         return row_group(file, cycles_in(file, of).index(at), table.schema)
-
-
-def group_spans(of: HistoryFile, table: HistoryTable) -> dict[int, tuple[int, int]]:
-    """First and last time (epoch ms) of each row group with rows. Raises `ForeignFileError`, `FileNotFoundError`."""
-    found: dict[int, tuple[int, int]] = {}
-    with opened(of.place, table.schema) as file:
-        for group in range(file.num_row_groups):
-            times = row_group(file, group, pa.schema([AT]))["at"].cast(pa.int64())
-            if len(times):
-                found[group] = pc.min(times).as_py(), pc.max(times).as_py()
-    return found
-
-
-def read_group(of: HistoryFile, group: int, table: HistoryTable) -> pa.Table:
-    """Rows of a row group. Raises `ForeignFileError`, `FileNotFoundError`."""
-    with opened(of.place, table.schema) as file:
-        return row_group(file, group, table.schema)
 
 
 def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:

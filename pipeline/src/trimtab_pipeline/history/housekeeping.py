@@ -25,7 +25,6 @@ from trimtab_pipeline.history.files import (
     merged_from,
     put,
     read_cycle,
-    read_group,
 )
 from trimtab_pipeline.history.location import Location, Place
 from trimtab_pipeline.history.state import usable
@@ -186,7 +185,7 @@ def _in_order(
     def read(part: TimedGroup) -> pa.Table | None:
         if stopping():
             raise _Stopped
-        return usable(part.file, partial(read_group, part.file, part.group, table))
+        return usable(part.file, partial(part.read, table))
 
     yield from in_order(list(_parts(table, files, written)), read)
 

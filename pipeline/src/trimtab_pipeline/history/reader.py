@@ -34,7 +34,6 @@ from trimtab_pipeline.history.files import (
     parsed,
     read_all,
     read_cycle,
-    read_group,
 )
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.row_groups import RowGroupReader
@@ -336,7 +335,7 @@ class HistoryReader:
 
 
 def _read(table: HistoryTable, part: TimedGroup) -> pa.Table:
-    return _named(part.file, partial(read_group, part.file, part.group, table))
+    return _named(part.file, partial(part.read, table))
 
 
 def _named(file: HistoryFile, read: Callable[[], T]) -> T:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from trimtab_pipeline.history.files import HistoryFile, HistoryTable, group_spans
+from trimtab_pipeline.history.files import AT, HistoryFile, HistoryTable, opened, row_group
 
 _GROUP = 2**17
 """Rows that are joined, where there are as many: some 20 MB of topics in memory."""
@@ -22,10 +23,18 @@ class TimedGroup(NamedTuple):
     file: HistoryFile
     group: int
 
+    def read(self, table: HistoryTable) -> pa.Table:
+        """Its rows. Raises `ForeignFileError`, `FileNotFoundError`."""
+        with opened(self.file.place, table.schema) as file:
+            return row_group(file, self.group, table.schema)
 
-def parts_of(file: HistoryFile, table: HistoryTable) -> list[TimedGroup]:
+
+def parts_of(of: HistoryFile, table: HistoryTable) -> list[TimedGroup]:
     """The row groups of a file that have rows. Raises `ForeignFileError`, `FileNotFoundError`."""
-    return [TimedGroup(*span, file, group) for group, span in group_spans(file, table).items()]
+    with opened(of.place, table.schema) as file:
+        times = [row_group(file, group, pa.schema([AT]))["at"].cast(pa.int64()) for group in range(file.num_row_groups)]
+    spans = {group: pc.min_max(at).as_py() for group, at in enumerate(times) if len(at)}
+    return [TimedGroup(span["min"], span["max"], of, group) for group, span in spans.items()]
 
 
 def in_order(parts: Iterable[TimedGroup], read: Callable[[TimedGroup], pa.Table | None]) -> Iterator[pa.Table]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.prometheus.broker_presets import Series
 from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_pipeline.transform.trust import Drop
 from trimtab_strategies.model.cluster_load import FloatArray
 
@@ -183,3 +184,27 @@ def batch(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     (rows,) = {len(column) for column in columns.values()}
     arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class InsideBundles:
+    """Keeps the topics in some bundles: PromQL has no CRC-32, so a query selects whole namespaces.
+
+    Answers with the same labels share their topics' places.
+    """
+
+    def __init__(self, bundles: Sequence[str]) -> None:
+        self._ranges = HashRanges.of(bundles)
+        self._labels: Mapping[str, pa.StringArray] | None = None
+        self._kept = pa.array([], pa.bool_())
+
+    def holds(self, topics: pa.StringArray) -> pa.BooleanArray:
+        """Whether each topic is in one of the bundles."""
+        return pa.array(self._ranges.place(topics)[0] >= 0)
+
+    def asked(self, ask: Callable[[], Samples]) -> Samples:
+        """The series of an answer whose topics are in one of the bundles."""
+        answer = ask()
+        if answer.labels is not self._labels:
+            self._labels = answer.labels
+            self._kept = self.holds(full_names(answer.label("topic"), answer.label("partition")))
+        return answer.filter(self._kept)

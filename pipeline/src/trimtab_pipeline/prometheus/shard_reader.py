@@ -44,7 +44,6 @@ from trimtab_pipeline.prometheus.client import (
     PrometheusUnreachableError,
     side_by_side,
 )
-from trimtab_pipeline.prometheus.hot_topics import InsideBundles
 from trimtab_pipeline.prometheus.queries import (
     BUNDLE,
     BUNDLES,
@@ -56,6 +55,7 @@ from trimtab_pipeline.prometheus.queries import (
 )
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
 from trimtab_pipeline.prometheus.sample_batches import (
+    InsideBundles,
     RawSeries,
     batch,
     full_names,
