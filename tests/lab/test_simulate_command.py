@@ -187,7 +187,7 @@ def test_the_command_says_why_a_file_can_t_be_read(tmp_path: Path, capsys: Captu
     [
         (["nowhere"], "`trimtab simulate --list` shows all"),
         (["skewed", "--strategy", "Unknown"], "use one of"),
-        (["skewed", "--against", "Nobody"], "use one of"),
+        (["skewed", "--against", "Missing"], "use one of"),
     ],
 )
 def test_the_command_refuses_unknown_names(asked: list[str], fix: str, capsys: Captured) -> None:

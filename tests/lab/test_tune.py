@@ -22,17 +22,22 @@ from trimtab_pipeline.history.recording import Recording
 
 pytestmark = pytest.mark.long
 
-DEAR = """\
+POLICY_HEAD = """\
 apiVersion: trimtab.dev/v1alpha1
 kind: BalancingPolicy
 metadata: {name: main}
 spec:
   source: {prometheus: {url: "http://prometheus:9090"}}
+"""
+DEAR = (
+    POLICY_HEAD
+    + """\
   shedder:
     type: Trim
     trim:
       price: 100000  # so dear that nothing moves
 """
+)
 HALF = ("--train", "0.5")
 TWO = ("--search", "shedder.trim.price=300,90000")
 """One value that levels the cluster, and one that is as bad as what there is."""
@@ -106,15 +111,13 @@ def test_json_has_the_evidence(capsys: pytest.CaptureFixture[str], uneven: Path,
     assert max(rung["to"] for rung in found["rungs"]) < found["from"]
 
 
-SPLITTING = """\
-apiVersion: trimtab.dev/v1alpha1
-kind: BalancingPolicy
-metadata: {name: main}
-spec:
-  source: {prometheus: {url: "http://prometheus:9090"}}
+SPLITTING = (
+    POLICY_HEAD
+    + """\
   limits: {coolDown: 1m}
   split: {type: BundleSplitterTask, bundleSplitterTask: {maxThroughput: 1Gi, maxRate: 1000000}}
 """
+)
 SPLIT_EARLIER = ("--search", "split.bundleSplitterTask.maxThroughput=400Mi", *HALF, "--weight", "0.1")
 
 

@@ -34,6 +34,8 @@ PATIENCE = 3.0
 _ALIKE, _NAMED = 3, 5
 """Names that an error lists: similar ones, and others if there is no similar one."""
 
+_WITHOUT_KINDS = "this cluster has no {}; first: trimtab crds | kubectl apply --server-side -f -"
+
 
 A = TypeVar("A", bound=Api)
 
@@ -111,9 +113,6 @@ def _silence(error: ApiError) -> str:
     if isinstance(cause, aiohttp.ClientConnectorError) and (number := cause.os_error.errno or 0) > 0:
         return f"{cause.host}:{cause.port}: {os.strerror(number)}"
     return str(error)
-
-
-_WITHOUT_KINDS = "this cluster has no {}; first: trimtab crds | kubectl apply --server-side -f -"
 
 
 async def fetch(api: Api, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:

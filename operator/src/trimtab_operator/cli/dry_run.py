@@ -128,5 +128,5 @@ def _show(api: DraftApi, refusals: Sequence[RefusedWrite], output: str) -> None:
         print_data({"dryRun": api.how, "writes": writes, **({"refused": others} if others else {})}, output)
         return
     texts = [draft.text for draft in api.drafts] or ["nothing would be written"]
-    texts += [f"would not move {refusal.line}" for refusal in refusals]
+    texts += [refusal.line for refusal in refusals]
     print(f"dry run ({api.how}): " + "\n".join(texts))

@@ -57,8 +57,8 @@ class MoveReport:
 
     @property
     def line(self) -> str:
-        """The move and its outcome."""
-        return f"{self.move.name} to {self.move.destination or 'no broker'}: {self.state}: {self.text}"
+        """That the move would not be made, and why."""
+        return f"would not move {self.move.name} to {self.move.destination or 'no broker'}: {self.state}: {self.text}"
 
     def as_data(self) -> dict[str, Any]:
         """Plain data."""

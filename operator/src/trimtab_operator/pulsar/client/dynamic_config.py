@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Self
 
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -35,7 +36,7 @@ SWITCHES = (SHEDDING, SPLITTING)
 OFF, ON = "false", "true"
 """The values that are written to switch off and on."""
 
-_RESETTING = {(2, 10): 7, (2, 11): 5, (3, 0): 5, (3, 1): 1000, (3, 2): 3}
+_RESETTING = {(2, 10): 7, (2, 11): 5, (3, 0): 5, (3, 1): inf, (3, 2): 3}
 """The first patch release, by minor release, that resets a removed dynamic value (apache/pulsar#22673). In 3.1 there is
 none. All later minor releases reset it."""
 
