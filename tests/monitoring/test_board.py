@@ -54,6 +54,14 @@ def test_every_query_keeps_to_the_namespace_that_was_chosen(panels: Panels) -> N
         assert 'namespace=~"$namespace' in target["expr"]
 
 
+def test_one_namespace_is_shown_at_a_time(board: dict[str, Any]) -> None:
+    """Policies of two namespaces may have the same name, and no query keeps them apart."""
+    namespace = next(one for one in board["templating"]["list"] if one["name"] == "namespace")
+
+    assert (namespace["multi"], namespace["includeAll"]) == (False, False)
+    assert "current" not in namespace, "Grafana chooses the first one that there is"
+
+
 def test_an_operator_for_several_namespaces_has_what_is_asked_for_a_namespace(board: dict[str, Any]) -> None:
     process = Metrics()
     alone = {metric.name for metric in process.described} - {
