@@ -18,6 +18,9 @@ SIZE ?= 100x600
 SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab:tests/support/model:tests/support/fuzz
 SITE := $(BIN)/properdocs build --strict --quiet
 
+# Tests start hundreds of Python processes, which would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup kube controllers helm pulsar oracle programs demo kind test test-full chart e2e chaos model fuzz soak check types drift fmt crds docs plots screenshots record lock image bench clean
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -17,13 +18,16 @@ MODULES: Mapping[str, Path] = {
     for room in ROOMS
     for path in sorted((ROOT / room / "src").rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
-
 LONGEST = 400
 """Lines of a module, also of the tests."""
 
 TWICE = 0
 """Class names that more than one module may use; it only goes down."""
+
+
+@cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text())
 
 
 def test_every_room_has_modules() -> None:
@@ -49,14 +53,14 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_few_class_names_stand_twice() -> None:
-    names = Counter(node.name for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for tree in map(parsed, MODULES) for node in tree.body if isinstance(node, ast.ClassDef))
     twice = sorted(name for name, count in names.items() if count > 1)
     assert len(twice) <= TWICE, f"{len(twice)} class names stand twice: {', '.join(twice)}"
 
 
 def imports(name: str) -> Iterator[str]:
     """The modules of ours that a module imports."""
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(parsed(name)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"

@@ -42,6 +42,7 @@ def test_make_test_runs_the_quick_tier_and_the_smoke_tests() -> None:
     assert f'-m "{SMOKE_TOO}"' in MAKEFILE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("selected", "folder"), [(SMOKE_TOO, "e2e"), ("not e2e", "e2e"), ("e2e", "strategies")])
 def test_real_pulsar_brokers_are_for_one_tier_alone(selected: str, folder: str) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", selected]

@@ -74,6 +74,7 @@ def test_a_cell_has_the_figures_of_a_run(lab: Any, tmp_path: Path) -> None:
     assert scores["area"] == [round(score.area, 3)] * 3
 
 
+@pytest.mark.slow
 def test_renewing_the_golden_file_says_what_has_changed(lab: Any, tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "golden.json"
     assert lab.renew(["two-hot"], file) == 0

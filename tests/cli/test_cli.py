@@ -32,6 +32,7 @@ def test_printed_crds_are_what_kubectl_applies(capsys: pytest.CaptureFixture[str
     assert sorted(kinds) == ["BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace"]
 
 
+@pytest.mark.slow
 def test_written_crds_pass_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "crds"
     assert main(["crds", "--write", str(folder)]) == 0
@@ -216,6 +217,7 @@ def test_it_is_a_module_and_a_kubectl_plugin_too() -> None:
     assert module.stdout == plugin.stdout == f"trimtab {__version__}\n"
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

@@ -78,6 +78,7 @@ def test_what_can_not_be_read_is_told_and_the_rest_is_shown(
     assert 'User "jane" cannot get resource "leases"' in found["operator"]["error"]
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_given_up_in_time(tmp_path: Path, capsys: Captured) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         file = tmp_path / "config"

@@ -129,6 +129,7 @@ def test_a_script_is_printed_for_each_shell(shell: str, capsys: Captured) -> Non
     assert "_ARGCOMPLETE=1" in capsys.readouterr().out.replace("_ARGCOMPLETE 1", "_ARGCOMPLETE=1")
 
 
+@pytest.mark.slow
 def test_bash_completes_with_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     scenario = f"""

@@ -12,6 +12,8 @@ from trimtab_operator.cli.common import EXTRAS
 from trimtab_operator.cli.parser import PLUGINS, VERBS
 from trimtab_testbed.servers.processes import free_ports
 
+pytestmark = pytest.mark.slow
+
 MORE = dict.fromkeys(("plan", "apply-plan", "rebalance", "move", "unload", "observe", "run", "history"), "pyarrow")
 """Verbs that the plain installation lacks, and the first package that each looks for."""
 

@@ -100,6 +100,7 @@ def test_a_window_goes_out_and_in_again(kept: Path, tmp_path: Path, capsys: Capt
     assert HistoryReader(tmp_path / "to", "even").times() == [AT + 60 * minute for minute in (4, 5, 6, 7)]
 
 
+@pytest.mark.slow
 def test_hashed_names_are_the_same_in_every_export_from_a_folder(kept: Path, tmp_path: Path, capsys: Captured) -> None:
     for name in ("one.tar", "two.tar"):
         assert main(["history", "export", "--dir", str(kept), "--hash-names", str(tmp_path / name)]) == 0

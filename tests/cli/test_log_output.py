@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
+
+import pytest
+
+pytestmark = pytest.mark.slow  # it starts many processes
 
 PROGRAM = """
 import logging, sys
@@ -21,6 +26,7 @@ except ZeroDivisionError:
 """
 
 
+@cache
 def written(*words: str) -> str:
     return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True).stderr
 

@@ -226,6 +226,7 @@ def test_every_policy_that_is_printed_can_be_applied_and_run(trimtab_crds: Contr
         Settings.of(rest.create(path, manifest))
 
 
+@pytest.mark.slow
 def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
     odd = defaults(loadBalancerSheddingGracePeriodMinutes="10")
     with settings_brokers(defaults(), defaults(), odd) as brokers:
@@ -240,6 +241,7 @@ def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.C
     assert (policy["metadata"]["name"], policy["spec"]["limits"]) == ("mine", {"coolDown": "10m"})
 
 
+@pytest.mark.slow
 def test_a_comment_says_what_to_expect_of_trim_and_how_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
     with settings_brokers(defaults()) as brokers:
         assert main(["migrate", "--admin-url", brokers.url]) == 0
@@ -265,6 +267,7 @@ def test_every_shedder_that_pulsar_runs_can_be_compared() -> None:
         assert contender(f"{shedder}/Pulsar").name == f"{shedder}/Pulsar"
 
 
+@pytest.mark.slow
 def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     with settings_brokers(defaults(), token="s3cret") as brokers:
@@ -279,6 +282,7 @@ def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[
     assert "s3cret" not in refused
 
 
+@pytest.mark.slow
 def test_the_policy_gets_the_url_at_which_the_operator_reaches_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     with settings_brokers(defaults()) as brokers:
         words = ["migrate", "--admin-url", brokers.url, "--policy-admin-url", "http://pulsar:8080", "-o", "json"]
@@ -286,6 +290,7 @@ def test_the_policy_gets_the_url_at_which_the_operator_reaches_a_broker(capsys: 
     assert json.loads(capsys.readouterr().out)["spec"]["pulsar"]["adminUrl"] == "http://pulsar:8080"
 
 
+@pytest.mark.slow
 def test_what_the_operator_can_not_use_as_it_is_is_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     with settings_brokers(defaults(), token="s3cret") as brokers:

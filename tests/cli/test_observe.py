@@ -302,6 +302,7 @@ def test_a_label_that_is_no_bundles_name_costs_nothing_but_itself(
     assert "; 2 bundles\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_names_that_a_terminal_cant_show_are_spelt_out(tmp_path: Path) -> None:
     keep(tmp_path / "spelt", "prod/one", [0], cluster(bundles={"ünïcode": [1]}, **dict.fromkeys(["ünïcode"], 0.5)))
     words = [sys.executable, "-m", "trimtab_operator", "observe", "--history", str(tmp_path / "spelt")]

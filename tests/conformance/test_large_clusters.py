@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from trimtab_strategies import registry
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_as_many_decisions_as_in_java(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     options = ["--java", "recorded", "--sizes", "10x600", "100x600", "--seconds", "0.01", "--json", str(figures)]

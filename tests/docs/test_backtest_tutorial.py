@@ -16,7 +16,7 @@ from trimtab_operator.cli.parser import VERBS
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial" / "backtest.md"
 
-pytestmark = [pytest.mark.minutes, pytest.mark.long]
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

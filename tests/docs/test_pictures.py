@@ -46,6 +46,7 @@ def test_every_picture_of_a_terminal_is_shown_somewhere() -> None:
     assert [picture.name for picture in IMAGES.iterdir() if picture not in shown()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_target_draws_each_of_them_and_the_same_on_every_machine(tmp_path: Path) -> None:
     """The terminal, the time zone and NO_COLOR make no difference."""

@@ -12,6 +12,8 @@ import pytest
 
 from doc_blocks import prose
 
+pytestmark = pytest.mark.slow  # it builds the site
+
 ROOT = Path(__file__).parents[2]
 DOCS = [page for page in ROOT.glob("docs/**/*.md") if page.parent.name not in {"data", "templates"}]  # parts of others
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS, *ROOT.glob("tests/*/README.md")})

@@ -43,6 +43,7 @@ def test_why_it_moved_the_new_broker_is_answered_in_the_minute_in_which_it_joins
     assert np.ptp(run.after_in(first).away.mean(axis=0)) < 5
 
 
+@pytest.mark.slow
 def test_why_it_waited_no_excess_lasts_for_long_enough(tools: Any) -> None:
     assert tools.runs.played("noisy-neighbour").score.moves == 0
     assert tools.runs.played("on-off").score.moves == 0

@@ -24,6 +24,7 @@ def test_a_reader_accepts_its_seeds(name: str) -> None:
     assert any(accepted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_reader_refuses_cut_and_flipped_seeds_only_in_the_documented_way(name: str) -> None:
     target = TARGETS[name]

@@ -104,6 +104,7 @@ def github(
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "require", "code"),
     [("folder", "moves<=live", 1), ("tar", "area<=live", 0), ("artifact", "moves<=live", 1)],
@@ -123,6 +124,7 @@ def test_github_comments_and_then_decides(
     assert "pr comment 12 --edit-last --create-if-none --body-file comment.md" in (repository / "asked").read_text()
 
 
+@pytest.mark.slow
 def test_github_decides_without_the_right_to_comment(recorded: Path, repository: Path) -> None:
     done = github(repository, str(recorded / "history"), "area<=live", silent=True)
 
@@ -130,6 +132,7 @@ def test_github_decides_without_the_right_to_comment(recorded: Path, repository:
     assert done["The gate"].returncode == 0
 
 
+@pytest.mark.slow
 def test_github_does_not_download_an_artifact_that_the_cache_has(recorded: Path, repository: Path) -> None:
     (repository / "history.tar").write_bytes((recorded / "history.tar").read_bytes())
 
@@ -151,6 +154,7 @@ def test_github_says_what_is_missing(repository: Path, history: str, said: str) 
     assert not (repository / "comment.md").exists()
 
 
+@pytest.mark.slow
 def test_github_fails_without_a_comment_where_nothing_was_replayed(repository: Path) -> None:
     done = github(repository, str(repository / "nowhere"), "area<=live")
 
@@ -208,6 +212,7 @@ def merge_request(gitlab: GitLab, folder: Path, history: str, require: str, toke
     return shell(script, folder, TRIMTAB_HISTORY=history, REQUIRE=require, **env)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "require", "code"),
     [("folder", "moves<=live", 1), ("tar", "area<=live", 0), ("artifact", "moves<=live", 1)],
@@ -224,6 +229,7 @@ def test_gitlab_comments_and_then_decides(
     assert ("**Not met**: moves<=live" in gitlab.notes[0][1]) == bool(code)
 
 
+@pytest.mark.slow
 def test_gitlab_keeps_the_result_as_an_artifact_without_a_token(
     gitlab: GitLab, recorded: Path, repository: Path
 ) -> None:
@@ -234,6 +240,7 @@ def test_gitlab_keeps_the_result_as_an_artifact_without_a_token(
     assert "comment.md" in load("gitlab-backtest.yaml")["trimtab-backtest"]["artifacts"]["paths"]
 
 
+@pytest.mark.slow
 def test_gitlab_decides_without_the_right_to_comment(gitlab: GitLab, recorded: Path, repository: Path) -> None:
     done = merge_request(gitlab, repository, str(recorded / "history"), "area<=live", token="expired")
 
@@ -248,6 +255,7 @@ def test_gitlab_says_what_is_missing(gitlab: GitLab, repository: Path) -> None:
     assert "TRIMTAB_HISTORY: set it to" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "name"),
     [

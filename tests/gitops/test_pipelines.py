@@ -53,6 +53,7 @@ def gitlab(job: str) -> str:
     return "\n".join(load("gitlab.yaml")[job]["script"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [github_steps("lint")[-1], gitlab("trimtab-lint")], ids=["github", "gitlab"])
 @pytest.mark.parametrize(("policy", "code"), [(FINE, 0), (WRONG, 1)], ids=["fine", "wrong"])
 def test_lint_decides_about_the_request(script: str, policy: str, code: int, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def owners_at_the_end(replay: PolicyReplay, world: World) -> list[str]:
     return owners
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [TRIM, AVERAGES, THRESHOLD], ids=["Trim", "AvgShedder", "ThresholdShedder"])
 def test_the_recorded_policy_makes_the_moves_that_it_made(tmp_path: Path, spec: dict[str, Any]) -> None:
     """The history is that of a cluster under the policy. It saw the same cycles, and its moves landed in a minute."""
@@ -177,6 +178,7 @@ WINDOW = {"start": "14:00", "duration": "10m"}
 """The history begins at 13:46:40 (UTC)."""
 
 
+@pytest.mark.slow
 def test_a_policy_moves_within_its_windows_only(tmp_path: Path) -> None:
     world, history = uneven(), RecordedHistory(tmp_path)
     recorded(history, world, 30, moves={})
@@ -207,6 +209,7 @@ def test_a_drained_broker_is_emptied_outside_of_the_windows(tmp_path: Path) -> N
     assert {change.source for change in trim.trace.changes} == {"broker-2"}
 
 
+@pytest.mark.slow
 def test_pinned_bundles_are_where_they_were(tmp_path: Path) -> None:
     world, history = uneven(), RecordedHistory(tmp_path)
     pins = {("bundle", name): {"owner": world.brokers[0], "pinned": True} for name in world.bundles[:20]}

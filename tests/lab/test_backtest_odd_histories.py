@@ -73,6 +73,7 @@ def anonymised(folder: Path, there: Path) -> Path:
     return there
 
 
+@pytest.mark.slow
 def test_an_anonymised_export_gives_the_same_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Pins, publish gaps and fixed weights are in it, too."""
     folder = record(tmp_path / "here")
@@ -94,6 +95,7 @@ def test_an_anonymised_export_gives_the_same_figures(capsys: pytest.CaptureFixtu
     assert found["lacks"] == []
 
 
+@pytest.mark.slow
 def test_an_anonymised_export_says_that_isolation_is_hidden(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = record(tmp_path / "here", spaces={("namespace", "public/default"): ISOLATED})
     there = anonymised(folder, tmp_path / "there")
@@ -128,6 +130,7 @@ def test_a_history_without_its_beginning_says_that_pins_are_not_known(
     assert found["policies"][0]["cycles"] == 25
 
 
+@pytest.mark.slow
 def test_a_budget_is_not_replayed_and_the_report_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = record(tmp_path)
 
@@ -137,6 +140,7 @@ def test_a_budget_is_not_replayed_and_the_report_says_so(capsys: pytest.CaptureF
     assert found["lacks"] == ["Disruption budgets are not replayed: new may move more here than they would."]
 
 
+@pytest.mark.slow
 def test_each_version_of_the_recorded_policy_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     history, world = RecordedHistory(tmp_path), uneven()
     history.know(START, facts(world))
@@ -185,6 +189,7 @@ def test_moves_off_a_broker_that_restarts_are_told(capsys: pytest.CaptureFixture
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("interval", "played"), [("20s", "1m"), ("60s", ""), ("90s", "1m"), ("5m", "")])
 def test_an_interval_that_the_cycles_do_not_show_is_told(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, interval: str, played: str
@@ -198,6 +203,7 @@ def test_an_interval_that_the_cycles_do_not_show_is_told(
     assert found["lacks"] == (told if played else [])
 
 
+@pytest.mark.slow
 def test_gaps_are_told_with_the_longest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     history, world = RecordedHistory(tmp_path), uneven()
     history.know(START, facts(world))
@@ -216,6 +222,7 @@ def test_gaps_are_told_with_the_longest(capsys: pytest.CaptureFixture[str], tmp_
     assert found["lacks"][0].startswith("The history has 2 gaps, the longest of 57m")
 
 
+@pytest.mark.slow
 def test_cycles_without_brokers_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = record(tmp_path)
     for file in files(folder, "brokers")[10:13]:
@@ -240,6 +247,7 @@ def test_a_time_without_any_brokers_is_refused(capsys: pytest.CaptureFixture[str
     assert "not one cycle can be replayed: the history does not have the brokers of that time" in errors
 
 
+@pytest.mark.slow
 def test_what_a_single_broker_cant_show_is_not_known(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     history, world = RecordedHistory(tmp_path), World.of([50, 5])
     history.policy(START, {**SOURCE, "mode": "Auto"})
@@ -284,6 +292,7 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "said"), [(of_another_version, "it is of version"), (cut, "it can't be read")], ids=["version", "cut"]
 )

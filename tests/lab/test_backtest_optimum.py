@@ -194,6 +194,7 @@ def test_a_full_machine_uses_no_more_than_it_has(tmp_path: Path) -> None:
     assert points(found) == pytest.approx(tried(load, 2, 0.3), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worth", [100, 900])
 def test_no_policy_costs_less_than_the_bound(tmp_path: Path, worth: int) -> None:
     history, random = RecordedHistory(tmp_path), np.random.default_rng(5)
@@ -253,6 +254,7 @@ program.solve(100.0, {0: 0.0})
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_search_and_nothing_aborts() -> None:
     with subprocess.Popen([sys.executable, "-c", HARD_PROGRAM], stdout=PIPE, stderr=PIPE, text=True) as solver:
         assert solver.stdout is not None
@@ -352,6 +354,7 @@ def test_json_has_the_plan_and_how_far_each_policy_is_above_it(
     assert all(one["above"] >= 0 for one in found["policies"])
 
 
+@pytest.mark.slow
 def test_the_table_the_verdict_markdown_and_the_page_have_it(
     capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def write_late_move(root: Path) -> list[str]:
     return list(world.bundles[:20])
 
 
+@pytest.mark.slow
 def test_what_really_moved_just_before_cools_down(tmp_path: Path) -> None:
     moved, trim = write_late_move(tmp_path), policy("trim")
 
@@ -61,6 +62,7 @@ def test_what_really_moved_just_before_cools_down(tmp_path: Path) -> None:
     assert min(again) > START + 14 * 60 + COOL_DOWN
 
 
+@pytest.mark.slow
 def test_a_replay_that_begins_later_moves_them(tmp_path: Path) -> None:
     write_late_move(tmp_path)
     trim = policy("trim")
@@ -70,6 +72,7 @@ def test_a_replay_that_begins_later_moves_them(tmp_path: Path) -> None:
     assert min(change.at for change in trim.trace.changes) == START + 50 * 60
 
 
+@pytest.mark.slow
 def test_real_moves_of_the_first_cycle_were_decided_before_it(tmp_path: Path) -> None:
     write_late_move(tmp_path)
     still, live = policy("trim"), LiveReplay()

@@ -161,6 +161,7 @@ def backtest(capsys: pytest.CaptureFixture[str], root: Path, spec: dict[str, Any
     return json.loads(texts[0]), texts[1]
 
 
+@pytest.mark.slow
 def test_a_split_lets_the_load_of_a_hot_bundle_be_shared(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     record(tmp_path, 40, "topics", points=[1] * 16)
 
@@ -201,6 +202,7 @@ def test_splits_are_counted_by_a_requirement(capsys: pytest.CaptureFixture[str],
     assert "splits is 1, allowed is <= 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_the_option_no_split_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A bundle whose split is planned does not move. A split that is never made would keep it where it is for ever."""
     record(tmp_path, 30, "nothing")
@@ -217,6 +219,7 @@ def test_without_the_option_no_split_is_planned(capsys: pytest.CaptureFixture[st
     assert plain["policies"][0]["moves"] > 0
 
 
+@pytest.mark.slow
 def test_a_policy_without_a_splitter_is_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     record(tmp_path, 10, "topics")
 

@@ -60,6 +60,7 @@ def test_each_core_gets_a_task_and_each_policy_is_played_once_in_each_window() -
         )
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_the_number_of_tasks(folder: Path) -> None:
     parts = windows(START, end_of(folder))
     one, many = (played(folder, InProcess(), parts, parallelism) for parallelism in (1, 4))
@@ -69,6 +70,7 @@ def test_the_result_does_not_depend_on_the_number_of_tasks(folder: Path) -> None
     assert all(map(same, one, many))
 
 
+@pytest.mark.slow
 def test_windows_give_nearly_the_figures_of_one(folder: Path) -> None:
     """A window begins with owners that the policy gave, so it levels nothing a second time."""
     end = end_of(folder)
@@ -85,6 +87,7 @@ def test_windows_give_nearly_the_figures_of_one(folder: Path) -> None:
     assert str(found).startswith("4 seams: range of the brokers changes by ")
 
 
+@pytest.mark.slow
 def test_what_really_happened_has_no_seams(folder: Path) -> None:
     parts = windows(START, end_of(folder), 5 * HOUR)
     live = played(folder, InProcess(), parts, 1)[-1]
@@ -109,6 +112,7 @@ def test_windows_of_less_than_an_hour_count_each_move_once() -> None:
     assert found.others == pytest.approx(1 / 0.25)
 
 
+@pytest.mark.slow
 def test_progress_goes_from_nothing_to_all(folder: Path) -> None:
     seen: list[float] = []
     found = replays()

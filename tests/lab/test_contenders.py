@@ -51,6 +51,7 @@ def test_all_contenders_meet_the_same_world() -> None:
     assert first.wanted == second.wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "who", "moves", "area", "left"),
     [

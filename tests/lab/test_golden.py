@@ -23,7 +23,7 @@ def told(name: str, lines: list[str]) -> str:
     return "\n".join([f"{line} (worse)" for line in lines] + [f"if that is meant: {RENEW.format(name)}"])
 
 
-@pytest.mark.minutes
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("name", catalogue())
 def test_trim_is_not_worse_than_it_was(name: str) -> None:
@@ -43,7 +43,7 @@ def worsened(world: World, **params: float) -> Decider:
     return UnderTrimtab(registry.pair("Trim", params, "Trim", {}))
 
 
-@pytest.mark.minutes
+@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "params", "score"),

@@ -60,6 +60,7 @@ def spread(record: Record) -> float:
     return float(np.median(np.ptp(record.pressure[-30:], axis=1))) * 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("build", [one_twice_as_strong, mixed])
 def test_brokers_of_any_strength_end_equally_used_and_at_rest(

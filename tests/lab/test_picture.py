@@ -58,6 +58,7 @@ def test_a_line_has_a_gap_while_its_broker_is_away() -> None:
     assert sorted(pens) == [1] * 9 + [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", ["week", "idle"])
 def test_long_runs_and_runs_without_moves_are_drawn(scenario: str) -> None:
     _, picture = drawn(scenario)

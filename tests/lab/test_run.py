@@ -159,6 +159,7 @@ def test_a_threshold_shedder_levels_a_skewed_cluster() -> None:
     assert record.cut > 0
 
 
+@pytest.mark.slow
 def test_the_hour_s_cap_holds() -> None:
     record = run(build(named("twenty-new"), RNG(1)), UnderTrimtab(threshold()), RNG(1))
 

@@ -53,6 +53,7 @@ def test_a_scenario_is_played_by_trim_and_by_another(capsys: Captured) -> None:
     assert {len(row) for row in found} == {len(heading) - 1}
 
 
+@pytest.mark.slow
 def test_json_has_every_run_and_the_intervals(capsys: Captured) -> None:
     assert main(["simulate", "two-hot", "--seeds", "3", "--first-seed", "7", "--jobs", "1", "-o", "json"]) == 0
 
@@ -66,6 +67,7 @@ def test_json_has_every_run_and_the_intervals(capsys: Captured) -> None:
     assert played["summary"]["moves"] == pytest.approx({"median": median, "low": low, "high": high})
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_in_this_process_and_in_another(capsys: Captured) -> None:
     asked = ["simulate", "two-hot", "--strategy", "AvgShedder/Pulsar", "--seeds", "4", "-o", "json"]
     found = []
@@ -91,6 +93,7 @@ def test_a_scenario_of_a_file_is_played_by_position_and_by_option(tmp_path: Path
         assert capsys.readouterr().out.startswith(f"{file}: Mine, 1 seed")
 
 
+@pytest.mark.slow
 def test_each_scenario_has_a_table_with_the_least_cost_first_and_a_line_in_words(capsys: Captured) -> None:
     asked = ["two-hot", "idle", "--strategy", "OverloadShedder/Pulsar", "--against", "AvgShedder/Pulsar", "--jobs", "1"]
     assert main(["simulate", *asked, "--seeds", "3"]) == 0
@@ -113,6 +116,7 @@ def test_the_table_has_the_columns_that_are_asked_for(capsys: Captured) -> None:
         assert rows(capsys.readouterr().out)[0] == ["strategy", *" ".join(headings).split()]
 
 
+@pytest.mark.slow
 def test_a_table_fits_into_120_columns(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["simulate", "skewed", *QUICK[:2], "--against", "ThresholdShedder/Pulsar", "--seeds", "3"]) == 0
@@ -140,6 +144,7 @@ def on_a_terminal(*asked: str) -> str:
     return printed.decode()
 
 
+@pytest.mark.slow
 def test_bars_are_shown_on_a_terminal_and_then_removed() -> None:
     printed = on_a_terminal("two-hot", "--seeds", "2", "--jobs", "1")
 
@@ -149,6 +154,7 @@ def test_bars_are_shown_on_a_terminal_and_then_removed() -> None:
     assert re.search(r"Trim/Trimtab: \d+ moves", printed[printed.index("runs done") :])
 
 
+@pytest.mark.slow
 def test_no_bars_are_shown_with_json() -> None:
     assert "█" not in on_a_terminal("two-hot", *QUICK, "-o", "json")
 

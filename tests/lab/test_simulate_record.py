@@ -25,6 +25,7 @@ AVERAGES = {
 }
 
 
+@pytest.mark.slow
 def test_a_backtest_of_a_recorded_policy_makes_the_moves_that_it_made(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_backtest_of_a_recorded_policy_makes_the_moves_that_it_made(
     assert "averages and memory began empty there" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_recorded_split_is_part_of_the_history(tmp_path: Path) -> None:
     history = str(tmp_path / "history")
 
@@ -73,6 +75,7 @@ def test_what_can_not_be_recorded_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_history_is_not_written_over(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["simulate", "two-brokers", "--seeds", "1", "--record", str(tmp_path / "history")]
     assert main(words) == 0

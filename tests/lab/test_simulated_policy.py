@@ -57,6 +57,7 @@ def test_the_limits_of_a_policy_hold_in_every_round(tmp_path: Path) -> None:
     assert moves.sum() > 1
 
 
+@pytest.mark.slow
 def test_the_moves_of_an_hour_are_limited(tmp_path: Path) -> None:
     moves = played(named("two-hot"), player(tmp_path, "limits: {maxMovesPerHour: 3}"), 1).record.moves
 

@@ -99,6 +99,7 @@ def test_the_known_better_value_wins_and_is_printed_as_a_change(
     assert dear.read_text() == DEAR
 
 
+@pytest.mark.slow
 def test_json_has_the_evidence(capsys: pytest.CaptureFixture[str], uneven: Path, dear: Path) -> None:
     found = json.loads(tune(capsys, uneven, dear, *TWO, *HALF, "-o", "json")[1])
 
@@ -134,6 +135,7 @@ def hot(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path, file
 
 
+@pytest.mark.slow
 def test_parameters_of_a_splitter_are_searched_with_its_splits(
     capsys: pytest.CaptureFixture[str], hot: tuple[Path, Path]
 ) -> None:
@@ -160,6 +162,7 @@ def test_without_splits_a_splitter_has_nothing_to_search(
     assert "--search split.bundleSplitterTask.maxThroughput: without --splits on the splitter has no effect" in errors
 
 
+@pytest.mark.slow
 def test_what_a_search_leaves_out_is_told(capsys: pytest.CaptureFixture[str], hot: tuple[Path, Path]) -> None:
     _, out, _ = tune(capsys, *hot, "--search", "shedder.trim.price=300", *HALF, "-o", "json")
 
@@ -170,6 +173,7 @@ def test_what_a_search_leaves_out_is_told(capsys: pytest.CaptureFixture[str], ho
     ]
 
 
+@pytest.mark.slow
 def test_what_pays_only_on_load_that_was_seen_is_not_proposed(
     capsys: pytest.CaptureFixture[str], levelled: Path, dear: Path
 ) -> None:
@@ -187,6 +191,7 @@ def test_what_pays_only_on_load_that_was_seen_is_not_proposed(
     assert "+++" not in said
 
 
+@pytest.mark.slow
 def test_the_diff_is_one_that_git_applies(
     capsys: pytest.CaptureFixture[str], uneven: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +210,7 @@ def test_the_diff_is_one_that_git_applies(
     assert file.read_bytes() == DEAR.replace("100000", "300").rstrip("\n").replace("\n", "\r\n").encode()
 
 
+@pytest.mark.slow
 def test_values_are_drawn_from_ranges_and_the_seed_decides_which(
     capsys: pytest.CaptureFixture[str], uneven: Path, dear: Path
 ) -> None:
@@ -221,6 +227,7 @@ def test_values_are_drawn_from_ranges_and_the_seed_decides_which(
     assert one["better"]
 
 
+@pytest.mark.slow
 def test_without_a_search_all_numbers_of_the_shedder_are_searched(
     capsys: pytest.CaptureFixture[str], uneven: Path, dear: Path
 ) -> None:
@@ -230,6 +237,7 @@ def test_without_a_search_all_numbers_of_the_shedder_are_searched(
     assert {"shedder.trim.price", "shedder.trim.worth", "shedder.trim.hot"} < {*found["best"]["fields"]}
 
 
+@pytest.mark.slow
 def test_each_rung_keeps_the_best_third_for_three_times_the_load(uneven: Path) -> None:
     times = Recording(str(uneven), POLICY).times(0, 1e12)
     policy = {"metadata": {"name": "main", "namespace": "messaging"}, "spec": yaml.safe_load(DEAR)["spec"]}
@@ -307,6 +315,7 @@ def test_a_wrong_file_is_named(
     assert said in errors
 
 
+@pytest.mark.slow
 def test_a_file_with_aliases_is_left_alone_and_the_winner_named(
     capsys: pytest.CaptureFixture[str], uneven: Path, tmp_path: Path
 ) -> None:

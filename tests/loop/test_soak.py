@@ -10,7 +10,7 @@ from soak import soak
 from trimtab_pipeline.api import Retention
 from trimtab_testbed.servers.kube import ControlPlane
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.minutes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.timeout(900)]
 
 KEEP = Retention(bytes=600_000)
 

@@ -9,7 +9,7 @@ import pytest
 from explorer import explore, replayed
 from mutants import MUTANTS, Mutant, moves
 
-pytestmark = [pytest.mark.long, pytest.mark.minutes]
+pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "protocol.md"
 MOST = 60_000

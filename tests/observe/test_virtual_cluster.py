@@ -94,6 +94,7 @@ worlds = st.lists(st.integers(5, 80), min_size=2, max_size=4)
 """Percent of each broker."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [TRIM, THRESHOLD], ids=["Trim", "ThresholdShedder"])
 @example(points=[70, 25, 25], factors=[1.0] * 12)
 @given(points=worlds, factors=st.lists(st.floats(0.7, 1.3), min_size=6, max_size=12))

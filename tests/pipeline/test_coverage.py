@@ -95,11 +95,13 @@ def every(seconds: float, begin: float, end: float) -> list[float]:
     return np.arange(begin, end, seconds).tolist()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_sampled_all_the_time_is_trusted_at_any_moment() -> None:
     kept = broker(Life(-900, every(15, -300, 300)))
     assert all(check(kept, after, 0.95) for after in range(0, 250, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [5, 10, 15, 20, 30])
 def test_a_healthy_fleet_is_trusted_at_any_interval_up_to_half_the_window(seconds: float) -> None:
     chance = np.random.default_rng(int(seconds))
@@ -114,6 +116,7 @@ def test_each_second_scrape_may_fail() -> None:
     assert all(check(kept, after, 0.95) for after in range(0, 250, 7))
 
 
+@pytest.mark.slow
 def test_kubelets_that_sample_at_uneven_times_are_trusted() -> None:
     chance = np.random.default_rng(3)
     looks = -600 + np.cumsum(chance.uniform(10, 20, 60))
@@ -132,6 +135,7 @@ def test_a_broker_that_is_no_longer_scraped_is_never_trusted_to_be_idle(after: f
         assert (doubt.reason, doubt.text) == (Reason.OUT_DATED_DATA, told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("series", ["first", "second"])
 def test_a_restarted_broker_is_trusted_once_its_samples_cover_the_window(series: str) -> None:
     kept = broker(Life(-900, every(15, -300, 0)), Life(0, every(15, 7, 200), series))
@@ -148,6 +152,7 @@ def test_a_restarted_broker_is_trusted_once_its_samples_cover_the_window(series:
         assert (doubt.reason, doubt.text) == (Reason.UNTRUSTED, told)
 
 
+@pytest.mark.slow
 def test_two_samples_do_not_show_that_the_broker_restarted_between_them() -> None:
     kept = broker(Life(2, [30.4]), Life(61, every(30, 90, 500)), load=1.0)
     trusted = [after for after in range(92, 200) if check(kept, after, 1.0)]
@@ -164,6 +169,7 @@ def test_counters_alone_hide_two_restarts() -> None:
     assert seen(kept, 82, started=[51])[1] == said
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_scraped_again_after_a_gap_is_measured_again() -> None:
     kept = broker(Life(-900, [*every(15, -300, 0), *every(15, 75, 300)]), load=0.48)
     trusted = [after for after in range(200) if check(kept, after, 0.48)]
@@ -198,6 +204,7 @@ def hidden_restarts(lives: Sequence[Life]) -> int:
     return sum(other.sampled[0] - other.begin >= one.sampled[-1] - one.begin for one, other in pairs)
 
 
+@pytest.mark.slow
 @given(
     interval=st.sampled_from([5.0, 10.0, 15.0, 20.0, 30.0]),
     load=st.floats(0.02, 1.0),

@@ -106,6 +106,7 @@ def texts(name: str, content: bytes) -> list[str]:
     return [name, *(word for column in words for word in column if word)]
 
 
+@pytest.mark.slow
 def test_hashed_names_show_no_name_and_keep_ranges_owners_and_numbers(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "report.tar", Renaming(b"key"))
     with tarfile.open(tmp_path / "report.tar") as tar:
@@ -276,6 +277,7 @@ import_window(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [0, 1, 4])
 def test_what_a_killed_import_left_is_removed_by_the_next_one(tmp_path: Path, past: HistoryReader, moves: int) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
@@ -289,6 +291,7 @@ def test_what_a_killed_import_left_is_removed_by_the_next_one(tmp_path: Path, pa
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["history"]
 
 
+@pytest.mark.slow
 def test_an_archive_of_another_policy_leaves_nothing_of_the_killed_import(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
     command = [sys.executable, "-c", _KILLED, str(tmp_path / "window.tar"), str(tmp_path / "to"), "4"]

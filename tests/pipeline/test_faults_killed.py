@@ -14,6 +14,8 @@ from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.history.writer import HistoryWriter
 
+pytestmark = pytest.mark.slow
+
 POLICY, HORIZON = "prod/one", 1e6
 STATE = ("state/prod/one/brokers", "state/prod/one/bundles")
 HISTORY = tuple(f"history/{table}/policy=prod.one" for table in ("quality", "brokers", "topics", "demand"))

@@ -53,6 +53,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield server
 
 
+@pytest.mark.slow
 def test_a_history_in_a_bucket_is_that_in_a_folder(bucket: S3Server, tmp_path: Path) -> None:
     for root in (ROOT, tmp_path):
         keep(root, POLICY, range(0, 130, 30))
@@ -99,6 +100,7 @@ def test_old_hours_go_and_damage_is_set_aside(bucket: S3Server) -> None:
     assert HistoryReader(ROOT, POLICY).times() == [AT + 90 * 60]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket")
 def test_a_window_goes_from_a_bucket_into_another(tmp_path: Path) -> None:
     keep(ROOT, POLICY, range(0, 130, 30))

@@ -123,6 +123,7 @@ def test_the_newest_cycles_have_the_averages_that_were_kept(tmp_path: Path) -> N
     np.testing.assert_array_equal(past.load(AT).bundles.short, LOAD.bundles.short)
 
 
+@pytest.mark.slow
 def test_older_averages_are_computed_from_the_demand(tmp_path: Path) -> None:
     """Of demand that alternates, the long average is the mean and the short one follows."""
     keep(tmp_path, POLICY, range(60))

@@ -266,6 +266,7 @@ it.Housekeeping(it.dataset(Path(sys.argv[1]), it.POLICY), it.FOREVER).tidy(it.AT
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 @pytest.mark.parametrize(
     ("step", "left"),

@@ -77,6 +77,7 @@ def test_averages_are_those_that_the_reader_of_single_cycles_computes(tmp_path: 
         np.testing.assert_allclose(found.bundles.long, expected.bundles.long, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_merged_hours_give_the_same_cycles(tmp_path: Path) -> None:
     written(tmp_path, 150)
     before = cycles(tmp_path)

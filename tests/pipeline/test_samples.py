@@ -198,6 +198,7 @@ def test_other_labels_are_read_as_if_there_had_been_no_earlier_answer(known: byt
     assert read(parser.parse) == read(parse_vector)
 
 
+@pytest.mark.slow
 def test_a_mangled_body_is_read_as_if_there_had_been_no_earlier_answer() -> None:
     chance = random.Random(2)
     for _ in range(3000):

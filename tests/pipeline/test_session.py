@@ -137,6 +137,7 @@ def test_the_door_loads_neither_spark_nor_arrow_nor_pandas() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_busy_process_is_waited_for_and_an_idle_one_is_not() -> None:
     def hanging(code: str) -> bool:
         with subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE) as process:

@@ -201,6 +201,7 @@ def test_a_401_has_the_token_renewed_but_not_over_and_over() -> None:
     run_scenario(scenario)
 
 
+@pytest.mark.slow
 def test_brokers_that_go_on_refusing_have_tokens_asked_for_less_and_less() -> None:
     async def scenario(who: ClientCredentials, issuer: Issuer, clock: Clock) -> None:
         for _ in range(1440):

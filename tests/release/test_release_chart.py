@@ -49,7 +49,7 @@ def test_a_tag_must_be_the_version_of_everything_and_the_changes_must_be_closed(
     assert "not of the form" in tool("release_chart.py", "--root", checkout, "--tag", "latest", "--check").stderr
 
 
-@pytest.mark.minutes  # it runs Helm
+@pytest.mark.slow  # it runs Helm
 def test_the_released_chart_installs_the_pushed_image_without_a_value(checkout: Path, tmp_path: Path) -> None:
     assert tool("changelog.py", "--root", checkout, "--release", "0.1.0", "--date", "2026-12-01").returncode == 0
     image = "registry.example.com/messaging/trimtab"

@@ -266,6 +266,7 @@ def restart_of(mean: float, bundles: int = 100, skew: float = 1.0) -> Restart:
     return Restart(sizes * (10 * mean / sizes.sum()), owner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mean", "skew", "bundles"), [(0.3, 0.0, 40), (0.5, 1.0, 100), (0.7, 0.0, 40)])
 def test_over_a_rolling_restart_of_ten_brokers_a_bundle_moves_1_1_times_at_most(
     mean: float, skew: float, bundles: int
@@ -276,6 +277,7 @@ def test_over_a_rolling_restart_of_ten_brokers_a_bundle_moves_1_1_times_at_most(
     assert world.peak <= 0.85
 
 
+@pytest.mark.slow
 def test_where_few_bundles_are_the_load_two_moves_for_a_thousand_bundles_correct_it() -> None:
     # no broker stays below 1 + 1/10: the first broker's bundles can only go to brokers that restart themselves
     world = restart_of(0.7, skew=2.0)

@@ -54,6 +54,7 @@ def test_after_a_clock_was_set_back_the_hour_still_ends() -> None:
     assert remembered.moved_last_hour(now=3600.0) == 0
 
 
+@pytest.mark.slow
 def test_the_busiest_hour_a_policy_may_have_fits_a_config_map() -> None:
     remembered, memory = PolicyState(), Memory({"brokers": {"ema": {f"broker-{n}": 0.3 for n in range(100)}}})
     for second in range(3600):

@@ -51,6 +51,7 @@ def test_strategy_keeps_the_rules(check: Callable[[ClusterLoad], None], cluster:
     check(cluster)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in pair_checks()])
 @few_examples
 @given(cluster=clusters())
@@ -62,6 +63,7 @@ SPLITTING = [(name, check) for name, check in pair_checks() if name.partition("-
 """The checks of pairs that have a splitter."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [pytest.param(check, id=name) for name, check in SPLITTING])
 @examples
 @given(cluster=crowded_clusters())
@@ -242,6 +244,7 @@ def test_three_hundred_brokers_fit_in_memory(shedder: str, huge: ClusterLoad) ->
     assert peak < 200 * 2**20, f"{peak / 2**20:.0f} MiB"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splitter", registry.SPLITTERS)
 def test_splitting_three_hundred_brokers_fits_in_memory(splitter: str, huge: ClusterLoad) -> None:
     pair = replace(registry.pair("ThresholdShedder", {}, CALM, {}), splitter=registry.splitter(splitter, {}))

@@ -123,6 +123,7 @@ def test_a_ring_of_no_cycles_is_empty() -> None:
     assert len(seen(SampleRing.of([]), [measured(0.0, {"x": 1.0}, {"a": 0.5})])) == 1
 
 
+@pytest.mark.slow
 def test_sixty_thousand_bundles_are_held_once() -> None:
     many = cluster(
         bundles={f"b{k}": [1.0] * 600 for k in range(100)}, **dict.fromkeys((f"b{k}" for k in range(100)), 0.5)
@@ -142,6 +143,7 @@ def test_sixty_thousand_bundles_are_held_once() -> None:
     assert most < 3 * size
 
 
+@pytest.mark.slow
 @given(drawn_loads, st.data())
 def test_the_newest_rows_of_a_filled_ring_are_those_of_the_ring_that_saw_all_cycles(
     drawn: Sequence[Any], data: st.DataObject

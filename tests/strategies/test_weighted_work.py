@@ -167,6 +167,7 @@ def naive(sides: Sides, heavy: np.ndarray, light: np.ndarray, row: int, column: 
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     heavy=sorted_weights,

@@ -22,7 +22,7 @@ SMOKE_TOO = f"{QUICK} or smoke"
 """How `make test` selects tests (``pytest -m``)."""
 
 NEEDS = frozenset(
-    {"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program", "minutes"}
+    {"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program", "slow"}
 )
 """Markers and fixtures of what a machine must have beside Python, or of time. Each puts a test in the tier `FULL`."""
 

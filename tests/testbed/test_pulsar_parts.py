@@ -170,6 +170,7 @@ def _awaited(kubelet: Kubelet, received: float) -> list[float]:
     return told
 
 
+@pytest.mark.slow
 def test_network_counters_fall_with_a_restart_only(tmp_path: Path) -> None:
     cluster = _Pages(tmp_path, tmp_path, LoadManagerKind.MODULAR, brokers=1)
     page = tmp_path / "0" / "metrics" / "index.html"

@@ -93,6 +93,7 @@ def test_another_program_of_one_minute_never_acts(cores: float) -> None:
     assert sum(play.moves) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("period", [1, 2, 3, 5, 10])
 def test_load_that_goes_on_and_off_moves_nothing_in_two_hours(period: int, seed: int) -> None:

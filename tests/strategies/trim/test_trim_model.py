@@ -279,6 +279,7 @@ def test_rows_may_change_their_order() -> None:
 odd = st.one_of(st.floats(1e-6, 1e9), st.sampled_from([0.0, np.nan, 1e-30, 1e15]))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(data=st.data())
 def test_any_figures_make_a_finite_model(data: st.DataObject) -> None:

@@ -20,6 +20,7 @@ def measure(balance: PlannedLoad) -> float:
     return float((balance.away() ** 2).sum())
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(world=worlds())
 def test_a_plan_is_never_worse_than_doing_nothing_by_its_own_measure(world: World) -> None:
@@ -30,6 +31,7 @@ def test_a_plan_is_never_worse_than_doing_nothing_by_its_own_measure(world: Worl
         assert measure(drawn.after) < measure(drawn.before)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(world=worlds())
 def test_each_move_takes_load_off_the_hotter_one_of_two_brokers(world: World) -> None:
@@ -46,6 +48,7 @@ def test_each_move_takes_load_off_the_hotter_one_of_two_brokers(world: World) ->
         assert after[move.destination] <= balance.target[move.destination] + 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(world=worlds(), most=st.integers(1, 12), per_broker=st.integers(1, 4), data=st.data())
 def test_a_plan_keeps_to_its_bounds(world: World, most: int, per_broker: int, data: st.DataObject) -> None:
@@ -63,6 +66,7 @@ def test_a_plan_keeps_to_its_bounds(world: World, most: int, per_broker: int, da
     assert max(Counter(destination for _, _, destination in trips).values(), default=0) <= per_broker
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(world=worlds(), data=st.data())
 def test_a_plan_does_not_depend_on_the_order_of_rows(world: World, data: st.DataObject) -> None:
@@ -75,6 +79,7 @@ def test_a_plan_does_not_depend_on_the_order_of_rows(world: World, data: st.Data
     assert planned(world, brokers, bundles).names == expected.names
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(world=worlds(), data=st.data())
 def test_a_plan_does_not_depend_on_names(world: World, data: st.DataObject) -> None:

@@ -112,6 +112,7 @@ def test_groups_without_bundles_link_nothing() -> None:
     assert pools(np.array([0, 1, -1]), 2, Destinations(np.array([0, 1, 2]), allowed)).tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @given(worlds(), st.data())
 def test_no_bundle_goes_where_it_may_not(world: World, data: st.DataObject) -> None:
     n, m = len(world.brokers), len(world.load)

@@ -43,6 +43,7 @@ def happen(event: str, world: World, row: int) -> ClusterLoad:
     return cluster
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 8)), min_size=1, max_size=24))
 def test_a_replay_that_continues_is_the_one_that_begins_anew(events: list[tuple[str, int]]) -> None:

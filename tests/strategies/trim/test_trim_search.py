@@ -33,6 +33,7 @@ def pairs(world: World, **limits: Any) -> Drawn:
     return planned(world, maker=by_pairs, **limits)
 
 
+@pytest.mark.slow
 def test_plans_are_close_to_the_best_there_is_with_as_many_moves() -> None:
     """Brute force over every assignment as the referee."""
     found = gaps(CASES, best_plan)
@@ -42,6 +43,7 @@ def test_plans_are_close_to_the_best_there_is_with_as_many_moves() -> None:
     assert found.max() <= 0.10
 
 
+@pytest.mark.slow
 def test_a_plan_gains_at_least_as_much_as_the_greedy_one() -> None:
     gained = [(planned(world, maker=best_plan).net(), planned(world).net()) for world in map(small_case, range(CASES))]
 
@@ -49,6 +51,7 @@ def test_a_plan_gains_at_least_as_much_as_the_greedy_one() -> None:
     assert any(best > alone + 1 for best, alone in gained)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(world=worlds())
 def test_any_plan_gains_at_least_as_much_as_the_greedy_one(world: World) -> None:
@@ -73,6 +76,7 @@ def test_the_search_knows_its_gain_and_leaves_the_balance_as_it_was(world: World
     assert planned(world, maker=maker).net() == pytest.approx(found[0], abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(world=worlds())
 def test_no_move_of_a_pair_goes_uphill(world: World) -> None:
@@ -90,6 +94,7 @@ def test_no_move_of_a_pair_goes_uphill(world: World) -> None:
     assert after.max() <= before.max() + 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(world=worlds(), most=st.integers(1, 12), per_broker=st.integers(1, 4), data=st.data())
 def test_a_plan_by_pairs_keeps_to_its_bounds(world: World, most: int, per_broker: int, data: st.DataObject) -> None:

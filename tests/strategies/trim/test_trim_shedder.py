@@ -295,6 +295,7 @@ def drawn_world(draw: Callable[[Any], Any]) -> World:
     return world
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(data=st.data())
 def test_any_cluster_gets_a_valid_answer(data: st.DataObject) -> None:
@@ -316,6 +317,7 @@ def test_any_cluster_gets_a_valid_answer(data: st.DataObject) -> None:
         world.now += data.draw(st.sampled_from([60.0, 60.0, 10.0, 90.0, 900.0]))
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), n=st.integers(2, 6), least=st.integers(1, 20))
 def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> None:
