@@ -162,6 +162,19 @@ def test_a_wrong_word_is_named_as_the_user_knows_it(
     assert told in capsys.readouterr().err
 
 
+def test_the_hint_of_a_check_repeats_the_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--watch-nodes", "-n", "messaging-eu", "--stop-deployment", "trimtab"]
+    assert main(["rbac", *options, "--write", str(tmp_path)]) == 0
+    assert main(["rbac", *options, "--check", str(tmp_path)]) == 0
+    assert main(["rbac", "--check", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.endswith(f"update it with: trimtab rbac --write {tmp_path}\n")
+
+    assert main(["rbac", "--watch-nodes", "--namespace", "other", "--check", str(tmp_path)]) == 1
+    hint = capsys.readouterr().out.splitlines()[-1].partition("update it with: trimtab ")[2]
+    assert main(hint.split()) == 0
+    assert main(["rbac", "--watch-nodes", "--namespace", "other", "--check", str(tmp_path)]) == 0
+
+
 def test_a_file_that_is_no_yaml_has_no_object_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "broken.yaml"
     file.write_text("a: b: c\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
@@ -115,7 +117,7 @@ def run_rbac(arguments: argparse.Namespace) -> int:
         if arguments.write is not None:
             return _write_rbac(arguments.write / FILE, text)
         if arguments.check is not None:
-            return _check_rbac(arguments.check / FILE, text)
+            return _check_rbac(arguments, text)
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}") from error
     print(text, end="")
@@ -129,11 +131,27 @@ def _write_rbac(path: Path, text: str) -> int:
     return FINE
 
 
-def _check_rbac(path: Path, text: str) -> int:
+def _check_rbac(arguments: argparse.Namespace, text: str) -> int:
+    path = arguments.check / FILE
     lines = path.read_text(encoding="utf-8").splitlines(), text.splitlines()
     differences = list(difflib.unified_diff(*lines, str(path), f"{path} (generated)", lineterm=""))
     if not differences:
         return FINE
     print(*differences, sep="\n")
-    print(f"\n{path} is out of date; update it with: trimtab rbac --write {path.parent}")
+    print(f"\n{path} is out of date; update it with: trimtab rbac {shlex.join(_options(arguments))}")
     return FINDING
+
+
+def _options(arguments: argparse.Namespace) -> Iterator[str]:
+    """The options that write the file which these ones check."""
+    given = (
+        ("--namespace", arguments.namespace, NAMESPACE),
+        ("--lease-name", arguments.lease_name, LEASE),
+        ("--stop-deployment", arguments.stop_deployment, ""),
+    )
+    for option, value, default in given:
+        if value != default:
+            yield from (option, value)
+    if arguments.watch_nodes:
+        yield "--watch-nodes"
+    yield from ("--write", str(arguments.check))
