@@ -70,6 +70,18 @@ def test_the_table_compares_the_policies_with_what_happened(
     assert "Check: the recorded policy was in mode DryRun and moved nothing by itself." in out
 
 
+def test_policies_may_be_called_as_the_report_calls_what_happened(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path
+) -> None:
+    live, recorded = manifest(tmp_path / "a.yaml", "live", {}), manifest(tmp_path / "b.yaml", "recorded", STILL)
+    code, out, _ = backtest(capsys, folder, "--policy", live, "--against", recorded, "--html", str(tmp_path / "a.html"))
+
+    assert code == 0
+    names = [line[1:].split("  ")[0] for line in out.splitlines() if line.startswith((" live", " recorded"))]
+    assert names == ["live (policy)", "recorded (against)", "live"]
+    assert "live (policy)" in (tmp_path / "a.html").read_text()
+
+
 def test_json_has_every_figure_and_each_namespace(capsys: pytest.CaptureFixture[str], folder: Path, trim: str) -> None:
     _, out, _ = backtest(capsys, folder, "--policy", trim, "-o", "json")
 

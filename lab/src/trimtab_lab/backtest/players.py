@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,18 +70,13 @@ class Players:
         manifest = _manifest(window, specs[-1].spec) if specs else None
         if not chosen.judged and manifest is None:
             raise CommandError(f"{window.folder} does not say which policy ran: name one with --policy")
-        judged = {player.name: player.manifest for player in policies(chosen.judged)}
+        judged = {_distinct(player.name, "policy"): player.manifest for player in policies(chosen.judged)}
         if chosen.sweeps:
             judged = _varied(judged or {RECORDED: manifest or {}}, chosen, seed)
         mine = [policy_replay(name, each, seed, splits=chosen.splits) for name, each in judged.items()]
         names = {one.name for one in mine}
         others = [
-            policy_replay(
-                f"{player.name} (against)" if player.name in names else player.name,
-                player.manifest,
-                seed,
-                splits=chosen.splits,
-            )
+            policy_replay(_distinct(player.name, "against", names), player.manifest, seed, splits=chosen.splits)
             for player in policies(chosen.against)
         ]
         live = LiveReplay()
@@ -160,6 +155,11 @@ def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> 
     if found is None or state is None:
         return None
     return Remembered(found.at, state.memory_for(strategies), state.moves)
+
+
+def _distinct(name: str, option: str, taken: Container[str] = ()) -> str:
+    """The name of a policy of --policy or --against in the report, which calls what really happened `live`."""
+    return f"{name} ({option})" if name in taken or name in {LiveReplay().name, RECORDED} else name
 
 
 def _varied(manifests: Mapping[str, Mapping[str, Any]], chosen: Chosen, seed: int) -> dict[str, Mapping[str, Any]]:
