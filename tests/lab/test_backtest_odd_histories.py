@@ -131,16 +131,6 @@ def test_a_history_without_its_beginning_says_that_pins_are_not_known(
 
 
 @pytest.mark.slow
-def test_a_budget_is_not_replayed_and_the_report_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    folder = record(tmp_path)
-
-    code, found, _ = backtest(capsys, folder, budget={"movesPerBundlePerDay": 1})
-
-    assert code == 0
-    assert found["lacks"] == ["Disruption budgets are not replayed: new may move more here than they would."]
-
-
-@pytest.mark.slow
 def test_each_version_of_the_recorded_policy_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     history, world = RecordedHistory(tmp_path), uneven()
     history.know(START, facts(world))

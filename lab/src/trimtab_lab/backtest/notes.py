@@ -15,10 +15,7 @@ from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.recording import RecordedPolicy, Recording
 from trimtab_strategies.model import counted, some
 
-_LEFT_OUT = {
-    "split": "Splits are left out: {} would make some. --splits on replays them.",
-    "budget": "Disruption budgets are not replayed: {} may move more here than they would.",
-}
+_LEFT_OUT = {"split": "Splits are left out: {} would make some. --splits on replays them."}
 """What to say of fields of a policy that have no effect in a replay."""
 
 _BEFORE = 900.0

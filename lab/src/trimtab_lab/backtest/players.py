@@ -9,6 +9,7 @@ from typing import Any
 
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, Remembered
+from trimtab_lab.backtest.replayed_budget import ReplayedBudget
 from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, Variant, variants
 from trimtab_lab.simulation.deciders import UnderTrimtab
@@ -135,7 +136,8 @@ def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyRepl
     """The replay that is asked with the real owners. It plans splits, too: the real ones were made and are recorded."""
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)
-    return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None)
+    budget = ReplayedBudget.of(settings)
+    return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None, budget=budget)
 
 
 def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> Remembered | None:
@@ -197,5 +199,6 @@ def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, s
         seed,
         replayed_splits=ReplayedSplits() if splits and divides else None,
         windows=settings.windows,
-        left_out=(*("split",) * (divides and not splits), *("budget",) * (settings.budget is not None)),
+        budget=ReplayedBudget.of(settings),
+        left_out=("split",) if divides and not splits else (),
     )

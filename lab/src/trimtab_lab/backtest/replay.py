@@ -6,7 +6,8 @@ goes on from what it remembered, if that was recorded.
 
 Later its moves land by the next cycle. Bundles that a lost broker leaves behind get an owner from the policy's
 placement, at once. Drained brokers are emptied; outside of the policy's windows nothing else moves. Pinned bundles are
-where they were. What a recorded split makes of a bundle begins with the bundle's owner.
+where they were. What a recorded split makes of a bundle begins with the bundle's owner. Moves that the policy's
+disruption budget does not allow wait.
 
 A window that begins in the middle of a replay has no owners to begin with. So policies act for some time before it,
 which does not count: `ReplayPhase.RUN_IN`.
@@ -17,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from trimtab_lab.backtest.replayed_budget import ReplayedBudget
 from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.trace import Trace
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
@@ -112,8 +115,9 @@ class LiveReplay:
 @dataclass
 class PolicyReplay:
     """A policy. interval: seconds from one decision to the next. windows: in which it acts; empty: always.
-    replayed_splits: those that it makes; None: its splits are not replayed. left_out: fields of its spec that have no
-    effect. past: what it remembered after some cycles, oldest first.
+    replayed_splits: those that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None:
+    anything. left_out: fields of its spec that have no effect. past: what it remembered after some cycles, oldest
+    first.
 
     seed: of choices between equally good brokers; None: they fall as they did in the operator. follows: the owners stay
     the real ones, so that each cycle asks for the next decision alone; else it goes on from its own moves.
@@ -125,6 +129,7 @@ class PolicyReplay:
     seed: int | None = 1
     trace: Trace = field(default_factory=Trace)
     replayed_splits: ReplayedSplits | None = None
+    budget: ReplayedBudget | None = None
     windows: Sequence[Window] = ()
     left_out: Collection[str] = ()
     past: Sequence[Remembered] = ()
@@ -167,10 +172,13 @@ class PolicyReplay:
     def _follow(self, load: ClusterLoad) -> None:
         """What really moved rests as long as it really did."""
         moved = np.fmax(self._owners.moved, load.bundles.last_unload)
-        for change in self._real.changes(load):
+        changes = self._real.changes(load)
+        for change in changes:
             row = load.bundles.index[change.bundle]
             moved[row] = np.fmax(moved[row], self._last)  # it was decided in the cycle before
         self._owners.moved = moved
+        if changes and self.budget is not None:
+            self.budget.charge(changes, load, min(self._last, load.now))
 
     def _begin(self, now: float) -> None:
         """Act from now on."""
@@ -183,10 +191,17 @@ class PolicyReplay:
         if self.seed is None:
             self._random = chance(cluster.now)
         if cluster.now < self._due:
-            return Orders(self.decider.assign(cluster, self._random))
+            return self._admitted(Orders(self.decider.assign(cluster, self._random)), cluster)
         self._due = cluster.now + self.interval - EARLY * max(cluster.now - self._last, 0.0)
         balances = opening(self.windows, cluster.now).open
-        return self.decider.decide(cluster, self._random, drains=_drains(cluster), balances=balances)
+        known = cluster if self.budget is None else self.budget.withheld(cluster)
+        admit = partial(self._admitted, cluster=cluster)
+        return self.decider.decide(known, self._random, drains=_drains(cluster), balances=balances, admit=admit)
+
+    def _admitted(self, orders: Orders, cluster: ClusterLoad) -> Orders:
+        if self.budget is None or not (orders.moves or orders.splits):
+            return orders
+        return self.budget.admitted(orders, cluster, paid=not self.follows)
 
     def _split(
         self,

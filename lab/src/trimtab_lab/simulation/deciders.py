@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -153,11 +153,18 @@ class UnderTrimtab:
     _moved: deque[tuple[float, int]] = field(default_factory=deque)
 
     def decide(
-        self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS, balances: bool = True
+        self,
+        cluster: ClusterLoad,
+        rng: np.random.Generator,
+        *,
+        drains: Drains = NO_DRAINS,
+        balances: bool = True,
+        admit: Callable[[Orders], Orders] = lambda orders: orders,
     ) -> Orders:
         """See `Decider`. Unassigned bundles come first; they are not shed in the same round.
 
         drains: brokers to be emptied. balances: whether more of the plan is carried out than drains and new owners.
+        admit: the part of the orders that is carried out.
         """
         while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
             self._moved.popleft()
@@ -172,9 +179,11 @@ class UnderTrimtab:
             if plan.splits:  # they are not made, so no hits are spent on them
                 self.memory = replace(self.memory, splitter=before.splitter)
             plan = replace(plan, moves=tuple(move for move in plan.moves if move.reason in EVACUATIONS), splits=())
-        parted = sum(owner != split.source for split in plan.splits for owner in split.destinations)
-        self._moved.append((cluster.now, len(plan.moves) + parted))
-        return Orders((*given, *plan.moves), plan.splits)
+        orders = admit(Orders((*given, *plan.moves), plan.splits))
+        parted = sum(owner != split.source for split in orders.splits for owner in split.destinations)
+        if moved := sum(bool(move.source) for move in orders.moves) + parted:
+            self._moved.append((cluster.now, moved))
+        return orders
 
     def resume(self, memory: Memory, moves: Sequence[tuple[float, int]]) -> None:
         """Go on from where another decider was. moves: (epoch seconds, how many) of the last hour."""

@@ -19,7 +19,7 @@ from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.budget_account import Override
 from trimtab_operator.state.budget_left import in_words, recalled, rules_of, tally_of
-from trimtab_operator.state.budget_prices import publish_gap
+from trimtab_operator.state.budget_prices import publish_gap, together
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetTally, Charge, Price
@@ -108,7 +108,7 @@ class _Round:
 
     def admitted(self, requests: Sequence[MoveRequest]) -> list[HeldBack | None]:
         found: list[HeldBack | None] = [None] * len(requests)
-        for rows in _units(requests):
+        for rows in together(requests):
             if (why := self._unit([requests[row] for row in rows])) is not None:
                 for row in rows:
                     if not requests[row].forced:
@@ -159,16 +159,6 @@ class _Round:
                 gap = "" if usual is None else f", where a publish gap is usually {usual:.1f} s"
                 return f"{self._to[broker]} moves to {broker} are pending, and {allowed} may be{gap}"
         return None
-
-
-def _units(requests: Sequence[MoveRequest]) -> list[list[int]]:
-    """Rows of `requests` that are admitted together: moves between two brokers in both directions, else each alone."""
-    ways = {(request.source, request.destination) for request in requests if request.source != request.destination}
-    units = dict[object, list[int]]()
-    for row, request in enumerate(requests):
-        exchanged = request.source and (request.destination, request.source) in ways
-        units.setdefault(frozenset({request.source, request.destination}) if exchanged else row, []).append(row)
-    return list(units.values())
 
 
 def _price(cluster: ClusterState, policy: str, request: MoveRequest) -> Price:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.policy import Mode
-from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, Prices
+from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, Prices, too_dear
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
-from trimtab_strategies.budget import NO_BUDGET, TINY, BudgetLimit, BudgetRules, BudgetTally, Holder, Shortfall
+from trimtab_strategies.budget import NO_BUDGET, BudgetLimit, BudgetRules, BudgetTally, Holder, Shortfall
 from trimtab_strategies.model import ClusterLoad, Reason
 
 
@@ -76,34 +74,8 @@ async def without_budget(
     prices = Prices.of(load, cluster.move_costs())
     cluster.budget.prices[settings.name] = prices
     tally = tally_of(cluster, rules)
-    held = _too_dear(tally, prices)
-    names = load.bundles.names
-    found = {names[row]: Reason.DISRUPTION_BUDGET for row in np.flatnonzero(held).tolist()}
-    if rules.bounds(BudgetLimit.BUNDLE_MOVES):
-        by_name = {record.name: bundle for bundle, record in records.items() if record.name in tally.ledger.days}
-        for name, bundle in by_name.items():
-            if tally.shortfall(name, bundle.rpartition("/")[0], prices.price(bundle), dated=False) is not None:
-                found[bundle] = Reason.DISRUPTION_BUDGET
-    return found
-
-
-def _too_dear(tally: BudgetTally, prices: Prices) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """The bundles (mask, m) that cost more than is left, or whose namespace has no pending move left."""
-    rules, spaces = tally.rules, prices.namespaces
-    left, pending = np.full(len(spaces), np.inf), np.zeros(len(spaces), dtype=bool)
-    for row, space in enumerate(spaces):
-        holder = rules.spaces.get(space)
-        if holder is not None and holder.budget.connections is not None:
-            left[row] = holder.budget.connections - tally.clients_of(space)
-        flights = rules.stricter(space, BudgetLimit.IN_FLIGHT)
-        gap = rules.stricter(space, BudgetLimit.PUBLISH_GAP)
-        full = flights is not None and len(tally.pending_of(space)) >= flights[0]
-        pending[row] = full or (gap is not None and not prices.gaps[space] <= gap[0] - tally.gaps_of(space) + TINY)
-    bounded = np.isfinite(left)[prices.namespace]
-    held = pending[prices.namespace] | (bounded & ~(prices.of_namespace <= left[prices.namespace] + TINY))
-    if (own := rules.own.budget.connections) is not None:
-        held = held | ~(prices.of_policy <= own - tally.clients_of_policy() + TINY)
-    return np.asarray(held)
+    moved = {record.name: bundle for bundle, record in records.items() if record.name in tally.ledger.days}
+    return dict.fromkeys(too_dear(tally, prices, moved), Reason.DISRUPTION_BUDGET)
 
 
 def in_words(short: Shortfall, now: float) -> str:

@@ -1,16 +1,17 @@
-"""`Prices`: what a move of each bundle would interrupt, by the last measured load. Pure."""
+"""`Prices`: what a move of each bundle would interrupt by the last measured load, and which ones are too dear. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from trimtab_operator.kube.move_costs import MoveCosts
-from trimtab_strategies.budget import Price
+from trimtab_strategies.budget import TINY, BudgetLimit, BudgetTally, Price
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 
@@ -75,3 +76,59 @@ def publish_gap(costs: Mapping[str, MoveCosts] | None, namespace: str) -> float:
     if not latest:
         return USUAL_GAP
     return sum(cost.publish_gap or 0.0 for cost in latest) / len(latest)
+
+
+def too_dear(tally: BudgetTally, prices: Prices, names: Mapping[str, str]) -> set[str]:
+    """The bundles (Pulsar's spelling) that no budget lets move now.
+
+    names: Pulsar's spelling by the name in the ledger, at least of the bundles whose moves of the day it holds.
+    """
+    spellings = tuple(prices.rows)
+    found = {spellings[row] for row in np.flatnonzero(_held(tally, prices)).tolist()}
+    if tally.rules.bounds(BudgetLimit.BUNDLE_MOVES):
+        for name in tally.ledger.days.keys() & names.keys():
+            bundle = names[name]
+            if tally.shortfall(name, bundle.rpartition("/")[0], prices.price(bundle), dated=False) is not None:
+                found.add(bundle)
+    return found
+
+
+def _held(tally: BudgetTally, prices: Prices) -> BoolArray:
+    """The bundles (mask, m) that cost more than is left, or whose namespace has no pending move left."""
+    rules, spaces = tally.rules, prices.namespaces
+    left, pending = np.full(len(spaces), np.inf), np.zeros(len(spaces), dtype=bool)
+    for row, space in enumerate(spaces):
+        holder = rules.spaces.get(space)
+        if holder is not None and holder.budget.connections is not None:
+            left[row] = holder.budget.connections - tally.clients_of(space)
+        flights = rules.stricter(space, BudgetLimit.IN_FLIGHT)
+        gap = rules.stricter(space, BudgetLimit.PUBLISH_GAP)
+        full = flights is not None and len(tally.pending_of(space)) >= flights[0]
+        pending[row] = full or (gap is not None and not prices.gaps[space] <= gap[0] - tally.gaps_of(space) + TINY)
+    bounded = np.isfinite(left)[prices.namespace]
+    held: BoolArray = pending[prices.namespace] | (bounded & ~(prices.of_namespace <= left[prices.namespace] + TINY))
+    if (own := rules.own.budget.connections) is not None:
+        held = held | ~(prices.of_policy <= own - tally.clients_of_policy() + TINY)
+    return held
+
+
+class Routed(Protocol):
+    """A move from one broker to another one, or something like it."""
+
+    @property
+    def source(self) -> str:
+        """The broker that has the bundle; empty if none has it."""
+
+    @property
+    def destination(self) -> str:
+        """The broker that gets it."""
+
+
+def together(moves: Sequence[Routed]) -> list[list[int]]:
+    """Rows of `moves` that are admitted together: moves between two brokers in both directions, else each alone."""
+    ways = {(move.source, move.destination) for move in moves if move.source != move.destination}
+    units = dict[object, list[int]]()
+    for row, move in enumerate(moves):
+        exchanged = move.source and (move.destination, move.source) in ways
+        units.setdefault(frozenset({move.source, move.destination}) if exchanged else row, []).append(row)
+    return list(units.values())

@@ -1,0 +1,88 @@
+"""The disruption budget of a policy in a replay: what its moves spend there, and which ones have to wait.
+
+The rules are those of the operator: bundles that cost more than is left are withheld from the plan, and each move of
+the plan is paid for or waits. Replayed moves land by the next cycle, so only those of one cycle are pending together.
+Publish gaps are those of the replay (`Trace`): the recorded median of the namespace, or the usual gap.
+
+The history does not have the budgets of TopicNamespaces. The pace of moves is left out: it follows measured gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from trimtab_lab.simulation.deciders import Orders
+from trimtab_operator.state.admission import UNRESTRAINED
+from trimtab_operator.state.budget_prices import Prices, together, too_dear
+from trimtab_operator.state.settings import Settings
+from trimtab_strategies.budget import BudgetLedger, BudgetRules, BudgetTally, Charge, Holder
+from trimtab_strategies.counterfactual.ownership import OwnerChange
+from trimtab_strategies.model import ClusterLoad, Reason
+from trimtab_strategies.shedding.trim.plan import USUAL_GAP
+
+
+@dataclass
+class ReplayedBudget:
+    """What a policy may spend, and has spent."""
+
+    rules: BudgetRules
+    _ledger: BudgetLedger = field(default_factory=BudgetLedger)
+    _paid: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> ReplayedBudget | None:
+        """The budget of a policy; None: it has none."""
+        if settings.budget is None:
+            return None
+        holder = Holder(f"policy {settings.name}", settings.budget.bounds)
+        return cls(BudgetRules(settings.name, holder))
+
+    def withheld(self, load: ClusterLoad) -> ClusterLoad:
+        """The same with the bundles withheld that the budget does not let move now."""
+        names = {name: name for name in self._ledger.days if name in load.bundles.index}
+        held = too_dear(self._tally(load), _prices(load), names)
+        return replace(load, withheld={**load.withheld, **dict.fromkeys(held, Reason.DISRUPTION_BUDGET)})
+
+    def admitted(self, orders: Orders, load: ClusterLoad, *, paid: bool = True) -> Orders:
+        """The orders that may be carried out now. A split counts as a move to where it was. paid: whether they are paid
+        for; not where the real moves are.
+        """
+        tally, prices = self._tally(load), _prices(load)
+        reasons = [order.reason for part in (orders.moves, orders.splits) for order in part]
+        routes = [OwnerChange(move.bundle, move.source, move.destination) for move in orders.moves]
+        routes += [OwnerChange(split.bundle, split.source, split.source) for split in orders.splits]
+        through = set[int]()
+        for rows in together(routes):
+            forced = [row for row in rows if reasons[row] in UNRESTRAINED]
+            others = [row for row in rows if row not in forced]
+            for unit in (*([row] for row in forced), others):
+                charges = [self._charge(routes[row], reasons[row], load.now, prices) for row in unit]
+                if tally.admit(charges) is None:
+                    through.update(unit)
+        self._ledger = tally.result if paid else tally.ledger
+        count = len(orders.moves)
+        return Orders(
+            tuple(move for row, move in enumerate(orders.moves) if row in through),
+            tuple(split for row, split in enumerate(orders.splits, count) if row in through),
+        )
+
+    def charge(self, changes: Iterable[OwnerChange], load: ClusterLoad, at: float) -> None:
+        """Pay for moves that were really made `at` this time (epoch seconds)."""
+        tally, prices = self._tally(load), _prices(load)
+        for change in changes:
+            tally.admit([self._charge(change, Reason.ADMIN, at, prices)])
+        self._ledger = tally.result
+
+    def _tally(self, load: ClusterLoad) -> BudgetTally:
+        return BudgetTally(self.rules, self._ledger, load.now)
+
+    def _charge(self, route: OwnerChange, reason: Reason, now: float, prices: Prices) -> Charge:
+        self._paid += 1  # in place of the generation of an object, so that no charge replaces another one
+        space, price = route.bundle.rpartition("/")[0], prices.price(route.bundle)
+        forced = str(reason) if reason in UNRESTRAINED else ""
+        return Charge(now, route.bundle, self._paid, self.rules.policy, space, price, forced)
+
+
+def _prices(load: ClusterLoad) -> Prices:
+    return replace(Prices.of(load, None), gaps={s: load.publish_gaps.get(s, USUAL_GAP) for s in load.namespaces})
