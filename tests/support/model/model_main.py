@@ -7,14 +7,16 @@ import sys
 
 from explorer import explore
 from mutants import budgeted_moves, election, hourly_moves, moves, own_balancer, pulsar_splits, splits, unloads
+from trimtab_operator.pulsar.client.api import LoadManager
 
 SHARES = (
-    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.4),
+    (moves(faults=2, takeovers=1, crashes=1, acts=1), 0.35),
     (hourly_moves(faults=1, takeovers=1), 0.05),
     (budgeted_moves(faults=1, takeovers=1), 0.05),
     (splits(faults=2, takeovers=1, acts=1), 0.2),
     (pulsar_splits(faults=1, takeovers=1, acts=1), 0.05),
     (pulsar_splits(acts=2, lag=False), 0.05),
+    (pulsar_splits(faults=1, acts=1, manager=LoadManager.MODULAR), 0.05),
     (unloads(faults=1, takeovers=1, acts=2), 0.05),
     (election(faults=2, acts=2), 0.05),
     (election(faults=1, acts=1, begun=True), 0.05),

@@ -202,9 +202,16 @@ def splits(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = Tr
     return lambda: SplitWorld(Left(faults, takeovers, 0, acts, lag))
 
 
-def pulsar_splits(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True) -> Callable[[], Model]:
-    """A model of a split by Pulsar with these budgets."""
-    return lambda: PulsarSplitWorld(Left(faults, takeovers, 0, acts, lag))
+def pulsar_splits(
+    faults: int = 0,
+    takeovers: int = 0,
+    acts: int = 0,
+    *,
+    lag: bool = True,
+    manager: LoadManager = LoadManager.EXTENSIBLE,
+) -> Callable[[], Model]:
+    """A model of a split by Pulsar with these budgets and this load manager."""
+    return lambda: PulsarSplitWorld(Left(faults, takeovers, 0, acts, lag), manager)
 
 
 def moves(

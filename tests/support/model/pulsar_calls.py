@@ -83,6 +83,10 @@ class MemoryAdmin:
         """The bundles of a broker."""
         return frozenset(await self._call("owned", broker))
 
+    async def reported(self, broker: str) -> frozenset[str]:
+        """The bundles of a broker's load report."""
+        return frozenset(await self._call("reported", broker))
+
     async def boundaries(self, namespace: str) -> tuple[int, ...]:
         """The edges of a namespace's bundles."""
         return tuple(await self._call("boundaries", namespace))

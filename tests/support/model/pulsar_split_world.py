@@ -1,8 +1,9 @@
 """The model of a split by Pulsar: two operators split one bundle, and keep its objects in step with the cluster.
 
 Each operator runs rounds of `SplitController` with `PulsarSplitExecutor`, and rounds of the sync: `OwnerSync` and
-`NamespaceSync`. The Pulsar cluster is one object: boundaries, owners, and the boundaries that its brokers answer with,
-which may be older. Another client may split the bundle elsewhere, Pulsar may move a half, and a person acts, too.
+`NamespaceSync`. The Pulsar cluster is one object: boundaries, owners, the boundaries that its brokers answer with, and
+the owners by the load reports of modular brokers; these two may be older. Another client may split the bundle
+elsewhere, Pulsar may move a half, and a person acts, too.
 
 Desired owners are carried out by one event: `unload_world` explores how.
 """
@@ -13,7 +14,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from explorer import Event, State
 from kube_world import LEADS, NAMES, KubeEvents, Left, World, forgets, operators_of, put
@@ -49,15 +50,20 @@ MODELLED = frozenset({"bundles", "bundlesplits"})
 
 
 def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
-    """What a call makes of the cluster. `known`: the boundaries that brokers answer with."""
+    """What a call makes of the cluster. `known`: the boundaries that brokers answer with; `told`: owners by reports."""
     owners: dict[str, str] = cluster["owners"]
     match call:
         case "boundaries":
             return cluster, cluster["known"]
         case "policies":
             return cluster, {"bundles": {"boundaries": [f"0x{edge:08x}" for edge in cluster["known"]]}}
-        case "owned":
-            return cluster, sorted(bundle for bundle, owner in owners.items() if owner == arguments[0])
+        case "owned" | "reported":
+            listed = owners if call == "owned" else cluster["told"]
+            return cluster, sorted(bundle for bundle, owner in listed.items() if owner == arguments[0])
+        case "owner":
+            if arguments[0] not in owners:
+                raise StaleBundleError(f"{arguments[0]} does not exist")
+            return cluster, owners[arguments[0]]
         case "topic_positions":
             low, high = RANGES[FULL.index(arguments[0])]
             return cluster, {topic: at for topic, at in TOPICS.items() if low <= at < high}
@@ -78,16 +84,24 @@ def cut(cluster: Raw, found: str, positions: list[int]) -> Raw:
     return {**cluster, "edges": edges, "owners": dict.fromkeys(parts, owner)}
 
 
+class SyncMemory(NamedTuple):
+    """What an operator remembers between rounds of the sync."""
+
+    lacking: tuple[int, ...] = ()
+    found: tuple[tuple[str, str], ...] = ()
+
+
 class PulsarSplitWorld:
     """The model. left: what may go wrong; acts: of the person, of another client, and of Pulsar.
 
-    An operator remembers between rounds of the sync the boundaries that lacked an edge.
+    An operator remembers between rounds of the sync the boundaries that lacked an edge, and the owners that modular
+    brokers answered with.
     """
 
     name = "split by Pulsar"
 
-    def __init__(self, left: Left) -> None:
-        self._left, self.objects = left, Objects(called)
+    def __init__(self, left: Left, manager: LoadManager = LoadManager.EXTENSIBLE) -> None:
+        self._left, self._manager, self.objects = left, manager, Objects(called)
         known = {("topicnamespaces", SPACE): space(bundles=1), ("balancingpolicies", "main"): policy(**LINKED)}
         self.processes = Processes(self.objects, {"split": self._round, "sync": self._sync}, MODELLED, known)
         self._kube = KubeEvents(self.objects, self.processes, SLOTS, watched=tuple(range(Q)), late_pulsar=False)
@@ -107,7 +121,7 @@ class PulsarSplitWorld:
         return cluster
 
     def _admin(self, api: MemoryApi) -> MemoryAdmin:
-        return MemoryAdmin(api.wire, tuple(IDS.values()), LoadManager.EXTENSIBLE)
+        return MemoryAdmin(api.wire, tuple(IDS.values()), self._manager)
 
     async def _round(self, api: MemoryApi, what: tuple[tuple[int, ...], int, bool]) -> None:
         views, epoch, late = what
@@ -115,21 +129,22 @@ class PulsarSplitWorld:
         cluster = self._cluster(api, views, epoch, clock)
         await split_round(cluster, PulsarSplitExecutor(cluster, self._admin(api).real), clock, late=late)
 
-    async def _sync(self, api: MemoryApi, what: tuple[tuple[int, ...], int, tuple[int, ...]]) -> tuple[int, ...]:
-        views, epoch, lacking = what
+    async def _sync(self, api: MemoryApi, what: tuple[tuple[int, ...], int, SyncMemory]) -> SyncMemory:
+        views, epoch, before = what
         cluster = self._cluster(api, views, epoch, asyncio.get_running_loop().time)
         admin = self._admin(api).real
         owners = OwnerSync(cluster, admin, Budget(1e9))
         namespaces = NamespaceSync(cluster, admin, Budget(1e9), isolation={})
-        if lacking:
-            namespaces._lacking["t/n"] = lacking
+        owners._verifier.found = dict(before.found)
+        if before.lacking:
+            namespaces._lacking["t/n"] = before.lacking
         try:
             found = await owners.read(IDS)
             await ObjectWriter(cluster).statuses(found.changes)
             await namespaces.sync("t/n", owners.owned)
         except (PulsarError, ApiError) as error:
             del error  # the sync logs it, and tries again
-        return namespaces._lacking.get("t/n", ())
+        return SyncMemory(namespaces._lacking.get("t/n", ()), tuple(sorted(owners._verifier.found.items())))
 
     # -- the model --
 
@@ -141,10 +156,11 @@ class PulsarSplitWorld:
         meta = {"name": "split", "uid": "split.0", "generation": 1, "creationTimestamp": timestamp(NOW)}
         split = self.objects.number({"kind": "BundleSplit", "metadata": meta, "spec": spec})
         edges = [FIRST, LAST]
-        pulsar = {"metadata": {"name": "cluster"}, "edges": edges, "known": edges, "owners": {FULL[P]: IDS["x"]}}
+        owners = {FULL[P]: IDS["x"]}
+        pulsar = {"metadata": {"name": "cluster"}, "edges": edges, "known": edges, "owners": owners, "told": owners}
         slots = (self.objects.number(whole), 0, 0, 0, 0, split, self.objects.number(pulsar))
         operators = operators_of(self._left, (*slots[:Q], 0))
-        return World(slots, operators, (), None, self._left, (0,) * len(slots), ((),) * len(operators))
+        return World(slots, operators, (), None, self._left, (0,) * len(slots), (SyncMemory(),) * len(operators))
 
     def events(self, state: State) -> Iterator[Event]:
         """All events."""
@@ -152,7 +168,7 @@ class PulsarSplitWorld:
 
     def _events(self, world: World) -> Iterator[Event]:
         for event in self._kube.of_operators(world, self._rests, self._check):
-            yield forgets(event, ())
+            yield forgets(event, SyncMemory())
         for place, operator in enumerate(world.operators):
             if operator.role == LEADS and not operator.node:
                 yield from self._starts(world, place)
@@ -181,6 +197,8 @@ class PulsarSplitWorld:
         if cluster["known"] != cluster["edges"]:
             after = self._with(world, {**cluster, "known": cluster["edges"]})
             yield Event("all brokers know the boundaries", after)
+        if self._manager is LoadManager.MODULAR and cluster["told"] != cluster["owners"]:
+            yield Event("the brokers report their load", self._with(world, {**cluster, "told": cluster["owners"]}))
         for slot, full in enumerate(FULL):
             raw = self.objects[world.slots[slot]] if world.slots[slot] else None
             if raw is None or not owner_pending(raw) or split_of(raw) or parent_of(raw):
