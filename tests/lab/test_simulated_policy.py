@@ -64,6 +64,16 @@ def test_the_moves_of_an_hour_are_limited(tmp_path: Path) -> None:
     assert moves.sum() == 3
 
 
+def test_no_hour_cuts_more_clients_than_the_budget_allows(tmp_path: Path) -> None:
+    hour = named("skewed")
+    assert hour.rounds == 60
+    assert played(hour, player(tmp_path), 1).record.cut > 0.02
+
+    cut = played(hour, player(tmp_path, "budget: {connectionsPercentPerHour: 2}"), 1).record.cut
+
+    assert 0 < cut <= 0.02 + 1e-9
+
+
 def test_a_policy_decides_at_its_interval(tmp_path: Path) -> None:
     moves = played(named("skewed"), player(tmp_path, "interval: 7m", "limits: {maxMovesPerCycle: 2}"), 1).record.moves
 
@@ -109,10 +119,12 @@ def test_what_does_not_count_is_named_in_one_line(tmp_path: Path) -> None:
         "interval: 90s",
         "paused: true",
         "limits: {quarantine: 1h, maxMovesPerBroker: 3}",
+        "budget: {movesPerBundlePerDay: 3, adaptivePace: false}",
     )
 
     assert who.notes == (
-        "policy balance: the scenario stands in for brokers and source; not simulated: paused, limits.quarantine; "
+        "policy balance: the scenario stands in for brokers and source; "
+        "not simulated: paused, budget.adaptivePace, limits.quarantine; "
         "interval 90s counts as 120s, as a round is a minute"
     )
 

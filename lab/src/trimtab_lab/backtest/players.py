@@ -9,9 +9,9 @@ from typing import Any
 
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, Remembered
-from trimtab_lab.backtest.replayed_budget import ReplayedBudget
 from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep, Variant, variants
+from trimtab_lab.simulation.budget import PlayedBudget
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_lab.simulation.policy import KIND, policies
 from trimtab_operator.cli.common import CommandError
@@ -136,7 +136,7 @@ def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyRepl
     """The replay that is asked with the real owners. It plans splits, too: the real ones were made and are recorded."""
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)
-    budget = ReplayedBudget.of(settings)
+    budget = PlayedBudget.of(settings)
     return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None, budget=budget)
 
 
@@ -199,6 +199,6 @@ def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, s
         seed,
         replayed_splits=ReplayedSplits() if splits and divides else None,
         windows=settings.windows,
-        budget=ReplayedBudget.of(settings),
+        budget=PlayedBudget.of(settings),
         left_out=("split",) if divides and not splits else (),
     )

@@ -23,9 +23,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from trimtab_lab.backtest.replayed_budget import ReplayedBudget
 from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_lab.backtest.trace import Trace
+from trimtab_lab.simulation.budget import PlayedBudget
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import Window
@@ -129,7 +129,7 @@ class PolicyReplay:
     seed: int | None = 1
     trace: Trace = field(default_factory=Trace)
     replayed_splits: ReplayedSplits | None = None
-    budget: ReplayedBudget | None = None
+    budget: PlayedBudget | None = None
     windows: Sequence[Window] = ()
     left_out: Collection[str] = ()
     past: Sequence[Remembered] = ()

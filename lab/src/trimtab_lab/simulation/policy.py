@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from trimtab_lab.simulation.budget import PlayedBudget
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_lab.simulation.world import MINUTE, World
 from trimtab_operator.cli.common import CommandError
@@ -22,7 +24,7 @@ FROM_SCENARIO = ("brokers", "source")
 """Fields of a policy for which the scenario stands in."""
 
 NOT_SIMULATED = (
-    *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice", "budget"),
+    *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice", "budget.adaptivePace"),
     *("limits.quarantine", "limits.maxUndoneMoves", "limits.maxMovesInFlight"),
     *("limits.moveTimeout", "limits.lostAfter", "limits.forgetAfter"),
 )
@@ -40,21 +42,30 @@ class PolicyPlayer:
     def decider(self, world: World) -> UnderPolicy:  # noqa: ARG002 - a policy names its splitter itself
         """A new decider without memory."""
         settings = Settings.of(self.manifest)
-        return UnderPolicy(UnderTrimtab(settings.pair, settings.limits), rounds(settings.interval))
+        decider = UnderTrimtab(settings.pair, settings.limits)
+        return UnderPolicy(decider, rounds(settings.interval), PlayedBudget.of(settings))
 
 
 @dataclass
 class UnderPolicy:
-    """Decides every `every` rounds. Bundles without an owner get one in each round, as the operator does."""
+    """Decides every `every` rounds, within a budget. Bundles without an owner get one in each round, as the operator
+    does.
+    """
 
     inner: UnderTrimtab
     every: int
+    budget: PlayedBudget | None = None
     _round: int = 0
 
     def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
         """See `Decider`."""
         due, self._round = self._round % self.every == 0, self._round + 1
-        return self.inner.decide(cluster, rng) if due else Orders(self.inner.assign(cluster, rng))
+        if self.budget is None:
+            return self.inner.decide(cluster, rng) if due else Orders(self.inner.assign(cluster, rng))
+        admit = partial(self.budget.admitted, load=cluster)
+        if not due:
+            return admit(Orders(self.inner.assign(cluster, rng)))
+        return self.inner.decide(self.budget.withheld(cluster), rng, admit=admit)
 
     def forget(self) -> None:
         """See `Decider`."""
@@ -108,7 +119,7 @@ def _player(document: Document, others: Sequence[str]) -> PolicyPlayer:
 def _notes(manifest: Mapping[str, Any], others: Sequence[str]) -> Iterator[str]:
     """What of a policy does not count in a simulation."""
     spec, settings = manifest["spec"], Settings.of(manifest)
-    written = {*spec, *(f"limits.{name}" for name in spec.get("limits", ()))}
+    written = {*spec, *(f"{group}.{name}" for group in ("limits", "budget") for name in spec.get(group) or ())}
     yield f"the scenario stands in for {' and '.join(name for name in FROM_SCENARIO if name in written)}"
     if left_out := [*(name for name in NOT_SIMULATED if name in written), *others]:
         yield f"not simulated: {', '.join(left_out)}"

@@ -15,7 +15,8 @@ from trimtab_operator.confirm import BundleRepairs, DesiredOwner, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
-from trimtab_operator.state.admission import UNRESTRAINED, MoveRequest, admit
+from trimtab_operator.state.admission import MoveRequest, admit
+from trimtab_operator.state.budget_prices import UNRESTRAINED
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import unborn

@@ -19,17 +19,13 @@ from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.budget_account import Override
 from trimtab_operator.state.budget_left import in_words, recalled, rules_of, tally_of
-from trimtab_operator.state.budget_prices import publish_gap, together
+from trimtab_operator.state.budget_prices import UNRESTRAINED, publish_gap, together
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetTally, Charge, Price
 from trimtab_strategies.model import HeldBack, Reason
-from trimtab_strategies.planner.drain import EVACUATIONS
 
 log = logging.getLogger(__name__)
-
-UNRESTRAINED = EVACUATIONS | {Reason.BROKER_LOST, Reason.ADMIN}
-"""Reasons of moves that no budget holds back."""
 
 
 @dataclass(frozen=True, slots=True)

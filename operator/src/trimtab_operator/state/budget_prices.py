@@ -10,9 +10,13 @@ import numpy as np
 
 from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_strategies.budget import TINY, BudgetLimit, BudgetTally, Price
-from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.planner.drain import EVACUATIONS
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
+
+UNRESTRAINED = EVACUATIONS | {Reason.BROKER_LOST, Reason.ADMIN}
+"""Reasons of moves that no budget holds back."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from trim_world import START, World, spread
 from trimtab_lab.backtest.players import policy_replay
 from trimtab_lab.backtest.recorded_cycles import recorded_cycles
 from trimtab_lab.backtest.replay import PolicyReplay, play
-from trimtab_lab.backtest.replayed_budget import ReplayedBudget
+from trimtab_lab.simulation.budget import PlayedBudget
 from trimtab_lab.simulation.deciders import Orders
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.history.recording import Recording
@@ -97,8 +97,8 @@ def test_a_drain_goes_beyond_the_budget_and_leaves_nothing_of_it(tmp_path: Path)
     assert len(changes) <= 20 + 3
 
 
-def budget_of(**bounds: Any) -> ReplayedBudget:
-    found = ReplayedBudget.of(Settings.of(manifest(bounds)))
+def budget_of(**bounds: Any) -> PlayedBudget:
+    found = PlayedBudget.of(Settings.of(manifest(bounds)))
     assert found is not None
     return found
 

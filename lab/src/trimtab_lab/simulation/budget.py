@@ -1,10 +1,9 @@
-"""The disruption budget of a policy in a replay: what its moves spend there, and which ones have to wait.
+"""The disruption budget of a policy in simulations and backtests: what its moves spend, and which ones have to wait.
 
 The rules are those of the operator: bundles that cost more than is left are withheld from the plan, and each move of
-the plan is paid for or waits. Replayed moves land by the next cycle, so only those of one cycle are pending together.
-Publish gaps are those of the replay (`Trace`): the recorded median of the namespace, or the usual gap.
-
-The history does not have the budgets of TopicNamespaces. The pace of moves is left out: it follows measured gaps.
+the plan is paid for or waits. Only the moves of one round are pending together. A publish gap is the median of the
+namespace, or the usual one. The pace of moves is left out, because it follows gaps that clients measure. Budgets of
+TopicNamespaces are left out, too: neither a scenario nor a history has them.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from trimtab_lab.simulation.deciders import Orders
-from trimtab_operator.state.admission import UNRESTRAINED
-from trimtab_operator.state.budget_prices import Prices, together, too_dear
+from trimtab_operator.state.budget_prices import UNRESTRAINED, Prices, together, too_dear
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetLedger, BudgetRules, BudgetTally, Charge, Holder
 from trimtab_strategies.counterfactual.ownership import OwnerChange
@@ -23,7 +21,7 @@ from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 
 @dataclass
-class ReplayedBudget:
+class PlayedBudget:
     """What a policy may spend, and has spent."""
 
     rules: BudgetRules
@@ -31,7 +29,7 @@ class ReplayedBudget:
     _paid: int = 0
 
     @classmethod
-    def of(cls, settings: Settings) -> ReplayedBudget | None:
+    def of(cls, settings: Settings) -> PlayedBudget | None:
         """The budget of a policy; None: it has none."""
         if settings.budget is None:
             return None
