@@ -191,15 +191,16 @@ def _serve(folder: Path, listener: socket.socket) -> None:
 
 
 def _replay(folder: Path, connection: socket.socket) -> None:
-    """Answer every query of one connection."""
+    """Answer every query of one connection. ``GET /NAME`` gets the body of that name."""
     with connection, connection.makefile("rb") as stream:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while stream.readline():
+        while first := stream.readline():
             length = 0
             while (line := stream.readline().lower()) not in {b"\r\n", b""}:
                 if line.startswith(b"content-length:"):
                     length = int(line.split(b":")[1])
-            path = folder / _key(parse_qs(stream.read(length).decode())["query"][0])
+            query = parse_qs(stream.read(length).decode()).get("query")
+            path = folder / (_key(query[0]) if query else first.split()[1].decode().removeprefix("/"))
             with path.open("rb") as body:
                 kind = f"Content-Type: application/json\r\nContent-Length: {path.stat().st_size}"
                 connection.sendall(f"HTTP/1.1 200 OK\r\n{kind}\r\n\r\n".encode())

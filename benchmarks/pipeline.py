@@ -2,8 +2,9 @@
 
 A second process replays what Prometheus would answer at next to no cost, so what is measured is ours: HTTP, parsing,
 the join with the last state, averages, the history files, alignment. Each line is a program of its own, which starts,
-runs a dry cycle, then a first real one, some to warm up, and those that count; after each of these a third process
-runs the floor, `numpy_cycle`, so that a busy machine slows both.
+runs a dry cycle, then a first real one, some to warm up, and those that count. Before each of these a third process
+runs the floor, `numpy_cycle`, and a fourth one fetches the bodies and finds their numbers, with no code of ours
+(`bare_fetch`). So a busy machine slows all of them.
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from typing import Any
 import numpy as np
 
 import topics_to_bundles
+from bare_fetch import BareFetch
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
 from trimtab_pipeline.api import LoadSource, Observation, Topology
@@ -104,11 +106,15 @@ STEP = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """The task of one program. started: epoch seconds of its start. server: pid of Connect's JVM."""
+    """The task of one program. bodies: names of the responses at `url`. started: epoch seconds of its start.
+
+    server: pid of Connect's JVM.
+    """
 
     size: str
     master: str
     url: str
+    bodies: list[str]
     history: str
     warm: int
     runs: int
@@ -119,10 +125,11 @@ class Job:
 
 @dataclass
 class Run:
-    """Seconds (clock, processor time) of each cycle here and in numpy, and phases of each cycle."""
+    """Seconds (clock, processor time) of each cycle here, in numpy and of the bare fetch, and phases of each cycle."""
 
     cycle: list[tuple[float, float]] = field(default_factory=list)
     floor: list[tuple[float, float]] = field(default_factory=list)
+    bare: list[tuple[float, float]] = field(default_factory=list)
     phases: list[Mapping[str, float]] = field(default_factory=list)
 
 
@@ -148,17 +155,18 @@ class Program:
         """Evaluation time of the next cycle."""
         return START + STEP * self._count
 
-    def beside(self, reference: Reference) -> Run:
-        """Cycles and the floor in turn; warm-up cycles do not count."""
+    def beside(self, reference: Reference, bare: BareFetch) -> Run:
+        """Cycles and both floors in turn; warm-up cycles do not count."""
         run = Run()
         for _ in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))
+            run.bare.append(bare.run())
             used = processor_time(self._job.server)
             took, observed = self.cycle()
             run.cycle.append((took, processor_time(self._job.server) - used))
             run.phases.append(observed.seconds)
         warm = self._job.warm
-        return Run(run.cycle[warm:], run.floor[warm:], run.phases[warm:])
+        return Run(run.cycle[warm:], run.floor[warm:], run.bare[warm:], run.phases[warm:])
 
     def refresh(self, brokers: Topology) -> tuple[float, float]:
         """Seconds of a broker refresh, as between two cycles: clock, processor time."""
@@ -191,11 +199,8 @@ def measured(job: Job) -> dict[str, Any]:
         first, _ = program.cycle()
         start = {"load": ready - job.started, "spark_and_dry_cycles": warm - made, "first_cycle": first}
         used = processor_time(job.server)
-        reference = Reference(SIZES[job.size], job.url)
-        try:
-            run = program.beside(reference)
-        finally:
-            reference.close()
+        with closing(Reference(SIZES[job.size], job.url)) as reference, closing(BareFetch(job.url, job.bodies)) as bare:
+            run = program.beside(reference, bare)
         brokers = fleet.brokers_alone.topology()
         refreshes = [program.refresh(brokers) for _ in range(15)][4:]
         held = memory(job.server)
@@ -211,7 +216,7 @@ def measured(job: Job) -> dict[str, Any]:
 
 
 def _figures(run: Run) -> dict[str, Any]:
-    cycle, floor = np.median(run.cycle, axis=0), np.median(run.floor, axis=0)
+    cycle, floor, bare = (np.median(each, axis=0) for each in (run.cycle, run.floor, run.bare))
     phases = {name: statistics.median(phase[name] for phase in run.phases) for name in run.phases[0]}
     return {
         "cycle": round(float(cycle[0]), 3),
@@ -219,10 +224,14 @@ def _figures(run: Run) -> dict[str, Any]:
         "phases": _rounded(phases),
         "numpy": round(float(floor[0]), 3),
         "ratio": round(float(cycle[0] / floor[0]), 1),
+        "bare": round(float(bare[0]), 3),
+        "ratio_to_bare": round(float(cycle[0] / bare[0]), 1),
         "processor_time": {
             "cycle": round(float(cycle[1]), 3),
             "numpy": round(float(floor[1]), 3),
             "ratio": round(float(cycle[1] / floor[1]), 1),
+            "bare": round(float(bare[1]), 3),
+            "ratio_to_bare": round(float(cycle[1] / bare[1]), 1),
         },
     }
 
@@ -263,7 +272,8 @@ def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[s
             say(f"{size} on {on}: {mega:.0f} MB of bodies; measuring")
             warm, runs = CYCLES[size]
             history = str(folder / "history")
-            figures = in_a_program(Job(size, master, url, history, warm, runs, soak, server=server))
+            names = sorted(body.name for body in bodies.iterdir())
+            figures = in_a_program(Job(size, master, url, names, history, warm, runs, soak, server=server))
     loads = [round(load, 1) for load in os.getloadavg()[:2]]
     return {"size": size, "on": on, "body_megabytes": round(mega, 1), **figures, "load_average": loads}
 
@@ -274,8 +284,10 @@ def told(figures: Mapping[str, Any]) -> str:
     phases = ", ".join(f"{name} {value}" for name, value in figures["phases"].items())
     held = ", ".join(f"{name} {value} MB" for name, value in figures["memory"].items())
     cycle = f"cycle {figures['cycle']} s (slowest {figures['slowest']}; {phases})"
+    floors = f"numpy {figures['numpy']} s, ratio {figures['ratio']}"
+    floors += f"; bare fetch {figures['bare']} s, ratio {figures['ratio_to_bare']}"
     lines = [
-        f"{figures['size']} on {figures['on']}: {cycle}, numpy {figures['numpy']} s, ratio {figures['ratio']}",
+        f"{figures['size']} on {figures['on']}: {cycle}, {floors}",
         f"    processor time, cycle: {figures['processor_time']}; broker refresh {refresh} s (processor time {used})",
         f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
     ]
