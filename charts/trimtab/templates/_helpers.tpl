@@ -289,8 +289,11 @@ subjects:
 {{- if lt $mebibytes 480 }}
 {{- fail (printf "spark.memory is %s, and Spark needs 480m or more: set it to 700m or 1g" .spark.memory) }}
 {{- end }}
-{{- if and (not (and (eq .history.volume "claim") .history.existingClaim)) (gt (include "trimtab.kibibytes" .history.keepSize | float64) (include "trimtab.kibibytes" .history.size | float64)) }}
-{{- fail (printf "history.keepSize is %s, and history.size is %s: make size larger than keepSize times the number of policies, or keepSize smaller" .history.keepSize .history.size) }}
+{{- $policies := max 1 (len .policies) }}
+{{- $kept := mulf (include "trimtab.kibibytes" .history.keepSize | float64) $policies }}
+{{- if and (not (and (eq .history.volume "claim") .history.existingClaim)) (gt $kept (include "trimtab.kibibytes" .history.size | float64)) }}
+{{- $each := gt $policies 1 | ternary (printf " for each of %d policies" $policies) "" }}
+{{- fail (printf "history.keepSize is %s%s, and history.size is %s: make size larger than keepSize times the number of policies, or keepSize smaller" .history.keepSize $each .history.size) }}
 {{- end }}
 {{- if not (and (lt (float64 .lease.retryPeriod) (float64 .lease.renewDeadline)) (lt (float64 .lease.renewDeadline) (float64 .lease.duration))) }}
 {{- fail (printf "lease: duration %v, renewDeadline %v and retryPeriod %v must fall, or two could lead at once" .lease.duration .lease.renewDeadline .lease.retryPeriod) }}
