@@ -21,7 +21,7 @@ def picture(*bundles, pending_moves=(), clock=0.0):  # noqa: ANN001, ANN002, ANN
 
 
 def test_a_move_in_flight_counts_as_done() -> None:
-    rows, _ = topology(picture(bundle("a", "x"), moving_bundle("b", "x", "y")), window=60)
+    rows, _ = topology(picture(bundle("a", "x"), moving_bundle("b", "x", "y", lower="0x10000000")), window=60)
 
     assert rows.owner.tolist() == [0, 1]
     assert rows.in_flight.tolist() == [False, True]
@@ -32,6 +32,17 @@ def test_bundles_carry_pulsars_spelling_and_unknown_namespaces_are_left_out() ->
 
     assert rows.bundles == ("t/n/0x00000000_0xffffffff",)
     assert [record.name for record in records] == ["a"]
+
+
+def test_of_bundles_with_one_range_the_one_in_place_counts() -> None:
+    """A person may create such a Bundle: it must not end the decisions about all others."""
+    twins = [bundle("a-newcomer", ""), bundle("b", "x"), bundle("c", "y", lower="0x10000000")]
+
+    rows, records = topology(picture(*twins), window=60)
+
+    assert rows.bundles == ("t/n/0x00000000_0xffffffff", "t/n/0x10000000_0xffffffff")
+    assert [record.name for record in records] == ["b", "c"]
+    assert rows.owner.tolist() == [0, 1]
 
 
 def test_a_bundle_that_is_being_split_is_in_flight() -> None:

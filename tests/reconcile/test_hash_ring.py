@@ -139,6 +139,20 @@ def test_a_newcomer_that_overlaps_gets_no_owner_and_those_in_place_keep_theirs(r
     run_policy(LEVEL, scenario, mode="DryRun")
 
 
+def test_a_bundle_with_the_range_of_another_one_ends_no_decisions(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        watched = await Watched(env).begin()
+
+        watched.add("twin", "0x40000000", "0x80000000")
+        await watched.settled()
+        await env.whole_turn(after=60)
+
+        assert env.condition("Ready") == ("True", "Cycled"), env.message("Ready")
+        assert env.owners()["twin"] == ""
+
+    run_policy(LEVEL, scenario, mode="DryRun")
+
+
 def test_an_owner_that_a_person_writes_for_a_bundle_that_overlaps_is_withdrawn(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         watched = await Watched(env).begin()

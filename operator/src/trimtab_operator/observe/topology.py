@@ -16,6 +16,7 @@ from trimtab_operator.kube.move_costs import Measured
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import NO_DEPARTURES, Departures
+from trimtab_operator.state.hash_rings import seniority
 from trimtab_operator.state.pending_moves import PendingMove
 from trimtab_operator.state.pulsar_link import CrossCheck
 from trimtab_operator.state.settings import Settings
@@ -80,11 +81,17 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
     """The topology of `records`, and the record of each bundle row.
 
     window: seconds over which the source averages rates (for the pending moves). A bundle whose TopicNamespace is
-    unknown is left out, because its name in Pulsar is unknown.
+    unknown is left out, because its name in Pulsar is unknown. Of Bundles with one name in Pulsar, which a person can
+    create, the senior one counts.
     """
     row = {broker.name: i for i, broker in enumerate(records.brokers)}
     spaces = {name: i for i, name in enumerate(sorted(records.namespaces))}
-    bundles = tuple(b for b in records.bundles if b.topic_namespace in spaces)
+    named = [
+        (f"{records.namespaces[b.topic_namespace]}/{b.lower}_{b.upper}", b)
+        for b in records.bundles
+        if b.topic_namespace in spaces
+    ]
+    names, bundles = _distinct(named)
     index = {bundle.name: i for i, bundle in enumerate(bundles)}
     closed = records.departures.closed
     moving_from, moving_share = np.full(len(bundles), -1), np.zeros(len(bundles))
@@ -98,7 +105,7 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
         ready=np.array([broker.ready for broker in records.brokers], dtype=bool),
         schedulable=np.array([b.schedulable and b.name not in closed for b in records.brokers], dtype=bool),
         namespaces=tuple(records.namespaces[name] for name in sorted(records.namespaces)),
-        bundles=tuple(f"{records.namespaces[b.topic_namespace]}/{b.lower}_{b.upper}" for b in bundles),
+        bundles=names,
         namespace=np.array([spaces[b.topic_namespace] for b in bundles], dtype=np.int64),
         owner=np.array([row.get(_effective_owner(b), -1) for b in bundles], dtype=np.int64),
         last_unload=np.array([last_unload(b) for b in bundles], dtype=np.float64),
@@ -109,6 +116,16 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
         admin=tuple(records.admin.get(broker.name, "") for broker in records.brokers),
         started=tuple(records.traits.get(broker.name, UNKNOWN_TRAITS).started for broker in records.brokers),
     ), bundles
+
+
+def _distinct(named: Sequence[tuple[str, BundleRecord]]) -> tuple[tuple[str, ...], tuple[BundleRecord, ...]]:
+    """The names in Pulsar, each once, and their bundles. named: all bundles with their names."""
+    if len({name for name, _ in named}) < len(named):
+        seniors: dict[str, BundleRecord] = {}
+        for name, bundle in sorted(named, key=lambda one: seniority(one[1])):
+            seniors.setdefault(name, bundle)
+        named = [(name, bundle) for name, bundle in named if seniors[name] is bundle]
+    return tuple(name for name, _ in named), tuple(bundle for _, bundle in named)
 
 
 def _effective_owner(bundle: BundleRecord) -> str:

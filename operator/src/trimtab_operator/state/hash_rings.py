@@ -62,7 +62,7 @@ def examine(bundles: Mapping[str, BundleRecord]) -> Ring:
 def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict[str, str]]:
     """The bundles that have a place, ascending, and for each other bundle one of them that overlaps it."""
     placed, lowers, overlaps = list[BundleRecord](), list[str](), dict[str, str]()
-    for bundle in sorted(bundles, key=_seniority):
+    for bundle in sorted(bundles, key=seniority):
         before = bisect_left(lowers, bundle.upper)
         if before and placed[before - 1].upper > bundle.lower:
             overlaps[bundle.name] = placed[before - 1].name
@@ -72,7 +72,8 @@ def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict
     return placed, overlaps
 
 
-def _seniority(bundle: BundleRecord) -> tuple[bool, bool, str, str]:
+def seniority(bundle: BundleRecord) -> tuple[bool, bool, str, str]:
+    """Sorts bundles that overlap: the first one keeps its place."""
     return not bundle.status_owner, not bundle.made, bundle.created, bundle.name
 
 
