@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from manifests import topic_namespace
+from faulty_api import until
+from manifests import bundle, topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
 from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.reconcile.namespaces import cut
@@ -74,6 +75,45 @@ def test_a_second_object_for_the_same_namespace_learns_whose_the_bundles_are(run
             "its bundles belong to the TopicNamespace t-new: delete one",
         )
         assert env.versions("bundles") == before
+
+    run_policy(LEVEL, scenario)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["made together", "made later, and the operator has restarted"])
+def test_a_second_object_with_another_number_of_bundles_gets_none(run_policy: RunPolicy, *, known: bool) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await made(env, "t-new", bundles=2)
+        if known:
+            store = env.cluster.stores.topic_namespaces
+            await until("the store shows it", lambda: (r := store.items.get("t-new")) is not None and r.has_bundles)
+            env.cluster.cut_by.clear()
+        before = env.versions("bundles")
+
+        await made(env, "again", bundles=3)
+
+        told = "its bundles belong to the TopicNamespace t-new: delete one"
+        assert ready(env, "again") == ("False", "AlreadyCut", told)
+        assert env.versions("bundles") == before
+
+        env.rest.delete(env.path("topicnamespaces", "t-new"))
+        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "again")))
+        assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
+
+    run_policy(LEVEL, scenario)
+
+
+def test_a_bundle_of_a_superfluous_object_gets_no_owner(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await made(env, "t-new", bundles=2)
+        await made(env, "again", bundles=2)
+        store = env.cluster.stores.topic_namespaces
+        await until("the store shows it", lambda: (r := store.items.get("again")) is not None and r.superfluous)
+
+        env.rest.create(env.path("bundles"), bundle("by-hand", topicNamespace="again"))
+        await env.reconcile(after=20)
+
+        assert env.desired_owners()["by-hand"] == ""
+        assert all(owner for name, owner in env.desired_owners().items() if name != "by-hand")
 
     run_policy(LEVEL, scenario)
 

@@ -13,7 +13,7 @@ from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.budget import NamespaceBudget, Priority
 from trimtab_operator.resources.bundle import PARENT, RELEASE
 from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus, Phase
-from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUNDLES
+from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUNDLES, Readiness
 from trimtab_strategies.budget import NO_BUDGET, DisruptionBudget
 from trimtab_strategies.model import Isolation, NamespacePolicy, Reason
 
@@ -244,6 +244,11 @@ class TopicNamespaceRecord:
         """Whether its first bundles were created, by the operator or by Pulsar."""
         status, reason = self.ready
         return status == "True" or reason in BROKEN_RING
+
+    @property
+    def superfluous(self) -> bool:
+        """Whether another object names the same namespace and has its bundles."""
+        return self.ready[1] == Readiness.ALREADY_CUT
 
 
 def topic_namespace_record(raw: Mapping[str, Any]) -> TopicNamespaceRecord:

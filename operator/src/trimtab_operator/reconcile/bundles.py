@@ -131,7 +131,11 @@ class BundleReconciler:
     async def _assign(self, work: BundleRepairs, run: PolicyRun) -> list[WriteResult]:
         freed, spaces = {bundle.name for bundle in work.frees}, self.cluster.stores.topic_namespaces.items
         # a bundle without its TopicNamespace will be deleted too, and the name by which it is measured is unknown
-        unassigned = [(b, why) for b, why in work.unassigned if b.name not in freed and b.topic_namespace in spaces]
+        unassigned = [
+            (bundle, why)
+            for bundle, why in work.unassigned
+            if bundle.name not in freed and (space := spaces.get(bundle.topic_namespace)) and not space.superfluous
+        ]
         unassigned = await self._with_a_place(unassigned)
         if self._appearing(run.settings.name):
             unassigned = [(bundle, why) for bundle, why in unassigned if why is not Reason.ROLLING_OUT]

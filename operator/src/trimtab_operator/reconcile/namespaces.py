@@ -50,8 +50,9 @@ async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     """Create the first bundles of a TopicNamespace object, and write its status.
 
     This happens once for each namespace: later only splits change the bundles. After an interruption, the next call
-    creates the missing bundles. Bundles of another object that names the same namespace are not changed. With a linked
-    Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError` (Kopf then tries again).
+    creates the missing bundles. If another object names the same namespace and has its bundles, none are created. With
+    a linked Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError` (Kopf then tries
+    again).
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
     if _settled(meta, status):
@@ -60,8 +61,12 @@ async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None
         raise ApiUnavailableError(f"{meta['name']}: a policy with spec.pulsar does not run yet: does Pulsar have it?")
     if cluster.link.linked:
         return
-    bundles = first_bundles(meta["name"], meta["uid"], TopicNamespaceSpec.model_validate(topic_namespace["spec"]))
-    holders = set(await at_most(WRITERS, lambda manifest: _holder(cluster, meta["namespace"], manifest), bundles))
+    spec = TopicNamespaceSpec.model_validate(topic_namespace["spec"])
+    bundles = first_bundles(meta["name"], meta["uid"], spec)
+    if first := await _first_of(cluster, meta["name"], f"{spec.tenant}/{spec.name}"):
+        holders = {first}
+    else:
+        holders = set(await at_most(WRITERS, lambda manifest: _holder(cluster, meta["namespace"], manifest), bundles))
     if others := sorted(holders - {meta["name"]}):
         ready = (
             "False",
@@ -84,6 +89,31 @@ def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     ready = [c for c in status.get("conditions") or [] if c["type"] == TopicNamespaceCondition.READY]
     mirrored = any(c["reason"] in MIRRORED for c in ready) or (meta.get("labels") or {}).get(DISCOVERED) == "true"
     return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)
+
+
+async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
+    """Another TopicNamespace object that has, or just gets, the bundles of `full` (``tenant/name``); empty if none has.
+
+    Their bundles need not have equal names: the objects may ask for other numbers, or splits have changed the bundles.
+    """
+    for record in list(cluster.stores.topic_namespaces.items.values()):
+        another = record.full_name == full and record.name != name and record.has_bundles
+        if another and await _exists(cluster, record.name):
+            return record.name
+    while (first := cluster.cut_by.setdefault(full, name)) != name:  # the stores do not show what is being created
+        if await _exists(cluster, first):
+            return first
+        if cluster.cut_by.get(full) == first:
+            del cluster.cut_by[full]
+    return ""
+
+
+async def _exists(cluster: ClusterState, topic_namespace: str) -> bool:
+    try:
+        await cluster.api.get(TOPIC_NAMESPACES, cluster.namespace, topic_namespace)
+    except NotFoundError:
+        return False
+    return True
 
 
 async def _holder(cluster: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:

@@ -150,6 +150,7 @@ class ClusterState:
     splitting: bundles that are being split, and their children. expected: what children of recent splits are expected
     to carry, by Pulsar's spelling.
     link: the connection to the Pulsar cluster, where there is one. rings: the hash ring of each TopicNamespace.
+    cut_by: by ``tenant/name``, the TopicNamespace object for which this process created the bundles.
     budget: what moves have spent of disruption budgets.
     """
 
@@ -177,6 +178,7 @@ class ClusterState:
     expected: dict[str, Expected] = field(default_factory=dict)
     link: PulsarLink = field(default_factory=PulsarLink)
     rings: HashRings = field(default_factory=HashRings)
+    cut_by: dict[str, str] = field(default_factory=dict)
     budget: BudgetAccount = field(default_factory=BudgetAccount)
 
     def subscribe(self) -> None:
