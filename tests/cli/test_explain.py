@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from explained_decisions import LEVEL_PAIR
+from manifests import bundle, topic_namespace
 from plan_clusters import HOT_OF_FOUR
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from run_verb import Said, Verb, run_verb
@@ -80,6 +81,32 @@ def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> 
         assert [(m.source, m.destination) for r in records for m in r.manual_moves if m.name == name] == [(there, "a")]
 
     run_policy(HOT_OF_FOUR, scenario, **eager(maxMovesPerCycle=1))
+
+
+def test_a_bundle_that_can_get_no_owner_says_what_its_namespace_has_to_do_with_it(
+    run_policy: RunPolicy, ask: Verb
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        [twin, *_] = env.names.values()
+        spec = env.bundles()[twin]["spec"]
+        space, ends = spec["topicNamespace"], spec["range"]
+        others = {"newcomer": space, "stray": "nowhere", "of-second": "second"}
+        for name, of in others.items():
+            env.rest.create(env.path("bundles"), bundle(name, **ends, topicNamespace=of))
+        env.rest.create(env.path("topicnamespaces"), topic_namespace("second"))
+        cut = {"type": "Ready", "status": "False", "reason": "AlreadyCut", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        env.rest.patch(env.path("topicnamespaces", "second", "status"), {"status": {"conditions": [cut]}})
+        await env.reconcile()
+
+        said = {name: (await ask(env, "explain", "bundle", name))[1].splitlines()[0] for name in others}
+
+        assert said["newcomer"] == f"newcomer has no owner: another bundle has its hashes ({twin})."
+        assert said["stray"].endswith("(not before there is a TopicNamespace nowhere).")
+        assert said["of-second"].endswith(
+            "(not while its TopicNamespace second is AlreadyCut: another one has the namespace)."
+        )
+
+    run_policy(LEVEL_PAIR, scenario)
 
 
 def test_names_that_are_wrong_and_questions_that_come_too_early_are_told_so(run_policy: RunPolicy, ask: Verb) -> None:

@@ -59,6 +59,7 @@ def held(hold: str) -> Answer | None:
             facts = replace(facts, paused=True)
         case "overlapping":
             found = bundle(name, "", assigned_owner="", reason="Overlap", assigned_at=NOW + 10)
+            facts = replace(facts, no_place=(Reason.OVERLAP, "public-a-0x40000000-0xc0000000"))
     return of_bundle(record, name, found.status_owner, replace(facts, bundle=found)).why_not()
 
 

@@ -60,6 +60,7 @@ class Facts:
     now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: end (epoch seconds)
     by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question. costs:
     measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made it.
+    no_place: why it gets no owner although brokers could have it, None if nothing about its namespace prevents that.
     """
 
     now: float
@@ -73,6 +74,7 @@ class Facts:
     bundle: BundleRecord | None = None
     costs: MoveCosts | None = None
     manual_move: ManualMoveFacts | None = None
+    no_place: tuple[Reason, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

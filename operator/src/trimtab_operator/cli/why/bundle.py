@@ -115,8 +115,8 @@ class BundleExplanation:
             found.append((Reason.PAUSED, f"policy {facts.policy}"))
         if bundle is None:
             return found
-        if not bundle.status_owner and bundle.desired_for == Reason.OVERLAP:
-            found.append((Reason.OVERLAP, ""))
+        if not bundle.status_owner and facts.no_place is not None:
+            found.append(facts.no_place)
         elif not bundle.status_owner:
             found.append((Reason.UNOWNED, f"desired owner {bundle.owner}" if bundle.owner else ""))
         if bundle.split:

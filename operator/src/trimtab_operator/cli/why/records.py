@@ -23,10 +23,12 @@ from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, TOPIC_NAMES
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.move_costs import MoveCosts
-from trimtab_operator.kube.records import BundleRecord, bundle_record
+from trimtab_operator.kube.records import BundleRecord, bundle_record, topic_namespace_record
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
+from trimtab_operator.state.hash_rings import examine
 from trimtab_operator.state.strategy_state import PolicyStateStore
+from trimtab_strategies.model import Reason
 from trimtab_strategies.params import seconds
 
 Object = Mapping[str, Any]
@@ -106,7 +108,26 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
         facts = replace(facts, manual_move=manual_move(raw, bundle, there, records))
         seen = bundle.since if math.isfinite(bundle.since) else facts.now
         records = tuple(followed(record, {name: bundle}, seen, only=name) for record in records)
+        if not bundle.status_owner and "pulsar" not in policy["spec"]:
+            facts = replace(facts, no_place=await _no_place(api, namespace, bundle))
     return RecordsFound(name, broker, facts, records, next_cycle(policy), bundle is not None)
+
+
+async def _no_place(api: Api, namespace: str, bundle: BundleRecord) -> tuple[Reason, str] | None:
+    """Why a bundle gets no owner, by its TopicNamespace and the other bundles there; None if these do not prevent it.
+
+    Raises `ApiError`.
+    """
+    name = bundle.topic_namespace
+    try:
+        space = topic_namespace_record(await api.get(TOPIC_NAMESPACES, namespace, name))
+    except NotFoundError:
+        return Reason.UNOWNED, f"not before there is a TopicNamespace {name}"
+    if space.superfluous:
+        return Reason.UNOWNED, f"not while its TopicNamespace {name} is {space.ready[1]}: another one has the namespace"
+    found = [bundle_record(raw) async for page in api.list(BUNDLES, namespace) for raw in page.items]
+    other = examine({b.name: b for b in found if b.topic_namespace == name}).overlaps.get(bundle.name)
+    return None if other is None else (Reason.OVERLAP, other)
 
 
 async def _policy(
