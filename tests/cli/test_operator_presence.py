@@ -15,6 +15,7 @@ from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import left_alone
 from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_operator.kube.conditions import micro_timestamp, timestamp
+from trimtab_operator.loop.gates import REMIND
 from trimtab_testbed.servers.kube import ControlPlane
 
 NOW = 1_750_000_000.0
@@ -54,9 +55,10 @@ def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
     [
         (policy(), lease(NOW - 5)),
         (policy(cycle=NOW - 100), None),
+        (policy(cycle=NOW - REMIND - 5, interval="10s"), None),
         (policy(cycle=NOW - 1500, interval="10m"), None),
     ],
-    ids=["just started", "a Lease of another name", "a long interval"],
+    ids=["just started", "a Lease of another name", "a refusal, reported once a minute", "a long interval"],
 )
 def test_a_policy_with_an_operator_is_not_called_left_alone(found: dict[str, Any], of: dict[str, Any] | None) -> None:
     assert left_alone(found, of, NOW) == ""

@@ -150,8 +150,9 @@ Object = Mapping[str, Any]
 
 _CYCLES = 3
 """Intervals without a cycle after which a policy counts as unattended."""
-_AT_LEAST = 60.0
-"""Minimum of that time, in seconds: an operator that starts needs some until its first cycle."""
+_AT_LEAST = 90.0
+"""Minimum of that time, in seconds: an operator that starts needs some until its first cycle, and reports once a minute
+that a policy can't run."""
 
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
