@@ -12,6 +12,7 @@ from faulty_api import until
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.kube.client import ConflictError
+from trimtab_operator.kube.conditions import timestamp
 
 pytestmark = pytest.mark.apiserver
 
@@ -196,7 +197,9 @@ def test_a_move_that_was_written_and_not_noted_is_not_written_again(run_policy: 
     async def scenario(env: PolicyEnvironment) -> None:
         found = await offered(env)
         for move in found["moves"]:  # as the operator does, which dies before it stores that
-            env.give(move["bundle"], move["destination"])
+            owner = move["destination"]
+            assignment = {"owner": owner, "policy": "main", "reason": "Overloaded", "time": timestamp(env.clock)}
+            env.rest.patch(env.path("bundles", move["bundle"]), {"spec": {"owner": owner, "assignment": assignment}})
         ask(env, "approve", found["id"])
 
         env.restart()
