@@ -75,7 +75,7 @@ def _unlimited(policy: LintedPolicy) -> Iterator[Found]:
         yield _warn(
             "auto-without-limits",
             ("spec", "mode"),
-            "mode is Auto and spec.limits is left out, which allows twice as many moves in a cycle as there are "
+            "is Auto and spec.limits is left out, which allows twice as many moves in a cycle as there are "
             f"brokers, and {limits.max_moves_per_hour} in an hour: write limits that suit your clients",
         )
 
@@ -192,8 +192,8 @@ def _approval(policy: LintedPolicy) -> Iterator[Found]:
 
 def _dry_run(policy: LintedPolicy) -> Iterator[Found]:
     if policy.spec.mode is Mode.DRY_RUN:
-        at: At = ("spec", "mode") if "mode" in policy.raw else ("spec",)
-        yield _note("dry-run", at, "mode is DryRun: it balances nothing, and shows its plan; Approve and Auto move")
+        at, begin = (("spec", "mode"), "is") if "mode" in policy.raw else (("spec",), "has mode")
+        yield _note("dry-run", at, f"{begin} DryRun: it balances nothing, and shows its plan; Approve and Auto move")
 
 
 def _paused(policy: LintedPolicy) -> Iterator[Found]:
