@@ -115,3 +115,19 @@ def test_a_group_to_act_as_needs_a_user(tmp_path: Path, capsys: Captured) -> Non
 def test_a_restore_can_not_be_checked_by_the_server(capsys: Captured) -> None:
     assert main(["restore", "-n", "messaging", "--dry-run=server"]) == 2
     assert "whose API checks nothing in advance: write --dry-run=client" in spoken(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "--lease-nam=other"],
+        ["status", "--namesp", "messaging"],
+        ["simulate", "--lis"],
+        ["history", "--di", "/tmp"],
+        ["history", "export", "--di", "/tmp", "a.tar"],
+        ["--vers"],
+    ],
+)
+def test_a_flag_has_one_spelling(words: list[str], capsys: Captured) -> None:
+    assert main(words) == 2
+    assert "--" in capsys.readouterr().err

@@ -119,7 +119,11 @@ Run = Callable[[argparse.Namespace], int]
 def add_verb(subparsers: Any, verb: str, description: str, run: Run, epilog: str = "") -> argparse.ArgumentParser:
     """A parser for `verb`, which does `run`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        verb, description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+        verb,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # a flag has one spelling, as in kubectl, and the chart's checks know it
     )
     parser.set_defaults(run=run)
     return parser

@@ -113,6 +113,7 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
         description=spoken(_DESCRIPTION),
         epilog="\n".join(["verbs:", *(f"  {verb:<13} {text}" for verb, text in verbs.items())]),
         formatter_class=_Overview,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", dest="verb", required=True, help="what to do")

@@ -84,6 +84,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     _add_folder(parser)
     parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
@@ -109,7 +110,10 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
 
 def _exporting() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "trimtab history export", description=_EXPORT, formatter_class=argparse.RawDescriptionHelpFormatter
+        "trimtab history export",
+        description=_EXPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     _add_folder(parser)
     parser.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"start of the window: {HELP}")
@@ -126,7 +130,10 @@ def _exporting() -> argparse.ArgumentParser:
 
 def _importing() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "trimtab history import", description=_IMPORT, formatter_class=argparse.RawDescriptionHelpFormatter
+        "trimtab history import",
+        description=_IMPORT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     _add_folder(parser)
     parser.add_argument("file", type=Path, metavar="FILE.tar", help="file of an export")
