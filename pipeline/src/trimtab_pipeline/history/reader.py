@@ -225,8 +225,7 @@ class HistoryReader:
         try:
             with groups.opened(file.place) as source:
                 there = cycles_in(source, file)
-                for time in times:
-                    yield time, groups.read(there.index(time))
+                yield from zip(times, groups.read([there.index(time) for time in times]), strict=True)
         except FileNotFoundError:  # merged since it was listed; the reader of single cycles looks again
             for time in times:
                 yield time, self.cycle(DEMAND.name, time).select(DEMAND.columns.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -47,7 +48,7 @@ def by_cycle(parts: Iterator[pa.Table]) -> Iterator[tuple[float, pa.Table]]:
     for part in parts:
         at = part["at"].cast(pa.int64()).to_numpy()
         starts = np.flatnonzero(np.diff(at, prepend=-1))
-        for begin, end in zip(starts, [*starts[1:], len(at)], strict=True):
+        for begin, end in pairwise([*starts, len(at)]):
             yield float(at[begin]) / 1000, part.slice(begin, end - begin)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,7 +129,7 @@ class Recording:
         """
         known, averages = _Facts(), RunningAverages()
         facts = by_cycle(self._facts(begin, end))
-        brokers = by_cycle(self._reader.rows(BROKERS.name, begin, end))
+        brokers = by_cycle(map(_of_cycles, self._reader.rows(BROKERS.name, begin, end)))
         waiting, there = next(facts, None), next(brokers, None)
         for at, demand in self._reader.demand(begin, end):
             while waiting is not None and waiting[0] <= at:
@@ -140,12 +140,14 @@ class Recording:
                 there = next(brokers, None)
             if there is None or there[0] != at:
                 continue  # the brokers' file is lost: nothing can be said about this cycle
-            rows = there[1]
-            cycle = rows.filter(pc.equal(rows["kind"], "cycle"))
-            if len(cycle):
-                with foreign_values():
-                    load = _load(at, demand, cycle, known, averages)
-                yield load
+            with foreign_values():
+                load = _load(at, demand, there[1], known, averages)
+            yield load
+
+
+def _of_cycles(brokers: pa.Table) -> pa.Table:
+    """The rows of `BROKERS` that were written with a cycle, not between two."""
+    return brokers.filter(pc.equal(brokers["kind"], "cycle"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +333,7 @@ class RunningAverages:
 
 
 def _unknown(count: int) -> Before:
-    wide, one = np.full((count, len(TRAFFIC)), np.nan), np.full(count, np.nan)
+    wide, one = np.full((count, len(TRAFFIC)), np.nan, order="F"), np.full(count, np.nan)
     return Before(wide, wide, one, one)
 
 
@@ -339,8 +341,8 @@ def _only(before: Before, rows: IntArray) -> Before:
     """The rows of `before`; unknown for -1."""
     none = _unknown(1)
     return Before(
-        np.concatenate([before.short, none.short])[rows],
-        np.concatenate([before.long, none.long])[rows],
+        np.asfortranarray(np.concatenate([before.short, none.short])[rows]),  # as in `block`
+        np.asfortranarray(np.concatenate([before.long, none.long])[rows]),
         np.append(before.time, np.nan)[rows],
         np.append(before.count, np.nan)[rows],
     )
@@ -351,10 +353,12 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
     brokers, cycle, row = brokers_of(table, known.brokers), _cycle(table, at), known.see(demand["bundle"])
     facts, known.brokers = known.bundles, brokers.names
     m = len(facts.names)
-    sample = _placed(block(demand, TRAFFIC), row, m, np.nan)
+    all_in_order = len(row) == m and bool((row[1:] > row[:-1]).all())
+    placed = partial(_placed, row=None if all_in_order else row, m=m)
+    sample = placed(block(demand, TRAFFIC), unknown=np.nan)
     pod = known.pod(demand["pod"], table["pod"])
-    owner = _placed(pod, row, m, -1)
-    time = _placed(np.fmin(np.append(floats(table, "traffic_time"), np.nan)[pod], at), row, m, np.nan)
+    owner = placed(pod, unknown=-1)
+    time = placed(np.fmin(np.append(floats(table, "traffic_time"), np.nan)[pod], at), unknown=np.nan)
     after = averages.add(facts.names, sample, time, cycle)
     if (old := at - time > cycle.max_age).any():
         sample[old] = np.nan
@@ -386,15 +390,19 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
 
 def _cycle(brokers: pa.Table, at: float) -> Cycle:
     """The rules of averages that are kept with the brokers: without time constants, Pulsar's."""
-    short, long, age = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau", "max_age"))
-    rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
-    return Cycle.of("", PrometheusSettings("", "", max_age=math.inf if age is None else age, **rule), at)
+    short, long, age = (float(np.fmax.reduce(floats(brokers, name))) for name in ("short_tau", "long_tau", "max_age"))
+    by_samples = math.isnan(short) or math.isnan(long)
+    rule = {"averages": "samples"} if by_samples else {"short_tau": short, "long_tau": long}
+    return Cycle.of("", PrometheusSettings("", "", max_age=math.inf if math.isnan(age) else age, **rule), at)
 
 
-def _placed(values: Any, row: IntArray, m: int, unknown: float) -> Any:
-    """(m, ...) the `values` (k, ...) in their rows (k,), `unknown` in the others."""
-    if len(row) == m and (row[1:] > row[:-1]).all():  # each bundle was measured, in the order of the rows
+def _placed(values: Any, *, row: IntArray | None, m: int, unknown: float) -> Any:
+    """(m, ...) the `values` (k, ...) in their rows (k,), `unknown` in the others.
+
+    row: None if each bundle was measured, in the order of the rows.
+    """
+    if row is None:
         return values
-    found = np.full((m, *values.shape[1:]), unknown, dtype=values.dtype)
+    found = np.full((m, *values.shape[1:]), unknown, dtype=values.dtype, order="F")
     found[row] = values
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,9 @@ import pyarrow.parquet as pq
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.files import HistoryTable, opened
 from trimtab_pipeline.history.location import Location
+
+_TOGETHER = 2**15
+"""Rows that are read together, at most, unless a row group has more."""
 
 _Stored = tuple[str, bytes]
 """A column chunk: its compression, and its bytes, which say how the rest is encoded."""
@@ -26,6 +30,7 @@ class RowGroupReader:
     def __init__(self, table: HistoryTable, steady: Sequence[str]) -> None:
         self._table, self._steady = table, tuple(steady)
         self._others = tuple(name for name in table.columns.names if name not in steady)
+        self._places = {name: table.schema.get_field_index(name) for name in steady}
         self._stored: dict[str, _Stored] = {}
         self._columns: dict[str, pa.ChunkedArray] = {}
         self._file: pq.ParquetFile
@@ -45,24 +50,43 @@ class RowGroupReader:
                 self._file, self._source = file, source
                 yield file
 
-    def read(self, group: int) -> pa.Table:
-        """A row group of the open file, without the evaluation time. Raises `ForeignFileError`."""
-        schema, file = self._table.columns, self._file
-        if not file.num_row_groups:
-            return schema.empty_table()
+    def read(self, groups: Sequence[int]) -> Iterator[pa.Table]:
+        """Row groups of the open file, without the evaluation time. Raises `ForeignFileError`.
+
+        Small ones are read together, because each read takes as long as thousands of rows.
+        """
+        if not self._file.num_row_groups:
+            yield from (self._table.columns.empty_table() for _ in groups)
+            return
+        rows = [self._file.metadata.row_group(group).num_rows for group in groups]
+        together = max(1, _TOGETHER // max(1, *rows))
+        for first in range(0, len(groups), together):
+            part = slice(first, first + together)
+            yield from self._read(groups[part], rows[part])
+
+    def _read(self, groups: Sequence[int], rows: Sequence[int]) -> list[pa.Table]:
+        """Row groups with so many `rows` each."""
+        schema, found = self._table.columns, []
         try:
-            stored = {name: self._chunk(group, name) for name in self._steady}
-            new = [name for name in self._steady if stored[name] != self._stored.get(name)]
-            rows = file.read_row_group(group, columns=[*self._others, *new], use_threads=False)
-            self._columns |= {name: rows[name].cast(schema.field(name).type) for name in new}
+            stored = [{name: self._chunk(group, name) for name in self._steady} for group in groups]
+            new = [
+                {name for name in self._steady if now[name] != before.get(name)}
+                for before, now in pairwise([self._stored, *stored])
+            ]
+            columns = [*self._others, *set().union(*new)]
+            table = self._file.read_row_groups(groups, columns=columns, use_threads=False)
+            for number, begin in enumerate(accumulate(rows[:-1], initial=0)):
+                group = table.slice(begin, rows[number])
+                self._columns |= {name: group[name].cast(schema.field(name).type) for name in new[number]}
+                values = [self._columns[name] if name in self._steady else group[name] for name in schema.names]
+                found.append(pa.table(values, schema=schema))
         except (pa.ArrowException, OSError) as error:
             raise ForeignFileError(f"it can't be read ({error})") from error
-        self._stored = stored
-        columns = [self._columns[name] if name in self._steady else rows[name] for name in schema.names]
-        return pa.table(columns, schema=schema)
+        self._stored = stored[-1]
+        return found
 
     def _chunk(self, group: int, name: str) -> _Stored:
         """A column of a row group, as it is stored."""
-        about = self._file.metadata.row_group(group).column(self._table.schema.get_field_index(name))
+        about = self._file.metadata.row_group(group).column(self._places[name])
         begin = about.dictionary_page_offset or about.data_page_offset
         return about.compression, self._source.read_at(about.total_compressed_size, begin)

@@ -111,6 +111,8 @@ def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) 
     passed = np.fmax(time - before.time, 0.0)
     measured = counted(before.count, LONG_WINDOW) - 1.0  # Pulsar's initial default statistics do not count
     least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
+    if len(passed) and passed.min() == passed.max():  # as Prometheus aligns the times of scrapes
+        passed = passed[:1]
     short, long = (
         _moved(old, sample, np.fmax(-np.expm1(-passed / tau), least))
         for old, tau in ((before.short, cycle.short_tau), (before.long, cycle.long_tau))
