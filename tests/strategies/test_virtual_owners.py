@@ -117,3 +117,17 @@ def test_real_changes_are_moves_unless_the_source_is_lost() -> None:
     changes = real.changes(replace(then, brokers=replace(then.brokers, ready=np.array([True, False, True, True]))))
 
     assert changes == [OwnerChange(then.bundles.names[0], "broker-0", "broker-1")]
+
+
+def test_owners_that_stay_are_the_same_array() -> None:
+    """By it strategies recognise that what they added up for these owners still holds."""
+    load, virtual = world(*[0, 1] * 6), VirtualOwners()
+    first = virtual.rows(load)
+    virtual.take([], load)
+    assert virtual.rows(load) is first
+
+    virtual.take([move(load, 0, 0, 2)], load)
+    assert virtual.rows(load)[0] == 2
+    assert first[0] == 0
+    lost = replace(load, brokers=replace(load.brokers, ready=np.arange(BROKERS) != 1))
+    assert virtual.rows(lost).tolist() == [2, -1, *[0, -1] * 5]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -184,12 +185,25 @@ def movable_bundles(cluster: ClusterLoad, limits: MoveLimits) -> Verdict:
     since = cluster.now - bundles.last_unload
     # a time in the future comes from a wrong clock: it must not hold a bundle until then
     verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
-    excluded = [
-        is_monitoring(space) or not cluster.policies.get(space, NO_POLICY).unload for space in cluster.namespaces
-    ]
-    if any(excluded):
-        verdict = verdict.rule_out(np.array(excluded, dtype=bool)[bundles.namespace], Reason.EXCLUDED)
+    excluded = _excluded(cluster)
+    if excluded.any():
+        verdict = verdict.rule_out(excluded[bundles.namespace], Reason.EXCLUDED)
     return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
+
+
+def _excluded(cluster: ClusterLoad) -> BoolArray:
+    """The namespaces that are excluded from balancing."""
+    excluded = _monitoring(cluster.namespaces)
+    if not cluster.policies:
+        return excluded
+    policies = (cluster.policies.get(space, NO_POLICY) for space in cluster.namespaces)
+    return excluded | np.array([not policy.unload for policy in policies], dtype=bool)
+
+
+@lru_cache(maxsize=4)
+def _monitoring(namespaces: tuple[str, ...]) -> BoolArray:
+    """Those of brokers' own checks. Cached, as a cluster's namespaces are mostly those of the cycle before."""
+    return np.array([is_monitoring(space) for space in namespaces], dtype=bool)
 
 
 def measured(cluster: ClusterLoad) -> BoolArray:

@@ -204,12 +204,10 @@ def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> Floa
 def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], values: FloatArray) -> dict[str, Any]:
     """A copy of `memory` with the `values` (n,) of brokers (names, n). NaN removes a value; other brokers keep it."""
     of_brokers = memory.get("brokers", {})
-    known = dict(of_brokers.get(what, {}))
-    for broker, value in zip(brokers, values.tolist(), strict=True):
-        if isnan(value):
-            known.pop(broker, None)
-        else:
-            known[broker] = value
+    new = dict(zip(brokers, values.tolist(), strict=True))
+    known = {**of_brokers.get(what, {}), **new}
+    if any(map(isnan, new.values())):
+        known = {broker: value for broker, value in known.items() if not isnan(value)}
     return {**memory, "brokers": {**of_brokers, what: known}}
 
 

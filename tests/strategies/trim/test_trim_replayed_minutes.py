@@ -81,7 +81,7 @@ def test_a_copy_begins_anew(how: str) -> None:
     copied = deepcopy(known) if how == "deepcopy" else pickle.loads(pickle.dumps(known))
 
     assert known.minutes
-    assert (copied.minutes, len(copied.owner)) == ((), 0)
+    assert (copied.minutes, len(copied.owned.owner)) == ((), 0)
 
 
 def test_a_replay_with_other_owners_adds_up_for_them() -> None:

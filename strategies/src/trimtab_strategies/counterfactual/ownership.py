@@ -77,12 +77,14 @@ class VirtualOwners:
     ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     moved: FloatArray = field(default_factory=lambda: np.empty(0))
     brokers: dict[str, int] = field(default_factory=dict)
+    _last: tuple[IntArray, IntArray, IntArray] | None = None  # `ids`, the row of each broker, and the owners of these
 
     @classmethod
     def restored(cls, displaced: Mapping[str, VirtualOwner], load: ClusterLoad) -> Self:
         """The owners of `load`, but for those that are `displaced`. Bundles that are gone are left out."""
         owners = cls()
         owners.rows(load, real=True)
+        owners.ids = owners.ids.copy()
         for name, owner in displaced.items():
             if (row := load.bundles.index.get(name)) is not None:
                 owners.ids[row] = owners.brokers.setdefault(owner.broker, len(owners.brokers))
@@ -92,7 +94,8 @@ class VirtualOwners:
     def rows(self, load: ClusterLoad, *, real: bool = False) -> IntArray:
         """(m,) row of each bundle's owner; -1 for a bundle of a broker that is gone or not ready.
 
-        real: all of them are as they really were.
+        real: all of them are as they really were. While nothing changes it is the same read-only array, by which others
+        recognise the owners.
         """
         ids = numbers(load.brokers.names, self.brokers)
         new = load.bundles.names is not self.names
@@ -100,12 +103,16 @@ class VirtualOwners:
             then = np.append(ids, -1)[load.bundles.owner]
             if new:
                 self._follow(load, then)
-            self.ids = np.where((load.bundles.pinned | real) & (then >= 0), then, self.ids)
+            after = np.where((load.bundles.pinned | real) & (then >= 0), then, self.ids)
+            self.ids = self.ids if np.array_equal(after, self.ids) else after
         row = np.full(len(self.brokers) + 1, -1)
         ready = np.flatnonzero(load.brokers.ready)
         row[ids[ready]] = ready
-        owner: IntArray = row[self.ids]
-        return owner
+        if self._last is None or self.ids is not self._last[0] or not np.array_equal(row, self._last[1]):
+            owner: IntArray = row[self.ids]
+            owner.flags.writeable = False
+            self._last = self.ids, row, owner
+        return self._last[2]
 
     def _follow(self, load: ClusterLoad, then: IntArray) -> None:
         """Bring everything into the rows of `load`; a new bundle begins with its parent's owner, or with its own."""
@@ -128,8 +135,11 @@ class VirtualOwners:
 
     def take(self, moves: Iterable[Move], load: ClusterLoad) -> None:
         """Make the moves."""
+        made = tuple(moves)
+        if not made:
+            return
         self.ids, self.moved = self.ids.copy(), self.moved.copy()
-        for move in moves:
+        for move in made:
             row = load.bundles.index[move.bundle]
             self.ids[row] = self.brokers[move.destination]
             if move.source:

@@ -345,7 +345,7 @@ class ClusterLoad:
         """The traits of a broker (row)."""
         return self.traits.get(self.brokers.names[broker], UNKNOWN_TRAITS)
 
-    @property
+    @cached_property
     def started(self) -> FloatArray:
         """When each broker started (n,), epoch seconds; NaN where that is unknown."""
         return np.array([self.traits_of(row).started for row in range(len(self.brokers))], dtype=np.float64)

@@ -53,9 +53,9 @@ import numpy as np
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
+from trimtab_strategies.shedding.trim.owners import Owned
 from trimtab_strategies.shedding.trim.readings import SETTLES, middle, zeroed
 from trimtab_strategies.shedding.trim.replay import Replay
-from trimtab_strategies.shedding.trim.scores import fingerprints
 
 WINDOWS = (8, 6, 5, 4, 3, 2)
 """Minutes, in the order in which they are tried."""
@@ -146,7 +146,7 @@ def watched(
 ) -> tuple[Watch, dict[str, Any]]:
     """The watch after the newest minute, and the memory. hot, apart: as in `TrimParams`."""
     away, doubt = replay.away[-1], replay.doubt[-1]
-    changed, memory = _changed(replay.minutes.cluster, memory)
+    changed, memory = _changed(replay.minutes.cluster, replay.minutes.owned, memory)
     before = {what: recall(memory, what, names) for what in ("since", "below", "loud")}
     moved = {what: changed >= begun - _DUE_TO_OWNERS for what, begun in before.items()}
     moved["loud"] &= changed <= before["loud"]  # a move that comes later does not end a program
@@ -190,13 +190,13 @@ def _followed(
     return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
 
 
-def _changed(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[FloatArray, dict[str, Any]]:
+def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> tuple[FloatArray, dict[str, Any]]:
     """When the bundles of each broker last changed (n,), epoch seconds, NaN never; and the memory.
 
     When a broker leaves, or starts, the level changes for all of them.
     """
     names, now = cluster.brokers.names, cluster.now
-    before, owns = recall(memory, "owns", names), fingerprints(cluster, cluster.bundles.owner).astype(np.float64)
+    before, owns = recall(memory, "owns", names), owned.fingerprints.astype(np.float64)
     left = any(time == now for time, _ in memory.get("departures", ()))
     started = bool((now - cluster.started <= _DUE_TO_OWNERS).any())
     known = np.isfinite(before)
@@ -204,12 +204,12 @@ def _changed(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[FloatArra
     return changed, remember(remember(memory, "owns", names, owns), "changed", names, changed)
 
 
-def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad) -> dict[str, Any]:
+def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -> dict[str, Any]:
     """The memory without a campaign whose plan moved nothing: it was only shown, or a limit held all of it back."""
     planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
     if planned is None:
         return kept
-    index, owns = cluster.brokers.index, fingerprints(cluster, cluster.bundles.owner)
+    index, owns = cluster.brokers.index, owned.fingerprints
     moved = any(name in index and owns[index[name]] != before for name, before in planned)
     return {key: value for key, value in kept.items() if moved or key != "campaign"}
 

@@ -178,10 +178,11 @@ class Replay:
 
         Compared with an average broker of the pool; a broker that can't get any bundles is not vacant.
         """
-        pools, now = self.pools, _any_column(self.minutes.newest > 0)
-        few = self._few(self._count(now), self._count(self.owner >= 0))  # as if each bundle had been used
+        pools, owned, now = self.pools, self.minutes.owned.count, self.minutes.used
+        count = owned if now is None else self._count(now)
+        few = self._few(count, owned)  # as if each bundle had been used
         if few.any():
-            count = self._count(now | _any_column(self.long > 0))
+            count = owned if now is None else self._count(now | _any_column(self.long > 0))
             few = self._few(count, count)
         if not few.any():
             return few

@@ -6,6 +6,7 @@ decision to the next, so a decision only adds up what is new.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
+from trimtab_strategies.shedding.trim.owners import Owned
 from trimtab_strategies.shedding.trim.readings import FULL, carried_on, work_of
 from trimtab_strategies.shedding.trim.samples import sampled
 
@@ -22,39 +24,79 @@ HIDDEN = 1.08
 """Ratio by which a bundle on a full machine wants more than it gets, at least: the demand itself is not measured."""
 
 
-class _Minute(NamedTuple):
-    """A measured minute (m, 3). whole: it has no gap. sums: see `carried_by`; None: not known."""
+@dataclass(frozen=True, eq=False)
+class Minute:
+    """A measured minute (m, 3), and what does not depend on owners."""
 
     samples: SmallFloatArray
-    whole: bool
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether it has no gap."""
+        return not np.isnan(self.samples).any()
+
+    @cached_property
+    def load(self) -> FloatArray:
+        """(m, 3) the same in 64 bits, column after column: so they are added up faster."""
+        return self.samples.astype(np.float64, order="F")
+
+    @cached_property
+    def used(self) -> BoolArray:
+        """(m,) whether a bundle had any traffic."""
+        inward, outward, rate = self.samples.T > 0  # column by column: faster than numpy's `any` over the rows
+        any_: BoolArray = inward | outward | rate
+        return any_
+
+    @cached_property
+    def all_used(self) -> bool:
+        """Whether each bundle had traffic."""
+        return bool(self.used.all())
+
+
+_NEWEST: deque[Minute] = deque(maxlen=2)
+"""The minutes that were asked for last: the policies of a backtest have the same ones."""
+
+
+def minute_of(samples: SmallFloatArray) -> Minute:
+    """The minute of `samples`, which are read-only."""
+    found = next((minute for minute in tuple(_NEWEST) if minute.samples is samples), None)
+    if found is None:
+        found = Minute(samples)
+        _NEWEST.append(found)
+    return found
+
+
+class _SummedMinute(NamedTuple):
+    """sums: of the samples, see `carried_by`; None: they have gaps."""
+
+    samples: SmallFloatArray
     sums: FloatArray | None
 
 
 @dataclass(eq=False)
 class KnownMinutes:
-    """The minutes of the last decision. owner: (m,) rows. message: bytes that cost as much as one message."""
+    """The minutes of the last decision. owned: with these owners. message: bytes that cost as much as one message."""
 
-    owner: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    brokers: int = 0
+    owned: Owned = field(default_factory=Owned)
     message: float = 0.0
-    minutes: tuple[_Minute, ...] = ()
+    minutes: tuple[_SummedMinute, ...] = ()
 
     def __reduce__(self) -> tuple[type[KnownMinutes], tuple[()]]:
         return KnownMinutes, ()  # a copy of a strategy finds out again what it needs
 
-    def of(self, recent: RecentSamples, owner: IntArray, brokers: int, message: float) -> tuple[_Minute, ...]:
-        """The minutes of `recent`, with the sums of those that are whole."""
-        same = (brokers, message) == (self.brokers, self.message) and np.array_equal(owner, self.owner)
+    def of(self, recent: RecentSamples, owned: Owned, message: float) -> tuple[_SummedMinute, ...]:
+        """The minutes of `recent`, with the sums of those that are whole. owned: what `Owned.after` gave."""
+        same = message == self.message and owned is self.owned
         known = {id(minute.samples): minute for minute in self.minutes}  # held, so that no other array has the id
         found = []
         for samples in recent.bundles:
             before = known.get(id(samples))
-            if before is None or not same:
-                whole = not np.isnan(samples).any() if before is None else before.whole
-                sums = carried_by(samples.astype(np.float64), owner, brokers, message) if whole else None
-                before = _Minute(samples, whole, sums)
+            if before is None or (before.sums is not None and not same):
+                minute = minute_of(samples)
+                sums = carried_by(minute.load, owned.owner, owned.brokers, message) if minute.whole else None
+                before = _SummedMinute(samples, sums)
             found.append(before)
-        self.owner, self.brokers, self.message, self.minutes = owner, brokers, message, tuple(found)
+        self.owned, self.message, self.minutes = owned, message, tuple(found)
         return self.minutes
 
 
@@ -81,6 +123,12 @@ class ReplayedMinutes:
         return len(self.recent)
 
     @cached_property
+    def owned(self) -> Owned:
+        """The bundles with their owners in `cluster`."""
+        bundles = self.cluster.bundles
+        return self.known.owned.after(bundles.names, bundles.owner, len(self.cluster.brokers))
+
+    @cached_property
     def load(self) -> FloatArray:
         """(k, m, 3) columns `SAMPLED`, without gaps, with the hidden demand."""
         samples = np.stack(self.recent.bundles, dtype=np.float64)
@@ -95,10 +143,18 @@ class ReplayedMinutes:
             return last
         return newest
 
+    @property
+    def used(self) -> BoolArray | None:
+        """(m,) whether each bundle had any traffic in the last minute; None: all had."""
+        minute = minute_of(self.recent.bundles[-1])
+        if not self._full.any() and minute.whole:
+            return None if minute.all_used else minute.used
+        return Minute(self.newest).used
+
     def carried(self, owner: IntArray, message: float) -> FloatArray:
         """(k, n, 3) what each broker would have carried with these owners (m,): as in `carried_by`."""
         n = len(self.cluster.brokers)
-        minutes = self.known.of(self.recent, owner, n, message)
+        minutes = self.known.of(self.recent, self.owned.after(self.owned.names, owner, n), message)
         plain = len(minutes) - 2 * bool(self._full.any())  # the hidden demand is in the last two
         found = [
             minute.sums if minute.sums is not None and row < plain else carried_by(self.load[row], owner, n, message)

@@ -15,15 +15,14 @@ newest last; points are measured less predicted), ``step`` (ratio).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from trimtab_strategies.model import CPU, ClusterLoad
-from trimtab_strategies.model.cluster_load import FloatArray, IntArray, RecentSamples
+from trimtab_strategies.model.cluster_load import FloatArray, RecentSamples
 from trimtab_strategies.protocols import Predictions
+from trimtab_strategies.shedding.trim.owners import Owned, fingerprints
 from trimtab_strategies.shedding.trim.plan import PlannedMove
 
 WITHIN = 3.0
@@ -67,18 +66,17 @@ def predicted(
         owner[move.bundle] = move.destination
         if move.returned >= 0:
             owner[move.returned] = move.source
-    again, owns = {names[row] for row in rows}, fingerprints(cluster, owner).tolist()
+    again, owns = {names[row] for row in rows}, fingerprints(cluster.bundles.names, owner, len(names)).tolist()
     kept = [entry for entry in memory.get("predictions", ()) if entry[1] not in again]
     new = [[cluster.now + _DUE, names[row], round(float(percent[row]), 2), owns[row]] for row in rows]
     return {**memory, "predictions": [*kept, *new]}
 
 
-def checked(cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]) -> dict[str, Any]:
+def checked(cluster: ClusterLoad, recent: RecentSamples, owned: Owned, memory: Mapping[str, Any]) -> dict[str, Any]:
     """The memory after the predictions that are due were compared with what was measured, without old errors."""
-    now, open_ones = cluster.now, memory.get("predictions", ())
-    index, owns = cluster.brokers.index, fingerprints(cluster, cluster.bundles.owner)
+    now, open_ones, index = cluster.now, memory.get("predictions", ()), cluster.brokers.index
     due = [(index[name], percent, own) for at, name, percent, own in open_ones if at <= now and name in index]
-    found = [_error(cluster, recent, row, percent) for row, percent, own in due if owns[row] == own]
+    found = [_error(cluster, recent, row, percent) for row, percent, own in due if owned.fingerprints[row] == own]
     new = [error for error in found if np.isfinite(error)]
     scored = [[time, points] for time, points in memory.get("scored", ()) if now - time <= _COUNTS]
     scored = [*scored, *([now, points] for points in new)][-_KEPT:]
@@ -106,16 +104,3 @@ def _pending(cluster: ClusterLoad, broker: int) -> bool:
     bundles = cluster.bundles
     moving = bundles.in_flight | (bundles.moving_from >= 0)
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())
-
-
-def fingerprints(cluster: ClusterLoad, owner: IntArray) -> IntArray:
-    """Checksum (n,) of the names of each broker's bundles, in any order. owner: (m,) rows."""
-    names, n = cluster.bundles.names, len(cluster.brokers)
-    found: IntArray = np.bincount(owner + 1, weights=_checksums(names), minlength=n + 1)[1:].astype(np.int64) % 2**32
-    return found
-
-
-@lru_cache(maxsize=2)
-def _checksums(names: tuple[str, ...]) -> FloatArray:
-    """CRC-32 (m,) of each name. Cached, as names seldom change from one decision to the next."""
-    return np.array([crc32(name.encode()) for name in names], dtype=np.float64)

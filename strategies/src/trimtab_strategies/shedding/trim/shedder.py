@@ -116,9 +116,10 @@ class Trim:
         model, memory = learned(cluster, recent.last(WINDOW), memory)
         replay = replayed(cluster, recent, model, self.destinations, self.known)
         names, params = cluster.brokers.names, self.params
-        memory = carried_out(memory, cluster)
+        owned = replay.minutes.owned
+        memory = carried_out(memory, cluster, owned)
         watch, memory = watched(replay, names, cluster.now, memory, hot=params.hot, apart=params.apart)
-        memory = scores.checked(cluster, recent, memory)
+        memory = scores.checked(cluster, recent, owned, memory)
         if pause is not None:
             return Shedding(held_back=(pause,), memory=memory)
         receivers = cluster.brokers.schedulable & _measured(cluster)
@@ -236,7 +237,7 @@ class _TrimCycle:
             touched[[move.source, move.destination]] = True
         factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
         real = (plan.balance.usage[:, 0] - plan.ahead * (1 - _SCORED_AHEAD / AHEAD)) * factor
-        owns = scores.fingerprints(self.cluster, self.cluster.bundles.owner).tolist()
+        owns = self.replay.minutes.owned.fingerprints.tolist()
         memory = scores.predicted(acted(memory, names, touched, now), self.cluster, plan.moves, real)
         memory["planned"] = [[names[row], owns[row]] for row in np.flatnonzero(touched).tolist()]
         return Shedding(tuple(map(_unload, plan.moves)), memory=memory, cause=why)

@@ -1,0 +1,48 @@
+"""What the owners of bundles come to for each broker: a checksum of the names of its bundles, and their number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from zlib import crc32
+
+import numpy as np
+
+from trimtab_strategies.model.cluster_load import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Owned:
+    """The bundles of `brokers` brokers. names: of m bundles. owner: (m,) rows, -1 none."""
+
+    names: tuple[str, ...] = ()
+    owner: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    brokers: int = 0
+
+    def after(self, names: tuple[str, ...], owner: IntArray, brokers: int) -> Owned:
+        """Those of the next decision: the same object if nothing has changed, with all that is known of them."""
+        same = brokers == self.brokers and (names is self.names or names == self.names)
+        same = same and (owner is self.owner or np.array_equal(owner, self.owner))
+        return self if same else Owned(names, owner, brokers)
+
+    @cached_property
+    def fingerprints(self) -> IntArray:
+        """(n,) see the function."""
+        return fingerprints(self.names, self.owner, self.brokers)
+
+    @cached_property
+    def count(self) -> IntArray:
+        """(n,) number of bundles."""
+        return np.bincount(self.owner + 1, minlength=self.brokers + 1)[1:]
+
+
+def fingerprints(names: tuple[str, ...], owner: IntArray, brokers: int) -> IntArray:
+    """Checksum (n,) of the names of each broker's bundles, in any order. owner: (m,) rows."""
+    found: IntArray = np.bincount(owner + 1, weights=_checksums(names), minlength=brokers + 1)[1:].astype(np.int64)
+    return found % 2**32
+
+
+@lru_cache(maxsize=2)
+def _checksums(names: tuple[str, ...]) -> FloatArray:
+    """CRC-32 (m,) of each name. Cached, as names seldom change from one decision to the next."""
+    return np.array([crc32(name.encode()) for name in names], dtype=np.float64)
