@@ -6,7 +6,7 @@ of a split that leaves its parent's owner counts as a move, so splits and sheddi
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_strategies.hash_ring import is_monitoring
+from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.cluster_load import BoolArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.usage import MOVING
 
 _CODES = tuple(Reason)
@@ -80,7 +81,7 @@ class Verdict:
 
     def rule_out(self, rows: BoolArray, reason: Reason) -> Verdict:
         """A verdict that also rules out these rows (mask) for `reason`. Earlier reasons stay."""
-        if not rows.any():
+        if not somewhere(rows):
             return self
         after = Verdict(0)
         after._code = np.where(rows & self.allowed, _CODE_OF[reason], self._code)
@@ -186,7 +187,7 @@ def movable_bundles(cluster: ClusterLoad, limits: MoveLimits) -> Verdict:
     # a time in the future comes from a wrong clock: it must not hold a bundle until then
     verdict = verdict.rule_out((since <= limits.cool_down) & (since >= -limits.cool_down), Reason.COOL_DOWN)
     excluded = _excluded(cluster)
-    if excluded.any():
+    if somewhere(excluded):
         verdict = verdict.rule_out(excluded[bundles.namespace], Reason.EXCLUDED)
     return verdict.rule_out(~measured(cluster), Reason.NO_LOAD_DATA)
 
@@ -209,6 +210,20 @@ def _monitoring(namespaces: tuple[str, ...]) -> BoolArray:
 def measured(cluster: ClusterLoad) -> BoolArray:
     """The bundles (m) whose short-term averages are all known and valid (not negative)."""
     short = cluster.bundles.short
+    for known, found in tuple(_MEASURED):
+        if known is short:
+            return found
+    found = _all_known(short)
+    found.flags.writeable = False
+    _MEASURED.append((short, found))
+    return found
+
+
+_MEASURED: deque[tuple[FloatArray, BoolArray]] = deque(maxlen=1)
+"""The last answer of `measured`: the policies of a backtest have the same averages."""
+
+
+def _all_known(short: FloatArray) -> BoolArray:
     if short.min(initial=0) >= 0 and short.max(initial=0) < np.inf:  # all of them; NaN passes neither
         return np.ones(len(short), dtype=bool)
     known = np.isfinite(short) & (short >= 0)
@@ -325,7 +340,7 @@ def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
     """
     age = np.maximum(cluster.now - cluster.started, 0.0)
     young = age < limits.ramp_up  # an unknown start is NaN, and not young
-    if not (cluster.brokers.ready & ~young).any():
+    if not somewhere(cluster.brokers.ready & ~young):
         young[:] = False
     most = limits.max_moves_per_broker
     part = np.divide(age, limits.ramp_up, out=np.ones(len(age)), where=young)

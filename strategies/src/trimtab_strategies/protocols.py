@@ -215,5 +215,7 @@ def forget_others(memory: Mapping[str, Any], brokers: Sequence[str]) -> dict[str
     """A copy of `memory` with only these brokers (names)."""
     present = set(brokers)
     known = memory.get("brokers", {})
+    if known and all(of.keys() <= present for of in known.values()):
+        return dict(memory)
     kept = {what: {name: value for name, value in of.items() if name in present} for what, of in known.items()}
     return {**memory, "brokers": kept} if kept else dict(memory)

@@ -52,11 +52,6 @@ class RecordedCycle:
         return float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan")
 
     @cached_property
-    def _amounts(self) -> FloatArray:
-        """(m, 5) what each bundle takes along: `wanted` and `work`."""
-        return np.column_stack([self.wanted, self.work])
-
-    @cached_property
     def _all_work(self) -> float:
         return float(self.work.sum())
 
@@ -66,12 +61,12 @@ class RecordedCycle:
         moved = np.flatnonzero(owner != then)
         if not len(moved):
             return brokers
-        amounts, n = self._amounts[moved], len(brokers)
+        amounts, n = np.column_stack([self.wanted[moved], self.work[moved]]), len(brokers)  # what each takes along
         shift = _sums(owner[moved], amounts, n) - _sums(then[moved], amounts, n)
         usage, traffic = brokers.usage.copy(), np.maximum(brokers.traffic + shift[:, :4], 0)
         limit = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
         most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit: a broker without a move keeps it
-        usage[:, CPU] = np.clip(usage[:, CPU] + self.slope * shift[:, 4], 0, most)
+        usage[:, CPU] = np.minimum(np.maximum(usage[:, CPU] + self.slope * shift[:, 4], 0), most)
         for column, bytes_per_second in ((NETWORK_IN, shift[:, 2]), (NETWORK_OUT, shift[:, 3])):
             usage[:, column] = np.maximum(usage[:, column] + bytes_per_second, 0)
         return replace(brokers, usage=usage, traffic=traffic)

@@ -13,6 +13,7 @@ from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
 from trimtab_strategies.model import (
     NO_POLICY,
     NOTHING_CONSIDERED,
+    RESOURCES,
     VERDICTS,
     ClusterLoad,
     Considered,
@@ -48,6 +49,9 @@ __all__ = ["Pair", "assign", "chance", "decide"]
 
 MAX_ROUNDS = 10
 """Rounds in one decision in which the shedder may offer other bundles when no broker can take the first ones."""
+
+
+_NO_FIGURES = np.empty((0, len(RESOURCES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,8 @@ def decide(
     memory: returned by the last decision. rng: picks among equally good destinations. moved_last_hour: moves made in
     the hour before `cluster.now`. When the guard refuses the cycle, nothing moves and the memory stays unchanged, since
     doubtful data must not enter the averages. drains: brokers to be emptied regardless of the load; while they pause
-    balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan says
-    what was considered, for people who ask why.
+    balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan has
+    the usage of the brokers before and after, and says what was considered, for people who ask why.
 
     Namespaces with the priority Last take part only if a plan without their bundles would do nothing.
     """
@@ -126,7 +130,7 @@ def _decide(
     audited: bool,
 ) -> Decision:
     """One plan, see `decide`."""
-    before = measured_percent(cluster.brokers.usage, cluster.brokers.limit)
+    before = measured_percent(cluster.brokers.usage, cluster.brokers.limit) if audited else _NO_FIGURES
     landed = believed(with_moves_in_flight(cluster), drains.restarted)
     allowed = guard(landed, limits, moved_last_hour=moved_last_hour)
     predicted = PredictedLoad(landed, pair.weights)
@@ -168,7 +172,7 @@ def _decide(
         ),
         brokers=names,
         before=before,
-        after=predicted.percent(),
+        after=predicted.percent() if audited else _NO_FIGURES,
         splits=division.splits,
         target_weights=shedding.target_weights,
         carried=shedding.carried,
@@ -208,7 +212,8 @@ def _shed_and_place(
     When no broker can take a bundle without ending up worse than its owner, the shedder runs again without that bundle
     on the same memory. Otherwise a broker with one huge bundle would offer it in every cycle and keep its small ones.
     """
-    destinations = placing.choosing.destinations(cluster) if isinstance(shedder, ChoosesDestinations) else None
+    restricted = placing.choosing.selecting is not None and isinstance(shedder, ChoosesDestinations)
+    destinations = placing.choosing.destinations(cluster) if restricted else None
 
     def again() -> Shedding:
         return shed(cluster, shedder, allowed, placing.unplaced, memory, destinations=destinations)

@@ -220,6 +220,8 @@ class MovePlanner:
 
     def held_back(self) -> list[HeldBack]:
         """The bundles that did not move, one entry per source and reason."""
+        if not self._left_out:
+            return []
         words = {
             Reason.SAME_BROKER: "the placement chose no other broker",
             Reason.NO_CANDIDATE: "no broker would be better off than the source is now",

@@ -50,6 +50,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.protocols import recall, remember
@@ -184,8 +185,10 @@ def _followed(
     A figure that trembles around the limit does not end anything. moved: (n,) brokers whose excess the owners explain:
     it does not end by itself, and is left out.
     """
-    known = np.isfinite(since)
-    on = (excess > EXCESS * hot) | (known & (excess > STILL * hot))
+    known, begins = np.isfinite(since), excess > EXCESS * hot
+    if not (somewhere(known) or somewhere(begins)):
+        return since, []
+    on = begins | (known & (excess > STILL * hot))
     ended = known & ~on & ~moved
     return np.where(on, np.where(np.isnan(since), now, since), np.nan), ((now - since[ended]) / 60).tolist()
 
@@ -198,7 +201,7 @@ def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> t
     names, now = cluster.brokers.names, cluster.now
     before, owns = recall(memory, "owns", names), owned.fingerprints.astype(np.float64)
     left = any(time == now for time, _ in memory.get("departures", ()))
-    started = bool((now - cluster.started <= _DUE_TO_OWNERS).any())
+    started = somewhere(now - cluster.started <= _DUE_TO_OWNERS)
     known = np.isfinite(before)
     changed = np.where((known & (owns != before)) | left | started, now, recall(memory, "changed", names))
     return changed, remember(remember(memory, "owns", names, owns), "changed", names, changed)
@@ -274,7 +277,7 @@ def _shown(replay: Replay, window: int, hot: float, apart: float) -> Cause:
 
 def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
     """The largest `low` (n,) less the least `high` (n,) of a pool."""
-    if not pools.any():
+    if not somewhere(pools):
         return float(low.max() - high.min())
     return max(float(low[pools == pool].max() - high[pools == pool].min()) for pool in np.unique(pools))
 

@@ -67,7 +67,7 @@ def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]
 
 def _most(points: FloatArray) -> int:
     """The row of the largest; the first of those that look alike."""
-    return int(np.argmax(np.round(points, 3)))
+    return int(points.round(3).argmax())
 
 
 def made(names: Sequence[str], found: Cause, worth: Worth) -> str:

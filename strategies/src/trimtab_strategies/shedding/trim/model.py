@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
 from trimtab_strategies.protocols import recall, remember
@@ -90,7 +91,7 @@ def learned(
     count = np.minimum(zeroed(recall(memory, "count", names)) + fresh, _MOST_COUNTED)
     ratios = _Ratios.of(readings, recall(memory, "ratio", names), count, fresh)
     information, drift = (zeroed(recall(memory, what, names)) for what in ("information", "drift"))
-    if fresh.any() and len(recent) > 1:
+    if somewhere(fresh) and len(recent) > 1:
         gain = _evidence(readings.cpu, readings.work, readings.cores, ratios.prior)
         information = np.where(fresh, _FORGET * information + gain[0], information)
         drift = np.where(fresh, _FORGET * drift + gain[1], drift)
@@ -142,12 +143,12 @@ class _Ratios:
     def slope(self, readings: BrokerReadings, information: FloatArray, drift: FloatArray) -> FloatArray:
         """The slopes (n,), by the ratios and the evidence."""
         prior, sd = self.prior, self.sd
-        slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if np.all(sd > 0) else prior
+        slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if everywhere(sd > 0) else prior
         each = np.where(readings.known.any(axis=0), readings.each, readings.whole)
         samples = np.maximum(np.isfinite(each).sum(axis=0), 1)
         most = median(each) + 2 * 1.25 * self.spread / np.sqrt(samples)
         most = np.where(samples < _FEW_SAMPLES, np.inf, most)
-        bounded: FloatArray = np.fmin(np.clip(slope, 0.2 * self.pool, 5 * self.pool), most)
+        bounded: FloatArray = np.fmin(slope.clip(0.2 * self.pool, 5 * self.pool), most)
         return bounded
 
 
@@ -157,7 +158,7 @@ def _fresh(recent: RecentSamples, memory: Mapping[str, Any]) -> bool:
 
 
 def _followed(before: FloatArray, median: FloatArray, count: FloatArray, fresh: BoolArray) -> FloatArray:
-    slow = np.clip(median, before * (1 - _FOLLOWS), before * (1 + _FOLLOWS))
+    slow = median.clip(before * (1 - _FOLLOWS), before * (1 + _FOLLOWS))
     after = np.where(np.isnan(before) | (count <= _SETTLED), median, np.where(fresh, slow, before))
     return np.where(np.isnan(median), before, after)
 

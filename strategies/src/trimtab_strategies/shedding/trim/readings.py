@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 
+from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import CPU, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
 from trimtab_strategies.protocols import recall, remember
@@ -87,8 +89,8 @@ class BrokerReadings:
         """The readings of `recent`, and the memory without what another price, or other idle CPU, makes wrong."""
         cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
         cpu, traffic = without_repeats(recent, cluster.bundles.owner)
-        cpu = np.where(unsettled(cluster, recent), np.nan, cpu)
-        kinds = np.unique(zeroed(cores), return_inverse=True)[1]
+        cpu = _masked(cpu, unsettled(cluster, recent))
+        kinds = _kinds(zeroed(cores).tobytes())
         loaded = np.where(_loaded(traffic, cores), cpu, np.nan)
         message = message_price(loaded, traffic, kinds, float(memory.get("message", 0.0)))
         if message != memory.get("message", 0.0):
@@ -96,17 +98,19 @@ class BrokerReadings:
         work = work_of(traffic, message)
         before = zeroed(recall(memory, "idle", cluster.brokers.names))
         share = _idle(cpu / cores, work / cores, kinds, before)
-        if (share != before).any():
+        if somewhere(share != before):
             memory = _without(memory, ("ratio", "calm", "loud"))
         idle = zeroed(share * cores)
         there = np.isfinite(loaded) & (work > 0)
         whole = np.where(there, cpu, np.nan) / np.where(there, work, np.nan)
         known = there & _tells(cpu, idle, cores, kinds)
         each = np.where(known, cpu - idle, np.nan) / np.where(known, work, np.nan)
-        odd = (cpu >= FULL * cores) & ~(each <= _FALSE * pooled(median(each), kinds))
-        alone = odd.copy()
-        alone[1:] &= ~odd[:-1]
-        cpu, each = np.where(alone, np.nan, cpu), np.where(odd, np.nan, each)
+        full = cpu >= FULL * cores
+        if somewhere(full):
+            odd = full & ~(each <= _FALSE * pooled(median(each), kinds))
+            alone = odd.copy()
+            alone[1:] &= ~odd[:-1]
+            cpu, each = _masked(cpu, alone), _masked(each, odd)
         readings = cls(cpu, work, each, whole, known, cores, idle, kinds, message)
         return readings, remember({**memory, "message": message}, "idle", cluster.brokers.names, share)
 
@@ -123,8 +127,19 @@ class BrokerReadings:
     def own_idle(self, slope: FloatArray) -> FloatArray:
         """Cores (n,) that each broker takes without load: those of its kind, unless it takes less in all."""
         rest = median(self.cpu - slope * self.work)
-        own: FloatArray = np.where(np.isnan(rest), self.idle, np.clip(rest, 0, self.idle))
+        own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
+
+
+@lru_cache(maxsize=4)
+def _kinds(cores: bytes) -> IntArray:
+    """(n,) numbers of the kinds, of brokers with as many `cores` (n, floats). Cached: machines seldom change."""
+    return np.unique(np.frombuffer(cores), return_inverse=True)[1]
+
+
+def _masked(values: FloatArray, misleading: BoolArray) -> FloatArray:
+    """`values` with NaN where they are `misleading`; the same array if none is."""
+    return np.where(misleading, np.nan, values) if somewhere(misleading) else values
 
 
 def _without(memory: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
@@ -177,7 +192,7 @@ def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray
     """
     tells: BoolArray = cpu >= np.fmin(_MORE_THAN_IDLE * idle, idle + _ENOUGH_MORE * cores)
     for of in members(kinds):
-        if not tells[:, of].any():
+        if not somewhere(tells[:, of]):
             tells[:, of] = cpu[:, of] > idle[of]
     return tells
 
@@ -190,6 +205,8 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
     cpu, traffic = recent.cpu, recent.traffic
     same = np.zeros(cpu.shape, dtype=bool)
     same[1:] = (cpu[1:] == cpu[:-1]) & (traffic[1:] == traffic[:-1]).all(axis=2)
+    if not somewhere(same):
+        return cpu, traffic
     for row in np.flatnonzero(same.any(axis=1)).tolist():
         changed = np.nan_to_num(np.abs(recent.bundles[row] - recent.bundles[row - 1]).sum(axis=1))
         same[row] &= np.bincount(owner + 1, weights=changed, minlength=cpu.shape[1] + 1)[1:] > 0
@@ -203,7 +220,7 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
     new = (bundles.owner >= 0) & (bundles.last_unload >= recent.time[0] - 60 * SETTLES)
-    if not new.any():
+    if not somewhere(new):
         return np.zeros((len(recent), n), dtype=bool)
     latest = np.full(n, -np.inf)
     np.maximum.at(latest, bundles.owner[new], bundles.last_unload[new])
@@ -220,7 +237,8 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
 def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
     """Where (k, n) cpu / U tells a slope: not on a broker that is idle beside the busiest. Its CPU is background."""
     carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
-    per_core = zeroed(carried / np.nan_to_num(cores, nan=1.0)[:, np.newaxis])
+    known = cores if everywhere(np.isfinite(cores)) else np.nan_to_num(cores, nan=1.0)
+    per_core = zeroed(carried / known[:, np.newaxis])
     loaded: BoolArray = (per_core >= _LITTLE * per_core.max(axis=1, keepdims=True, initial=0.0)).any(axis=-1)
     return loaded
 
@@ -242,7 +260,7 @@ def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: Float
     known = (cpu[:, np.newaxis] > 0) & (work > 0)
     ratio = np.divide(cpu[:, np.newaxis], work, out=np.full(work.shape, np.nan), where=known)
     log = median(np.log(ratio).reshape(k, len(prices) * n)).reshape(len(prices), n)
-    if kinds.any() or not np.isfinite(log).all():
+    if somewhere(kinds) or not everywhere(np.isfinite(log)):
         away = np.stack([np.abs(each - pooled(each, kinds, mean=True)) for each in log])
     else:
         away = np.abs(log - log.mean(axis=1, keepdims=True))
@@ -254,11 +272,11 @@ def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: Float
 def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatArray:
     """The median (or mean) of each broker's kind (n,); of all brokers where the kind has none; 1 where no one has."""
     known = np.isfinite(values)
-    if not known.any():
+    if not somewhere(known):
         return np.ones(len(values))
     center = np.mean if mean else middle
     found = np.full(len(values), center(values[known]))
-    if not kinds.any():
+    if not somewhere(kinds):
         return found
     for of in members(kinds):
         own = of & known
@@ -274,7 +292,7 @@ def members(kinds: IntArray) -> list[BoolArray]:
 
 def zeroed(values: FloatArray) -> FloatArray:
     """`values` with 0 for NaN, and the largest number for infinity. If all are finite it is the same array."""
-    return values if np.isfinite(values).all() else np.nan_to_num(values)
+    return values if everywhere(np.isfinite(values)) else np.nan_to_num(values)
 
 
 def middle(values: FloatArray) -> FloatArray:
@@ -286,9 +304,10 @@ def middle(values: FloatArray) -> FloatArray:
 
 def median(values: FloatArray) -> FloatArray:
     """Median over the rows (k, n) -> (n,); NaN where all are NaN."""
-    known = ~np.isnan(values)
-    if known.all():
+    unknown = np.isnan(values)
+    if not somewhere(unknown):
         return middle(values)
+    known = ~unknown
     ordered, count, columns = np.sort(values, axis=0), np.count_nonzero(known, axis=0), np.arange(values.shape[1])
     rows = np.minimum(count // 2, len(values) - 1), np.maximum(count - 1, 0) // 2  # NaN comes last
     upper, lower = (ordered[row, columns] for row in rows)
@@ -296,7 +315,12 @@ def median(values: FloatArray) -> FloatArray:
 
 
 def carried_on(values: FloatArray) -> FloatArray:
-    """A copy of `values` (k, ...) with each gap filled by the minute before it; NaN where there is none before."""
+    """`values` (k, ...) with each gap filled by the minute before it; NaN where there is none before.
+
+    Without a gap it is the same array.
+    """
+    if not somewhere(np.isnan(values)):
+        return values
     filled = values.copy()
     for row in range(1, len(filled)):
         filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])

@@ -22,6 +22,7 @@ from functools import cached_property, reduce
 
 import numpy as np
 
+from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.protocols import Destinations
@@ -168,7 +169,7 @@ class Replay:
     @cached_property
     def doubt(self) -> FloatArray:
         """Percentage points (k, n) by which `away` may be off."""
-        off: FloatArray = np.nan_to_num(100 * self.model.doubt * self.carried[..., 0] / self.model.cores)
+        off = zeroed(100 * self.model.doubt * self.carried[..., 0] / self.model.cores)
         off[: self.assumed] += 100 * BELIEVED * self.usage[: self.assumed].max(axis=2)
         return off
 
@@ -181,10 +182,10 @@ class Replay:
         pools, owned, now = self.pools, self.minutes.owned.count, self.minutes.used
         count = owned if now is None else self._count(now)
         few = self._few(count, owned)  # as if each bundle had been used
-        if few.any():
+        if somewhere(few):
             count = owned if now is None else self._count(now | _any_column(self.long > 0))
             few = self._few(count, count)
-        if not few.any():
+        if not somewhere(few):
             return few
         most = reduce(np.fmax, [*self.earlier, *self.load], self.long)
         cores = np.nan_to_num(self.model.cores, nan=1.0)
@@ -242,12 +243,14 @@ def _any_column(found: BoolArray) -> BoolArray:
 
 def _new(cluster: ClusterLoad) -> bool:
     """Whether all brokers started lately, so that no load can be usual yet. An unknown start is not lately."""
-    return bool(len(cluster.brokers)) and bool((cluster.now - cluster.started <= NEW).all())
+    return bool(len(cluster.brokers)) and everywhere(cluster.now - cluster.started <= NEW)
 
 
 def _begun(recent: RecentSamples) -> bool:
     """Whether some minute shows hardly any traffic of the brokers together, compared with the newest."""
     carried = recent.traffic[..., :2].sum(axis=2)
+    if carried.size and everywhere(np.isfinite(carried)):
+        return somewhere(carried.sum(axis=1) <= BEGUN * carried[-1].sum())
     there = np.isfinite(carried[-1])
     both = np.isfinite(carried[:, there])
     before = np.where(both, carried[:, there], 0).sum(axis=1)
@@ -287,9 +290,9 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
     total = carried.sum(axis=1)  # (k, 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_core = model.cores / (model.slope * total[:, :1])  # (k, n): share of the work per unit of level
-        wire = np.nan_to_num(model.nic.T[np.newaxis] / total[:, 1:, np.newaxis], nan=np.inf, posinf=np.inf).min(
-            axis=1
-        )  # (k, n)
+        wires = model.nic.T[np.newaxis] / total[:, 1:, np.newaxis]  # (k, 2, n)
+        wire = np.fmin(wires[:, 0], wires[:, 1])
+        wire[np.isnan(wire)] = np.inf
     no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
     per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.fmin(per_core, _FREE))
     occupied = zeroed(background / model.cores)
@@ -311,7 +314,7 @@ def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> 
         slope = np.where(wired, wire, np.where(above > 0, per_core, 0)).sum(axis=1)
         low, high = np.where(over >= 0, low, at), np.where(over >= 0, at, high)
         step = at - np.divide(over, slope, out=np.full_like(over, np.inf), where=slope > 0)
-        if ((np.abs(over) <= _EXACT) | (high - low <= _EXACT)).all():
+        if everywhere((np.abs(over) <= _EXACT) | (high - low <= _EXACT)):
             break
         good = (step > low) & (step < high) & (number % _BISECTS < _BISECTS - 1)
         at = np.where(good, step, (low + high) / 2)
@@ -320,7 +323,7 @@ def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> 
 
 def targets(model: BrokerModel, carried: FloatArray, background: FloatArray, pools: IntArray) -> FloatArray:
     """See the module (k, n), ratio."""
-    if not pools.any():
+    if not somewhere(pools):
         together = level(model, carried, background)[:, np.newaxis]
         return np.maximum(together, zeroed(background / model.cores))
     levels = np.empty(background.shape)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.shedding.trim.owners import Owned
@@ -33,7 +34,7 @@ class Minute:
     @cached_property
     def whole(self) -> bool:
         """Whether it has no gap."""
-        return not np.isnan(self.samples).any()
+        return not somewhere(np.isnan(self.samples))
 
     @cached_property
     def load(self) -> FloatArray:
@@ -50,7 +51,7 @@ class Minute:
     @cached_property
     def all_used(self) -> bool:
         """Whether each bundle had traffic."""
-        return bool(self.used.all())
+        return everywhere(self.used)
 
 
 _NEWEST: deque[Minute] = deque(maxlen=2)
@@ -108,7 +109,10 @@ def carried_by(load: FloatArray, owner: IntArray, brokers: int, message: float) 
 def sums_of(columns: Sequence[FloatArray], owner: IntArray, brokers: int) -> FloatArray:
     """Sums (n, k) of `columns`, k of (m,), by owner (m,); bundles without an owner (-1) are left out."""
     places = owner + 1
-    return np.stack([np.bincount(places, weights=c, minlength=brokers + 1)[1:] for c in columns], axis=1)
+    found = np.empty((brokers, len(columns)))
+    for column, weights in enumerate(columns):
+        found[:, column] = np.bincount(places, weights=weights, minlength=brokers + 1)[1:]
+    return found
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ class ReplayedMinutes:
     def used(self) -> BoolArray | None:
         """(m,) whether each bundle had any traffic in the last minute; None: all had."""
         minute = minute_of(self.recent.bundles[-1])
-        if not self._full.any() and minute.whole:
+        if not somewhere(self._full) and minute.whole:
             return None if minute.all_used else minute.used
         return Minute(self.newest).used
 
@@ -155,12 +159,12 @@ class ReplayedMinutes:
         """(k, n, 3) what each broker would have carried with these owners (m,): as in `carried_by`."""
         n = len(self.cluster.brokers)
         minutes = self.known.of(self.recent, self.owned.after(self.owned.names, owner, n), message)
-        plain = len(minutes) - 2 * bool(self._full.any())  # the hidden demand is in the last two
+        plain = len(minutes) - 2 * somewhere(self._full)  # the hidden demand is in the last two
         found = [
             minute.sums if minute.sums is not None and row < plain else carried_by(self.load[row], owner, n, message)
             for row, minute in enumerate(minutes)
         ]
-        return np.stack(found)
+        return np.array(found)
 
     @cached_property
     def _full(self) -> BoolArray:

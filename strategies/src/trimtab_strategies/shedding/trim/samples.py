@@ -195,8 +195,8 @@ class SampleRing:
         self._recent = RecentSamples(
             time=np.array([*before.time[kept[: len(kept) - (count > 1)]], *last]),
             bundles=of_bundles.rows(before.bundles, kept, cycle.load, count) if shared is None else shared,
-            cpu=_stacked(of_brokers.rows(before.cpu, kept, cycle.cpu, count), n),
-            traffic=_stacked(of_brokers.rows(before.traffic, kept, cycle.traffic, count), n, len(SAMPLED)),
+            cpu=of_brokers.stacked(before.cpu, kept, cycle.cpu, count, n),
+            traffic=of_brokers.stacked(before.traffic, kept, cycle.traffic, count, n),
             assumed=sum(row < before.assumed for row in kept),
         )
         self._bundles, self._brokers = bundles, brokers
@@ -239,6 +239,20 @@ class _Places:
             rows = [*rows[:-1], _mean(rows[-1], newest, count)] if count > 1 else [*rows, newest]
         return tuple(rows)
 
+    def stacked(self, before: FloatArray, kept: Sequence[int], sample: FloatArray, count: int, n: int) -> FloatArray:
+        """`rows` as one array. n: of the names."""
+        if self.before is not None or not kept:
+            rows = self.rows(before, kept, sample, count)
+            return np.array(rows, dtype=np.float64).reshape(len(rows), n, *sample.shape[1:])
+        old = before[kept]
+        if not count:
+            return old
+        newest = _taken(sample, self.cycle)
+        if count == 1:
+            return np.concatenate([old, newest[np.newaxis]])
+        old[-1] = _mean(old[-1], newest, count)
+        return old
+
 
 _SAME = _Places(None, None)
 
@@ -249,11 +263,6 @@ def sampled(traffic: FloatArray) -> FloatArray:
     found[:, 0], found[:, 1] = traffic[:, THROUGHPUT_IN], traffic[:, THROUGHPUT_OUT]
     np.add(traffic[:, RATE_IN], traffic[:, RATE_OUT], out=found[:, 2])
     return found
-
-
-def _stacked(rows: Sequence[AnyFloats], *shape: int) -> FloatArray:
-    """The rows, each of `shape`, as one array."""
-    return np.array(rows, dtype=np.float64).reshape(len(rows), *shape)
 
 
 def _mean(before: AnyFloats, sample: AnyFloats, count: int) -> AnyFloats:
