@@ -80,6 +80,19 @@ def _check_unique(what: str, names: tuple[str, ...]) -> None:
     _UNIQUE.append(names)
 
 
+_INDEX: deque[tuple[tuple[str, ...], Mapping[str, int]]] = deque(maxlen=4)
+"""The rows of names that were asked for lately: most snapshots have the names of the one before."""
+
+
+def _index(names: tuple[str, ...]) -> Mapping[str, int]:
+    for known, index in tuple(_INDEX):
+        if known is names:
+            return index
+    index = MappingProxyType({name: row for row, name in enumerate(names)})
+    _INDEX.append((names, index))
+    return index
+
+
 @dataclass(frozen=True)
 class Brokers:
     """Data of the brokers; n rows.
@@ -117,7 +130,7 @@ class Brokers:
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Row of each name."""
-        return MappingProxyType({name: row for row, name in enumerate(self.names)})
+        return _index(self.names)
 
 
 @dataclass(frozen=True)
@@ -172,7 +185,7 @@ class Bundles:
     @cached_property
     def index(self) -> Mapping[str, int]:
         """Row of each name."""
-        return MappingProxyType({name: row for row, name in enumerate(self.names)})
+        return _index(self.names)
 
     @cached_property
     def _by_owner(self) -> tuple[IntArray, IntArray]:

@@ -199,7 +199,8 @@ def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> P
 
 def clear(away: FloatArray, noise: FloatArray) -> FloatArray:
     """The part of a distance that is not noise."""
-    return away - np.clip(away, -noise, noise)
+    beyond: FloatArray = away - away.clip(-noise, noise)
+    return beyond
 
 
 def least_gain(bounds: PlanBounds, owner: IntArray, brokers: int) -> float:
@@ -228,6 +229,9 @@ class Planner:
         self._rows = [rows[edges[i] : edges[i + 1]] for i in range(n)]
         self._away = self.balance.away()
         self._least = least_gain(self.bounds, self.owner, n)
+        self._now: tuple[FloatArray, FloatArray] | None = None
+        self._sampled: dict[int, IntArray] = {}
+        self._swaps: dict[tuple[int, int], tuple[float, PlannedMove] | None] = {}
 
     def run(self) -> list[PlannedMove]:
         """Take the best move until none is worth its price."""
@@ -250,12 +254,18 @@ class Planner:
         gain = float((self._away**2).sum() - (self.balance.away() ** 2).sum())
         return gain - self._least * float(self.price[rows_of(self.moves)].sum())
 
+    def _distances(self) -> tuple[FloatArray, FloatArray]:
+        """`away` and `busiest` (n,) of the balance, computed anew after each move."""
+        if self._now is None:
+            self._now = self.balance.away(), self.balance.busiest()
+        return self._now
+
     def room(self) -> int:
         """Moves that are left."""
         return self.bounds.most - int(self._sent.sum())
 
     def _givers(self) -> IntArray:
-        away = np.where(self._spent | (self._sent >= self.bounds.per_broker), -np.inf, self.balance.away())
+        away = np.where(self._spent | (self._sent >= self.bounds.per_broker), -np.inf, self._distances()[0])
         hottest = np.argsort(-away, kind="stable")[:GIVERS]
         return hottest[away[hottest] > 0]
 
@@ -265,7 +275,7 @@ class Planner:
         if self.bounds.destinations is not None:
             groups = np.unique(self.bounds.destinations.group[self._rows[giver]])
             full |= ~self.bounds.destinations.allowed[groups].any(axis=0)
-        away = np.where(full, np.inf, self.balance.away())
+        away = np.where(full, np.inf, self._distances()[0])
         coldest = np.argsort(away, kind="stable")[:TAKERS]
         return coldest[away[coldest] < 0]
 
@@ -290,32 +300,43 @@ class Planner:
 
     def _swap(self, giver: int, takers: IntArray) -> tuple[float, PlannedMove] | None:
         """The best swap of one bundle of `giver` with one of a taker, with its score; none if it may not receive."""
-        found = []
-        leaving = self._some(giver) if self.bounds.receivers[giver] else self._rows[giver][:0]
-        for taker in takers.tolist():
-            back = self._some(taker)
-            if not len(leaving) or not len(back) or self._sent[taker] >= self.bounds.per_broker:
-                continue
-            net = self.balance.load[leaving][:, np.newaxis] - self.balance.load[back][np.newaxis]
-            there, here = (self.bounds.fit(some, np.array([to]))[0] for some, to in ((leaving, taker), (back, giver)))
-            gain = self._gain(giver, np.array([taker]), net.reshape(1, -1, 3))
-            gain = np.where((there[:, np.newaxis] & here).reshape(1, -1), gain, -np.inf)
-            score = self._score(gain, (self.price[leaving][:, np.newaxis] + self.price[back]).reshape(1, -1))
-            best = int(np.argmax(score))
-            if score.flat[best] > 0:
-                out, come = divmod(best, len(back))
-                move = PlannedMove(int(leaving[out]), giver, taker, int(back[come]))
-                found.append((float(score.flat[best]), move))
-        return max(found, key=lambda one: one[0], default=None)
+        if not self.bounds.receivers[giver]:
+            return None
+        free = (taker for taker in takers.tolist() if self._sent[taker] < self.bounds.per_broker)
+        found = (self._swap_with(giver, taker) for taker in free)
+        return max((one for one in found if one is not None), key=lambda one: one[0], default=None)
+
+    def _swap_with(self, giver: int, taker: int) -> tuple[float, PlannedMove] | None:
+        """The best swap between two brokers, with its score. It holds until one of them takes part in a move."""
+        if (giver, taker) not in self._swaps:
+            self._swaps[giver, taker] = self._best_swap(giver, taker)
+        return self._swaps[giver, taker]
+
+    def _best_swap(self, giver: int, taker: int) -> tuple[float, PlannedMove] | None:
+        leaving, back = self._some(giver), self._some(taker)
+        if not len(leaving) or not len(back):
+            return None
+        net = self.balance.load[leaving][:, np.newaxis] - self.balance.load[back][np.newaxis]
+        there, here = (self.bounds.fit(some, np.array([to]))[0] for some, to in ((leaving, taker), (back, giver)))
+        gain = self._gain(giver, np.array([taker]), net.reshape(1, -1, 3))
+        gain = np.where((there[:, np.newaxis] & here).reshape(1, -1), gain, -np.inf)
+        score = self._score(gain, (self.price[leaving][:, np.newaxis] + self.price[back]).reshape(1, -1))
+        best = int(np.argmax(score))
+        if not score.flat[best] > 0:
+            return None
+        out, come = divmod(best, len(back))
+        return float(score.flat[best]), PlannedMove(int(leaving[out]), giver, taker, int(back[come]))
 
     def _some(self, broker: int) -> IntArray:
         """Bundles of a broker for a swap."""
-        return spread_by_load(self._rows[broker], self.balance.load, _SWAPPED)
+        if broker not in self._sampled:
+            self._sampled[broker] = spread_by_load(self._rows[broker], self.balance.load, _SWAPPED)
+        return self._sampled[broker]
 
     def _gain(self, giver: int, takers: IntArray, load: FloatArray) -> FloatArray:
         """Gain (t, k) of shifting `load` (1, k, 3) to each of `takers` (t,); -inf where that is not allowed."""
         balance, giver_row = self.balance, np.array([giver])
-        now, busiest = balance.away(), balance.busiest()
+        now, busiest = self._distances()
         without = balance.with_load(giver_row, -load)  # (1, k)
         left = clear(without - balance.target[giver], balance.noise[giver])
         raw = balance.with_load(takers, load) - balance.target[takers][:, np.newaxis]  # (t, k)
@@ -330,6 +351,8 @@ class Planner:
 
     def _take(self, move: PlannedMove) -> None:
         self.moves.append(move)
+        self._now, ends = None, {move.source, move.destination}
+        self._swaps = {pair: found for pair, found in self._swaps.items() if ends.isdisjoint(pair)}
         self.balance.shift(move.source, move.destination, self.balance.load[move.bundle])
         self._leave(move.bundle, move.source, move.destination)
         self._gave[move.source] = True
@@ -339,5 +362,6 @@ class Planner:
 
     def _leave(self, bundle: int, source: int, destination: int) -> None:
         self._rows[source] = self._rows[source][self._rows[source] != bundle]
+        self._sampled.pop(source, None)
         self._sent[source] += 1
         self._received[destination] += 1
