@@ -198,7 +198,8 @@ def _excluded(cluster: ClusterLoad) -> BoolArray:
     if not cluster.policies:
         return excluded
     policies = (cluster.policies.get(space, NO_POLICY) for space in cluster.namespaces)
-    return excluded | np.array([not policy.unload for policy in policies], dtype=bool)
+    found: BoolArray = excluded | np.array([not policy.unload for policy in policies], dtype=bool)
+    return found
 
 
 @lru_cache(maxsize=4)
@@ -338,6 +339,8 @@ def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
     `limits.ramp_up` has passed. Where no ready broker is older than that, the whole cluster is new, and all count as
     warm.
     """
+    if limits.ramp_up <= 0:
+        return np.full(len(cluster.brokers), max(1, limits.max_moves_per_broker))
     age = np.maximum(cluster.now - cluster.started, 0.0)
     young = age < limits.ramp_up  # an unknown start is NaN, and not young
     if not somewhere(cluster.brokers.ready & ~young):

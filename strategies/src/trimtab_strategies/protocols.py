@@ -198,6 +198,8 @@ class Splitter(Protocol):
 def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> FloatArray:
     """The remembered value of each broker (names, n): (n,), NaN where there is none."""
     known = memory.get("brokers", {}).get(what, {})
+    if not known:
+        return np.full(len(brokers), np.nan)
     return np.fromiter(map(known.get, brokers, repeat(np.nan)), dtype=np.float64, count=len(brokers))
 
 

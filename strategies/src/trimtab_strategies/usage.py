@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import (
     CPU,
     DIRECT_MEMORY,
@@ -180,6 +181,8 @@ def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
     next cycle would find the old load again and move the same amount once more.
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
+    if not somewhere(bundles.moving_from >= 0):
+        return cluster
     moving = np.flatnonzero(
         (bundles.moving_from >= 0) & (bundles.moving_share > 0) & (bundles.moving_from != bundles.owner)
     )

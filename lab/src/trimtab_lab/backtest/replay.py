@@ -156,9 +156,12 @@ class PolicyReplay:
             self._begin(then.now)
         pinned = then.bundles.pinned if acts else np.ones(len(owner), dtype=bool)
         bundles = replace(then.bundles, owner=owner, last_unload=self._owners.moved, pinned=pinned)
-        virtual = replace(then, brokers=cycle.brokers_with(owner), bundles=bundles)
-        shared = self.replayed_splits is None  # who divides bundles has minutes of its own
-        cluster = self._ring.add_brokers(virtual, cycle.recent) if shared else self._ring.add(virtual)
+        brokers = cycle.brokers_with(owner)
+        if self.replayed_splits is None:
+            recent = self._ring.add_brokers(then.now, brokers, bundles.names, cycle.recent)
+            cluster = replace(then, brokers=brokers, bundles=bundles, recent=recent)
+        else:  # who divides bundles has minutes of its own
+            cluster = self._ring.add(replace(then, brokers=brokers, bundles=bundles))
         orders = self._decided(cluster)
         self._last = cluster.now
         if acts:

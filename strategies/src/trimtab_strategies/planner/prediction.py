@@ -29,13 +29,29 @@ class PredictedLoad:
 
     def __init__(self, cluster: ClusterLoad, weights: Weights) -> None:
         """Start from `cluster`; `weights` say which resources count in `pressure`."""
-        brokers = cluster.brokers
-        self._usage, self._traffic, self._limit = brokers.usage.copy(), brokers.traffic.copy(), brokers.limit
-        limited = np.where(brokers.limit > 0, brokers.limit, np.inf)
-        self._per_unit = (np.array(weights) / limited).T[_MOVING]  # (3, n): a resource's ratio per unit of it
+        self._before, self._weights = cluster, weights
+
+    @cached_property  # as all that follows: most decisions move nothing, and need none of it
+    def _usage(self) -> FloatArray:
+        return self._before.brokers.usage.copy()
+
+    @cached_property
+    def _traffic(self) -> FloatArray:
+        return self._before.brokers.traffic.copy()
+
+    @cached_property
+    def _per_unit(self) -> FloatArray:
+        """(3, n): a resource's ratio per unit of it."""
+        limit = self._before.brokers.limit
+        per_unit: FloatArray = (np.array(self._weights) / np.where(limit > 0, limit, np.inf)).T[_MOVING]
+        return per_unit
+
+    @cached_property
+    def _ratios(self) -> FloatArray:
+        """(3, n)."""
         with np.errstate(invalid="ignore"):  # usage without a limit is infinite: unknown
-            self._ratios = self._usage.T[_MOVING] * self._per_unit  # (3, n)
-        self._before = cluster
+            ratios: FloatArray = self._before.brokers.usage.T[_MOVING] * self._per_unit
+        return ratios
 
     @cached_property
     def cluster(self) -> ClusterLoad:
@@ -45,7 +61,7 @@ class PredictedLoad:
 
     def percent(self) -> FloatArray:
         """Usage in percent (n, 5), NaN unknown. At least 0: a broker that gave everything away may round below it."""
-        return np.maximum(measured_percent(self._usage, self._limit), 0)
+        return np.maximum(measured_percent(self._usage, self._before.brokers.limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
         """Weighted usage (ratio, k) of `brokers` (rows, k).

@@ -35,7 +35,16 @@ from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
 from trimtab_strategies.protocols import recall, remember
-from trimtab_strategies.shedding.trim.readings import FULL, BrokerReadings, carried_on, median, pooled, work_of, zeroed
+from trimtab_strategies.shedding.trim.readings import (
+    FULL,
+    BrokerReadings,
+    carried_on,
+    median,
+    middle,
+    pooled,
+    work_of,
+    zeroed,
+)
 from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
 _FEW_SAMPLES = 3  # below which a ratio is hardly known
@@ -170,7 +179,8 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
     # not from the minute after a gap: caches of a broker that just received bundles may still be cold
     usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
-    noise = 1.48 * float(np.nanmedian(np.abs(left))) if usable.any() else 0.0
+    known = left[~np.isnan(left)]
+    noise = 1.48 * float(middle(np.abs(known))) if len(known) else 0.0
     scale = max(noise, _LEAST_NOISE) * cores
     weight = np.minimum(1.0, 2 * scale / np.maximum(np.abs(left[-1]) * cores, 1e-12))
     weight = np.where(usable[-1], weight, 0.0)

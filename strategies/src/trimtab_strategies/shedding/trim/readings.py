@@ -204,9 +204,10 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
     """
     cpu, traffic = recent.cpu, recent.traffic
     same = np.zeros(cpu.shape, dtype=bool)
-    same[1:] = (cpu[1:] == cpu[:-1]) & (traffic[1:] == traffic[:-1]).all(axis=2)
+    same[1:] = cpu[1:] == cpu[:-1]
     if not somewhere(same):
         return cpu, traffic
+    same[1:] &= (traffic[1:] == traffic[:-1]).all(axis=2)
     for row in np.flatnonzero(same.any(axis=1)).tolist():
         changed = np.nan_to_num(np.abs(recent.bundles[row] - recent.bundles[row - 1]).sum(axis=1))
         same[row] &= np.bincount(owner + 1, weights=changed, minlength=cpu.shape[1] + 1)[1:] > 0
@@ -243,11 +244,17 @@ def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
     return loaded
 
 
+@lru_cache(maxsize=4)
+def _prices(before: float) -> FloatArray:
+    """The prices to compare, ascending."""
+    return np.array(sorted({*PRICES, before}))
+
+
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
     """The price of a message that makes brokers of a kind most alike in cpu / U; it changes only for a clear gain."""
-    prices = np.array(sorted({*PRICES, before}))
+    prices = _prices(before)
     apart = _unlike(cpu, traffic, kinds, prices)
-    best, now = int(np.argmin(apart)), int(np.searchsorted(prices, before))
+    best, now = int(apart.argmin()), int(prices.searchsorted(before))
     clear = apart[best] < 0.7 * apart[now] and apart[now] - apart[best] > 0.01  # noqa: PLR2004
     return float(prices[best]) if clear else before
 

@@ -222,12 +222,14 @@ def replayed(
     model: BrokerModel,
     destinations: Destinations | None = None,
     known: KnownMinutes | None = None,
+    *,
+    newest: RecentSamples | None = None,
 ) -> Replay:
     """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed.
 
-    known: what an earlier replay found out, which gets what this one finds out.
+    known: what an earlier replay found out, which gets what this one finds out. newest: these minutes of `recent`.
     """
-    newest = recent.last(WINDOW)
+    newest = recent.last(WINDOW) if newest is None else newest
     minutes = ReplayedMinutes(cluster, newest, KnownMinutes() if known is None else known)
     owner, earlier = cluster.bundles.owner, recent.bundles[: -len(newest)]
     kept_apart = pools(owner, len(model.slope), destinations)

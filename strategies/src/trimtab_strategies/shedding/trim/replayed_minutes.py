@@ -29,7 +29,7 @@ HIDDEN = 1.08
 class Minute:
     """A measured minute (m, 3), and what does not depend on owners."""
 
-    samples: SmallFloatArray
+    samples: SmallFloatArray | FloatArray
 
     @cached_property
     def whole(self) -> bool:

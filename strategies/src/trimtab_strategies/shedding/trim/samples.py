@@ -122,15 +122,17 @@ class SampleRing:
         self._keep(cycle, bundles.names, brokers.names)
         return replace(cluster, recent=self._recent)
 
-    def add_brokers(self, cluster: ClusterLoad, bundles: Sequence[SmallFloatArray]) -> ClusterLoad:
-        """`add` with the minutes of the `bundles` from another ring, to which all of these cycles were added, too.
+    def add_brokers(
+        self, time: float, brokers: Brokers, names: Names, bundles: Sequence[SmallFloatArray]
+    ) -> RecentSamples:
+        """Keep the newest samples of `brokers`, and return all; those of `bundles` (with these `names`) are the minutes
+        of another ring, to which all of these cycles were added, too.
 
         So clusters share the minutes of the bundles where only the load of their brokers differs.
         """
         none = np.empty((0, len(SAMPLED)), dtype=np.float32)
-        cycle = CycleSamples.measured(cluster.now, cluster.brokers, cluster.bundles.names, none)
-        self._keep(cycle, cluster.bundles.names, cluster.brokers.names, bundles)
-        return replace(cluster, recent=self._recent)
+        self._keep(CycleSamples.measured(time, brokers, names, none), names, brokers.names, bundles)
+        return self._recent
 
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
         """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way.

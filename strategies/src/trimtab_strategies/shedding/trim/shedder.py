@@ -37,6 +37,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import Percent, StrategyParams
@@ -113,8 +114,9 @@ class Trim:
         if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
-        model, memory = learned(cluster, recent.last(WINDOW), memory)
-        replay = replayed(cluster, recent, model, self.destinations, self.known)
+        newest = recent.last(WINDOW)
+        model, memory = learned(cluster, newest, memory)
+        replay = replayed(cluster, recent, model, self.destinations, self.known, newest=newest)
         names, params = cluster.brokers.names, self.params
         owned = replay.minutes.owned
         memory = carried_out(memory, cluster, owned)
@@ -160,8 +162,8 @@ class _TrimCycle:
         """The plan that gives bundles to the brokers that have hardly any, if it pays; at any usage."""
         names = self.cluster.brokers.names
         begun = self.memory.get("filling", ()) if self.watch.campaign else ()
-        vacant = (self.replay.vacant | np.isin(names, begun)) & self.receivers
-        if not vacant.any():
+        vacant = (self.replay.vacant | np.isin(names, begun) if begun else self.replay.vacant) & self.receivers
+        if not somewhere(vacant):
             return None
         usage, floor = self.replay.usage[-1].max(axis=1), self.params.floor / 100
         busiest, lowest = usage.max(), (usage - self.replay.away[-1] / 100).min()
