@@ -10,6 +10,7 @@ import pytest
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_pipeline.api import ForeignFileError, Retention
+from trimtab_pipeline.history import row_groups
 from trimtab_pipeline.history.dataset import DEMAND, HistoryDataset
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.reader import HistoryReader
@@ -49,6 +50,21 @@ def test_a_replay_reads_what_a_reader_of_single_cycles_reads(tmp_path: Path, mer
     assert len(found) == 10
     for time, rows in found.items():
         assert rows.equals(reader.cycle(DEMAND.name, time).select(DEMAND.columns.names))
+
+
+@pytest.mark.parametrize("rows", [1, 13, 1000], ids=["one by one", "some", "all"])
+def test_it_does_not_matter_how_many_groups_are_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    write(tmp_path)
+    alone = read(tmp_path)
+    Housekeeping(HistoryDataset(str(tmp_path)).of(POLICY), Retention()).tidy(START + 36_000, lambda: False)
+    monkeypatch.setattr(row_groups, "_TOGETHER", rows)
+
+    found = read(tmp_path)
+
+    assert found.keys() == alone.keys()
+    assert all(found[time].equals(alone[time]) for time in alone)
 
 
 def test_a_column_that_did_not_change_is_not_decoded_again(tmp_path: Path) -> None:
