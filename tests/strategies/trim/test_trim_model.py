@@ -210,6 +210,46 @@ def test_equal_cpu_with_other_traffic_is_a_sample() -> None:
     assert np.isfinite(cpu).all()
 
 
+def test_a_false_reading_is_no_sample() -> None:
+    lesson = Lesson(four())
+    lesson.minutes(2)
+    lesson.minutes(1, cpu=np.array([CORES, 4.0, 4.0, 4.0]))
+
+    assert lesson.known("count") == [2, 3, 3, 3]
+
+
+def noisy(world: World, seed: int, minutes: int = 20) -> list[BrokerModel]:
+    """What is learned in each minute from the third on, if CPU is measured with 15 % noise."""
+    lesson, rng = Lesson(world), np.random.default_rng(seed)
+    used = world.cpu(world.load)
+    models = [lesson.minutes(1, cpu=used * rng.normal(1, 0.15, len(used)).clip(0.2)) for _ in range(minutes)]
+    return models[2:]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_of_cpu_makes_no_broker_look_slow(seed: int) -> None:
+    """One of ten brokers is off by a good part in the median of eight samples, by chance."""
+    models = noisy(World.of(*(spread(45, 10, seed) for seed in range(10))), seed)
+    slopes = np.stack([model.slope / np.median(model.slope) for model in models])
+
+    assert np.abs(slopes - 1).max() < 0.1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slow_machine_is_found_in_noise(seed: int) -> None:
+    model = noisy(four([1.0, 1.0, 1.6, 1.0]), seed)[-1]
+
+    assert model.slope[2] > 1.4 * np.median(model.slope)
+
+
+def test_brokers_without_two_samples_in_a_row_do_not_hide_the_noise_of_others() -> None:
+    lesson, never = Lesson(four()), np.nan
+    for cpu in ([4.0, never, 5, 4], [5, 4, never, never], [4, never, 5, 4], [5, 5, never, never], [4, 4, 5, 4]):
+        model = lesson.minutes(1, cpu=np.array(cpu))
+
+    assert model.slope[2] == pytest.approx(model.slope[1], rel=0.01)
+
+
 def test_a_full_machine_gives_no_evidence() -> None:
     lesson = Lesson(four(), jitter=0.2)
     lesson.minutes(10)

@@ -10,14 +10,19 @@ two minutes hold always, as a steady background cancels; they need load that cha
 The ratio is the prior, drawn towards the pool (the median of all brokers with as many cores) as far as it is uncertain.
 The differences are the evidence:
 
-    a ~ N(pool + (r - pool) d^2 / (d^2 + e^2), max(5 % of the pool, |d|)^2),  d = r - pool
-    e = 1.25 sd(r) / sqrt(count), plus |d| while there are fewer than 3 samples; sd is at least the usual one
+    a ~ N(pool + t d, max(5 % of the pool, |d|)^2),  d = r - pool,  t = (1 - 3 ln(n) e^2 / d^2)+
+    e = 1.25 sd(r) / sqrt(count); sd is at least the usual one
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
+
+Of n brokers of a kind, one is always off by chance: t believes a difference only as far as it exceeds that. What is not
+believed can't mislead, so the doubt of a slope is sqrt(t) e. With fewer than 3 samples t is half of that, and the doubt
+is |d| more.
 
 A slope is never so high that the bundles alone would take more CPU than was measured, by the median of the ring.
 
-Once there are 8 samples the ratio follows by at most 0.4 % a minute. So a jump of CPU without a jump of traffic is
-background, not slope.
+Up to 8 samples the ratio is their median. Later ones are averaged into it; one that is more than 1.5 sd off counts as
+1.5 sd off. Where the ring's median is clearly elsewhere, the ratio follows it, by at most 0.4 % a minute. So a jump of
+CPU without a jump of traffic is background, not slope.
 
 Memory: that of `readings`; ``brokers.ratio``, ``brokers.count``, ``brokers.information``, ``brokers.drift``; and
 ``learned`` (epoch seconds of the first sample of the newest row that was learned from).
@@ -50,6 +55,9 @@ from trimtab_strategies.shedding.trim.samples import NEW_ROW
 _FEW_SAMPLES = 3  # below which a ratio is hardly known
 _SETTLED = 8  # samples from which on the ratio follows slowly
 _FOLLOWS = 0.004  # ratio by which it follows per minute
+_OUTLYING = 1.5  # standard deviations beyond which a sample counts no more
+_ELSEWHERE = 2.0  # errors of the ring's median beyond which it is clearly elsewhere
+_BY_CHANCE = 3.0  # times ln(brokers): the square of the errors by which the farthest of them may be off
 _FORGET = 0.995  # of the evidence, per minute
 _OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
 _LEAST_NOISE = 0.002  # ratio of a broker's cores
@@ -61,7 +69,7 @@ class BrokerModel:
     """The model of n brokers over the k minutes of the ring.
 
     slope: (n,) cores per byte/s. background: (k, n) cores, `idle` (n,) of them without any load. doubt: (n,) cores per
-    byte/s by which the ratio may be off. cores: (n,) NaN unknown. nic: (n, 2) bytes/s in and out, inf where it is
+    byte/s by which the slope may be off. cores: (n,) NaN unknown. nic: (n, 2) bytes/s in and out, inf where it is
     unknown. message: bytes that cost as much as one message.
     """
 
@@ -125,7 +133,7 @@ def learned(
 class _Ratios:
     """What CPU per work tells of each broker's slope, (n,) cores per byte/s.
 
-    ratio: its own, NaN unknown. pool: of its kind. spread: standard deviation. error: by which the ratio may be off.
+    ratio: its own, NaN unknown. pool: of its kind. spread: standard deviation. error: by which the prior may be off.
     prior: the ratio, drawn towards the pool. sd: standard deviation of the prior.
     """
 
@@ -139,15 +147,21 @@ class _Ratios:
     @classmethod
     def of(cls, readings: BrokerReadings, before: FloatArray, count: FloatArray, fresh: BoolArray) -> _Ratios:
         """The ratios after a minute. before: (n,) ratios. count: (n,) samples. fresh: (n,) brokers with a new one."""
-        ratio = _followed(before, median(readings.each), count, fresh)
-        pool, spread = pooled(ratio, readings.kinds), _spread(readings.each)
-        relative = np.divide(spread, ratio, out=np.full_like(spread, np.nan), where=ratio > 0)
-        spread = np.fmax(spread, ratio * median(relative[:, np.newaxis]))  # few samples may be alike by chance
-        error = 1.25 * spread / np.sqrt(np.maximum(count, 1))
+        found = median(readings.each)
+        found = np.where(np.isnan(found), before, found)
+        spread = _spread(readings.each, found)
+        followed = _followed(before, found, readings.each[-1], spread, np.maximum(count, 1))
+        settled = ~np.isnan(before) & (count > _SETTLED)
+        ratio = np.where(settled, np.where(fresh, followed, before), found)
+        pool = pooled(ratio, readings.kinds)
         away = zeroed(ratio - pool)
-        error = np.where(np.isnan(ratio), 0.0, error + np.where(count < _FEW_SAMPLES, np.abs(away), 0.0))
-        trust = np.divide(away**2, away**2 + error**2, out=np.zeros_like(away), where=away != 0)
-        return cls(ratio, pool, spread, error, pool + away * trust, np.maximum(_OWN * pool, np.abs(away)))
+        noise = np.where(np.isnan(ratio), 0.0, 1.25 * spread / np.sqrt(np.maximum(count, 1)))
+        few = np.where(count < _FEW_SAMPLES, np.abs(away), 0.0)
+        chance = _BY_CHANCE * np.log(np.bincount(readings.kinds)[readings.kinds]) * noise**2
+        clear = np.maximum(away**2 - chance, 0)
+        trust = np.divide(clear, away**2 + few**2, out=np.zeros_like(away), where=away != 0)
+        sd = np.maximum(_OWN * pool, np.abs(away))
+        return cls(ratio, pool, spread, np.sqrt(trust) * noise + few, pool + away * trust, sd)
 
     def slope(self, readings: BrokerReadings, information: FloatArray, drift: FloatArray) -> FloatArray:
         """The slopes (n,), by the ratios and the evidence."""
@@ -166,10 +180,16 @@ def _fresh(recent: RecentSamples, memory: Mapping[str, Any]) -> bool:
     return float(recent.time[-1]) - float(memory.get("learned", -np.inf)) >= NEW_ROW
 
 
-def _followed(before: FloatArray, median: FloatArray, count: FloatArray, fresh: BoolArray) -> FloatArray:
-    slow = median.clip(before * (1 - _FOLLOWS), before * (1 + _FOLLOWS))
-    after = np.where(np.isnan(before) | (count <= _SETTLED), median, np.where(fresh, slow, before))
-    return np.where(np.isnan(median), before, after)
+def _followed(
+    before: FloatArray, found: FloatArray, newest: FloatArray, spread: FloatArray, count: FloatArray
+) -> FloatArray:
+    """The ratio (n,) after the `newest` of `count` samples, see the module. found: median of the ring."""
+    bound = _OUTLYING * spread
+    average = before + np.clip(newest - before, -bound, bound) / count
+    slow = np.clip(found, before * (1 - _FOLLOWS), before * (1 + _FOLLOWS))
+    elsewhere = np.abs(found - before) > _ELSEWHERE * 1.25 * spread / np.sqrt(_SETTLED)
+    after: FloatArray = np.where(elsewhere, slow, average)
+    return after
 
 
 def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -188,11 +208,14 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
     return weight * moved**2 / scale**2, weight * moved * cost / scale**2
 
 
-def _spread(values: FloatArray) -> FloatArray:
+def _spread(values: FloatArray, middles: FloatArray) -> FloatArray:
     """Standard deviation over the rows (k, n) -> (n,), from the median step between two readings.
 
-    So one jump, or one false reading, does not count as noise. 0 where there are fewer than two values.
+    So one jump, or one false reading, does not count as noise. It is at least the usual ratio of `middles` (n,), as few
+    readings may be alike by chance. 0 where nothing is known.
     """
-    step = median(np.abs(np.diff(values, axis=0))) if len(values) > 1 else np.zeros(values.shape[1])
-    spread: FloatArray = zeroed(1.48 / np.sqrt(2) * step)
-    return spread
+    if len(values) < 2:  # noqa: PLR2004
+        return np.zeros(len(middles))
+    spread = 1.48 / np.sqrt(2) * median(np.abs(np.diff(values, axis=0)))
+    relative = np.divide(spread, middles, out=np.full_like(spread, np.nan), where=middles > 0)
+    return zeroed(np.fmax(spread, middles * median(relative[:, np.newaxis])))

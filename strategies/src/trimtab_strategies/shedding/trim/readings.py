@@ -110,7 +110,7 @@ class BrokerReadings:
             odd = full & ~(each <= _FALSE * pooled(median(each), kinds))
             alone = odd.copy()
             alone[1:] &= ~odd[:-1]
-            cpu, each = _masked(cpu, alone), _masked(each, odd)
+            cpu, each, known = _masked(cpu, alone), _masked(each, odd), known & ~odd
         readings = cls(cpu, work, each, whole, known, cores, idle, kinds, message)
         return readings, remember({**memory, "message": message}, "idle", cluster.brokers.names, share)
 
