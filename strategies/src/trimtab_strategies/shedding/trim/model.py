@@ -14,9 +14,9 @@ The differences are the evidence:
     e = 1.25 sd(r) / sqrt(count); sd is at least the usual one
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
-Of n brokers of a kind, one is always off by chance: t believes a difference only as far as it exceeds that. What is not
-believed can't mislead, so the doubt of a slope is sqrt(t) e. With fewer than 3 samples t is half of that, and the doubt
-is |d| more.
+Of n brokers of a kind, one is always off by chance: t believes a difference only as far as it exceeds that. The doubt
+of a slope is e, but no more than the slope differs from the pool. With fewer than 3 samples t is half of that, and the
+doubt is |d| more.
 
 A slope is never so high that the bundles alone would take more CPU than was measured, by the median of the ring.
 
@@ -119,7 +119,7 @@ def learned(
         slope=slope,
         background=readings.background(idle, slope, ratios.spread),
         idle=idle,
-        doubt=ratios.error,
+        doubt=np.minimum(ratios.error, np.abs(slope - ratios.pool)) + ratios.more,
         cores=readings.cores,
         nic=np.where(nic > 0, nic, np.inf),
         message=readings.message,
@@ -133,14 +133,16 @@ def learned(
 class _Ratios:
     """What CPU per work tells of each broker's slope, (n,) cores per byte/s.
 
-    ratio: its own, NaN unknown. pool: of its kind. spread: standard deviation. error: by which the prior may be off.
-    prior: the ratio, drawn towards the pool. sd: standard deviation of the prior.
+    ratio: its own, NaN unknown. pool: of its kind. spread: standard deviation. error: by which the ratio may be off.
+    more: by which it may be off beside that, as there are few samples. prior: the ratio, drawn towards the pool. sd:
+    standard deviation of the prior.
     """
 
     ratio: FloatArray
     pool: FloatArray
     spread: FloatArray
     error: FloatArray
+    more: FloatArray
     prior: FloatArray
     sd: FloatArray
 
@@ -161,7 +163,7 @@ class _Ratios:
         clear = np.maximum(away**2 - chance, 0)
         trust = np.divide(clear, away**2 + few**2, out=np.zeros_like(away), where=away != 0)
         sd = np.maximum(_OWN * pool, np.abs(away))
-        return cls(ratio, pool, spread, np.sqrt(trust) * noise + few, pool + away * trust, sd)
+        return cls(ratio, pool, spread, noise, few, pool + away * trust, sd)
 
     def slope(self, readings: BrokerReadings, information: FloatArray, drift: FloatArray) -> FloatArray:
         """The slopes (n,), by the ratios and the evidence."""
