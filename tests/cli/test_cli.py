@@ -184,6 +184,21 @@ def test_a_file_that_is_no_yaml_has_no_object_to_name(tmp_path: Path, capsys: py
     assert "::is not YAML: " in annotation
 
 
+@pytest.mark.parametrize(
+    ("mode", "said"), [("mode: DryRun, ", "spec.mode is DryRun: "), ("", "spec has mode DryRun: ")]
+)
+def test_a_finding_about_the_mode_names_the_field_once(
+    mode: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(
+        "apiVersion: trimtab.dev/v1alpha1\nkind: BalancingPolicy\nmetadata: {name: main}\n"
+        f"spec: {{{mode}source: {{prometheus: {{url: 'http://prometheus.monitoring.svc:9090'}}}}}}\n"
+    )
+    main(["lint", str(file)])
+    assert f": notice: BalancingPolicy/main: {said}" in capsys.readouterr().out
+
+
 def test_a_folder_that_is_none_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crds", "--check", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.startswith(f"trimtab: {tmp_path / 'none'} is not a folder; make it with: ")

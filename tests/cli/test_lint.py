@@ -301,18 +301,6 @@ def test_the_table_reads_as_a_compiler_speaks(wrong: Path, capsys: Captured) -> 
     assert first == f"{wrong}:8: error: BalancingPolicy/main: spec.interval is 60: write a string, in quotes [type]"
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"), [({"mode": "DryRun"}, "spec.mode is DryRun: "), ({"mode": None}, "spec has mode DryRun: ")]
-)
-def test_a_finding_about_the_mode_names_the_field_once(
-    spec: dict[str, Any], said: str, tmp_path: Path, capsys: Captured
-) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(changed(**spec)))
-    main(("lint", str(file)))
-    assert f": notice: BalancingPolicy/main: {said}" in capsys.readouterr().out
-
-
 def test_warnings_fail_only_where_that_is_asked_for(tmp_path: Path, capsys: Captured) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(changed(limits={"coolDown": "1m"})))

@@ -11,10 +11,10 @@ import pyarrow as pa
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.history.dataset import SKETCHES, TOPICS, HistoryDataset
 from trimtab_pipeline.history.files import put, stamped
-from trimtab_pipeline.history.recording import RunningAverages
 from trimtab_pipeline.history.sketch import sketched
 from trimtab_pipeline.history.snapshot_writer import SnapshotWriter
 from trimtab_pipeline.transform.relations import Cycle
+from trimtab_pipeline.transform.running_averages import RunningAverages
 from trimtab_strategies.model import ClusterLoad
 
 POLICY = "messaging/main"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -38,12 +38,11 @@ from trimtab_pipeline.history.recorded_facts import (
 from trimtab_pipeline.history.recorded_topics import RecordedTopics, by_cycle
 from trimtab_pipeline.history.snapshot_tables import brokers_of
 from trimtab_pipeline.transform.arrays import block, floats, positions
-from trimtab_pipeline.transform.averages import Before, by_samples, by_time, counted
 from trimtab_pipeline.transform.relations import Cycle
+from trimtab_pipeline.transform.running_averages import RunningAverages
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-from trimtab_strategies.usage import LONG_WINDOW
 
 _HOUR = 3600.0
 
@@ -295,57 +294,6 @@ class _Facts:
         names = tuple(sorted(self._texts))
         names = self.bundles.names if names == self.bundles.names else names
         self.bundles = _KnownBundles(names, [parsed[self._texts[name]] for name in names])
-
-
-@dataclass
-class RunningAverages:
-    """The running averages of bundles, from one cycle to the next. seen: epoch seconds of each one's last sample."""
-
-    names: tuple[str, ...] = ()
-    before: Before = field(default_factory=lambda: _unknown(0))
-    seen: FloatArray = field(default_factory=lambda: np.empty(0))
-
-    def add(self, names: tuple[str, ...], sample: FloatArray, time: FloatArray, cycle: Cycle) -> Before:
-        """The averages of `names` with a cycle's samples added; NaN where a bundle was not measured."""
-        if names is not self.names:
-            self._bring(names)
-        there = np.isfinite(time)
-        good = np.isfinite(sample[:, 0] + sample[:, 1] + sample[:, 2] + sample[:, 3]) & there
-        old = self.before
-        short, long = by_samples(old, sample) if cycle.by_samples else by_time(old, sample, time, cycle)
-        if not good.all():
-            some = good[:, np.newaxis]
-            short, long = np.where(some, short, old.short), np.where(some, long, old.long)
-        count = np.where(good, counted(old.count, LONG_WINDOW), old.count)
-        self.before = Before(short, long, np.where(good, np.fmax(time, old.time), old.time), count)
-        self.seen = np.where(there, cycle.at, self.seen)
-        if (gone := self.seen < cycle.at - cycle.horizon).any():
-            self.before = _only(self.before, np.where(gone, -1, np.arange(len(names))))
-            self.seen = np.where(gone, np.nan, self.seen)
-        return self.before
-
-    def _bring(self, names: tuple[str, ...]) -> None:
-        """Bring everything into the order of `names`."""
-        known = {name: row for row, name in enumerate(self.names)}
-        rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
-        self.before, self.names = _only(self.before, rows), names
-        self.seen = np.append(self.seen, np.nan)[rows]
-
-
-def _unknown(count: int) -> Before:
-    wide, one = np.full((count, len(TRAFFIC)), np.nan, order="F"), np.full(count, np.nan)
-    return Before(wide, wide, one, one)
-
-
-def _only(before: Before, rows: IntArray) -> Before:
-    """The rows of `before`; unknown for -1."""
-    none = _unknown(1)
-    return Before(
-        np.asfortranarray(np.concatenate([before.short, none.short])[rows]),  # as in `block`
-        np.asfortranarray(np.concatenate([before.long, none.long])[rows]),
-        np.append(before.time, np.nan)[rows],
-        np.append(before.count, np.nan)[rows],
-    )
 
 
 def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages: RunningAverages) -> ClusterLoad:
