@@ -1,8 +1,7 @@
-"""Standby and leader: a standby waits until it is elected; the leader runs what writes, and ends with the Lease.
+"""Standby and leader. A standby waits until it is elected. The leader runs all tasks that write.
 
-A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So nothing has to be
-undone in a process that was away for minutes. Our tasks start before Kopf: Kopf cancels every younger task when it
-ends.
+A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So a process that was
+suspended for minutes has nothing to undo. Our tasks start before Kopf: Kopf cancels every younger task when it ends.
 
 A new leader takes an epoch that was never used. It is one epoch for all policies, as a bundle may pass from one policy
 to another. It must be above the epoch of every bundle, or the API server refuses our writes. The stored state of
@@ -45,7 +44,7 @@ ASK_AGAIN = 0.5
 """Seconds until the next attempt to read which epochs were used."""
 
 ADMIT_EVERY = 1.0
-"""Seconds between two looks for namespaces that came or went."""
+"""Seconds between two checks for added and removed namespaces."""
 
 Writers = Callable[[ClusterState], Mapping[str, Callable[[], Awaitable[None]]]]
 """The tasks of a cluster that write, by name."""
@@ -114,7 +113,7 @@ class _Admission:
             await self.look()
 
     async def look(self) -> None:
-        """Admit those that came, and end the tasks of those that went. Raises `LeaseLostError`."""
+        """Admit added namespaces, and end the tasks of removed ones. Raises `LeaseLostError`."""
         known = self.clusters.by_namespace
         for namespace in [space for space, (cluster, _) in self.tasks.items() if known.get(space) is not cluster]:
             self.counted.discard(namespace)
@@ -144,7 +143,7 @@ class _Admission:
 async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
     """Claim an epoch, and announce the leader. Raises `LeaseLostError` when that takes too long.
 
-    Returns the namespaces above whose epochs it is.
+    Returns the namespaces whose epochs are all below it.
     """
     while elector.fence.left:
         try:
@@ -177,7 +176,7 @@ def _end_at_once() -> None:
 
 
 async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Event) -> None:
-    import kopf  # noqa: PLC0415  (verbs that only look do without it)
+    import kopf  # noqa: PLC0415  (verbs that only read do not load it)
 
     from trimtab_operator import handlers  # noqa: PLC0415  (as above)
 
@@ -198,7 +197,7 @@ def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSessio
     import kopf  # noqa: PLC0415  (as above)
 
     async def login(**_: object) -> kopf.AiohttpSession:
-        """The credentials of the rest of the operator, read again (tokens rotate), behind the same fence.
+        """The operator's own credentials, behind its own fence. They are read again, because tokens rotate.
 
         Kopf closes the session.
         """

@@ -46,7 +46,7 @@ class InvalidParamsError(ValueError):
 class Row(Generic[Strategy]):
     """One strategy: its parameters, its constructor, a summary in one sentence, and the original's class.
 
-    defects: of the original; the parameter `compatibility` switches them.
+    defects: of the original. The parameter `compatibility` keeps or fixes them.
     """
 
     params: type[StrategyParams]

@@ -1,8 +1,8 @@
 """The best plan in hindsight as a mixed-integer program.
 
-A column says whether a bundle is on a broker in a cycle: 0 or 1. It has one for each broker that the bundle may have by
-then. Another one says whether the bundle moves after the cycle: that costs its clients. The usage of a broker follows
-from its bundles as in a replay, and its largest and smallest value over the brokers are columns, too:
+A column says whether a bundle is on a broker in a cycle: 0 or 1. A bundle has one for each broker that it may be on by
+then. Another column says whether the bundle moves after the cycle, which cuts its clients. A broker's usage follows
+from its bundles, as in a replay. The largest and the smallest usage are columns, too:
 
     minimise    sum of price x (largest - smallest)  +  sum of price x clients that moves cut  +  minutes above 85 %
 
@@ -36,7 +36,7 @@ from trimtab_strategies.planner.candidates import DestinationChoice
 NOWHERE = ""
 """The place of a bundle that no broker has."""
 
-_ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # what owners decide must not bind the plan
+_ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # this limit depends on owners: it must not bind
 
 _FULL = 100.0  # percent: no broker uses more CPU than it has, unless it was measured so
 
@@ -124,8 +124,8 @@ def _named(load: ClusterLoad, rows: Iterable[int]) -> tuple[str, ...]:
 class PlanProgram:
     """The program of some cycles; it grows by `add`. prices: in all of them.
 
-    places: of each cycle, by bundle. given: for each cycle the bundles whose place is no choice.
-    start: values of columns for the plan that moves nothing.
+    places: of each cycle, by bundle. given: for each cycle the bundles whose place is fixed. start: values of columns
+    for the plan that moves nothing.
     """
 
     prices: CostPrices
@@ -227,7 +227,7 @@ class PlanProgram:
             self.program.row({**line.factors, above: HOT - line.highest}, most=HOT - line.constant)
 
     def _keep_above(self, largest: int, lines: Sequence[_UsageLine]) -> None:
-        """The largest value is no less than that of the broker, which is no more than it has."""
+        """The largest value is at least the broker's usage, which is at most its capacity."""
         for line in lines:
             terms = {largest: 1.0, **{column: -factor for column, factor in line.factors.items()}}
             if line.highest > line.most:
@@ -237,7 +237,7 @@ class PlanProgram:
             self.program.row(terms, least=line.constant)
 
     def _keep_below(self, smallest: int, lines: Sequence[_UsageLine], most: float) -> None:
-        """The smallest value is no more than that of the broker: of one of its resources, or 0. most: it can be."""
+        """The smallest value is at most the broker's usage: that of one resource, or 0. most: bound of the value."""
         ways = _undominated(lines)
         if len(ways) == 1 and ways[0].constant >= 0:
             terms = {column: -factor for column, factor in ways[0].factors.items()}
@@ -254,7 +254,7 @@ class PlanProgram:
 
 
 def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
-    """The lines of which none always exceeds another one."""
+    """The lines without those that are never below another one."""
     kept: list[_UsageLine] = []
     for line in lines:
         if not any(line.within(other) for other in kept):

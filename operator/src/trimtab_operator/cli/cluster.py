@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 PATIENCE = 3.0
-"""Seconds for which a failed request is retried; short, as a user waits."""
+"""Seconds for which the client retries a failed request; short, because a user waits."""
 
 
 _ALIKE, _NAMED = 3, 5
@@ -98,7 +98,7 @@ def asked_by(client: type[A], arguments: argparse.Namespace, work: Callable[[A],
 
 
 def said(error: ApiError) -> str:
-    """The message for a failed request, with what to do if there is no answer, or no kind of ours."""
+    """The message for a failed request, with advice if the API server does not answer or lacks the CRDs."""
     if isinstance(error, ApiUnavailableError) and not error.status:
         where = "is it the right cluster? --context and --kubeconfig name another"
         return f"the API server does not answer: {_silence(error)}; {where}"
@@ -108,7 +108,7 @@ def said(error: ApiError) -> str:
 
 
 def _silence(error: ApiError) -> str:
-    """Why there is no answer; of a connection that failed, its address and not the request."""
+    """Why there is no answer. For a failed connection, it names the address, not the request."""
     cause = error.__cause__
     if isinstance(cause, aiohttp.ClientConnectorError) and (number := cause.os_error.errno or 0) > 0:
         return f"{cause.host}:{cause.port}: {os.strerror(number)}"
@@ -151,8 +151,8 @@ Object = Mapping[str, Any]
 _CYCLES = 3
 """Intervals without a cycle after which a policy counts as unattended."""
 _AT_LEAST = 90.0
-"""Minimum of that time, in seconds: an operator that starts needs some until its first cycle, and reports once a minute
-that a policy can't run."""
+"""Minimum of that time, in seconds. An operator that starts needs time until its first cycle. It reports only once a
+minute that a policy can't run."""
 
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
@@ -162,7 +162,7 @@ async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | Non
         try:
             listed = [lease async for page in api.list(LEASES, namespace) for lease in page.items]
         except ApiError:
-            continue  # the user may lack the right to read Leases; the policy's status must do then
+            continue  # the user may lack the right to read Leases: then only the policy's status counts
         found[namespace] = next((lease for lease in listed if lease["metadata"]["name"] == LEASE), None)
     return found
 

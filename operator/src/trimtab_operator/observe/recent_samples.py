@@ -1,9 +1,9 @@
 """Recent samples: what was measured in the last minutes, added to each snapshot of a policy.
 
-A policy has one ring, in memory. After a restart or a change of leader it is rebuilt from the policy's history, without
-the bundles and brokers that are gone. The last minutes that the history lacks are measured in the source's past, as it
-has had them all along: so at a first start a strategy knows at once what has lasted. The first cycle waits for that a
-few seconds. Minutes that are measured later are in the ring of the next cycle. What can't be measured leaves no row.
+A policy has one ring, in memory. After a restart or a change of leader, the operator rebuilds it from the policy's
+history, without the bundles and brokers that are gone. It asks the source for the last minutes that the history lacks.
+So even at a first start, a strategy knows which differences have lasted. The first cycle waits a few seconds for these
+minutes. Later ones join the ring of the next cycle. A minute that can't be measured leaves no row.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SET_BACK = 60.0
 """Seconds that the newest sample may be ahead of the clock. A ring adds nothing until the clock has passed it."""
 
 PAST_MINUTES = REPLAYED - 1
-"""Minutes before the first cycle that are measured: with that cycle, they are what Trim replays."""
+"""Minutes to measure before the first cycle. With that cycle, they are the rows that Trim replays."""
 
 WAIT = 5.0
-"""Seconds for which the first cycle waits for them."""
+"""Seconds for which the first cycle waits for past minutes."""
 
 BUDGET = 60.0
 """Seconds after which no further minute is measured."""
@@ -40,7 +40,7 @@ MeasurePast = Callable[[float], Future[CycleSamples | None]]
 async def with_recent(
     cluster: ClusterState, settings: Settings, load: ClusterLoad, past: MeasurePast | None = None
 ) -> ClusterLoad:
-    """`load` with its `recent`; its own samples are the newest. past: measures the past, where that is possible."""
+    """`load` with `recent`, where its own samples are the newest. past: measures past minutes, if the source can."""
     kept = await _kept(cluster, settings, load.now, past)
     found = sorted(kept.past, key=lambda one: one.time)
     kept.past.clear()
@@ -72,7 +72,7 @@ async def _kept(cluster: ClusterState, settings: Settings, now: float, past: Mea
 def _measuring(
     policy: str, source: SampleSource, ring: SampleRing, now: float, past: MeasurePast | None
 ) -> KeptSamples:
-    """The ring, for which the last minutes that it lacks are being measured, the newest first."""
+    """The ring, and a task that measures the last minutes that it lacks, the newest first."""
     times = [at for ago in range(1, PAST_MINUTES + 1) if (at := now - 60.0 * ago) >= ring.newest + NEW_ROW]
     if past is None or not times:
         return KeptSamples(source, ring)
@@ -81,7 +81,7 @@ def _measuring(
 
 
 async def _measure(policy: str, past: MeasurePast, times: list[float], found: list[CycleSamples]) -> None:
-    """Add to `found` what was sampled at `times`. A failure costs the minutes that are still to be measured."""
+    """Add to `found` what was sampled at `times`. A failure ends the task, and the remaining minutes stay empty."""
     count = 0
     try:
         async with asyncio.timeout(BUDGET):
@@ -93,7 +93,7 @@ async def _measure(policy: str, past: MeasurePast, times: list[float], found: li
         log.warning("policy %s: recent samples: %d past minutes were measured in %g s", policy, count, BUDGET)
     except SourceUnavailableError as error:
         log.warning("policy %s: recent samples: the past can't be measured, so they begin now: %s", policy, error)
-    except Exception:  # an error of any kind costs the past, and no cycle
+    except Exception:  # no error here may stop a cycle: it only loses the past
         log.exception("policy %s: recent samples: the past can't be measured, so they begin now", policy)
     else:
         log.info("policy %s: recent samples: %d past minutes measured", policy, count)
@@ -108,7 +108,7 @@ def _rebuilt(sources: LoadSources, policy: str, now: float) -> SampleRing:
         ring = SampleRing.of(sources.recall_samples(policy, now - ring.span, now))
     except (OSError, ValueError) as error:
         log.warning("policy %s: the history can't be read, so the recent samples begin now: %s", policy, error)
-    except Exception:  # damage of any kind costs the past, and no cycle
+    except Exception:  # no damage may stop a cycle: it only loses the past
         log.exception("policy %s: the history can't be read, so the recent samples begin now", policy)
     else:
         log.info("policy %s: recent samples: %d minutes from the history", policy, len(ring))

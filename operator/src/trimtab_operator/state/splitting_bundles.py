@@ -1,7 +1,7 @@
 """Bundles that are being split, and what their children are expected to carry until they are measured.
 
-Without the expectation a child has no load at first. The broker it left is still measured with its traffic and would
-give away other bundles. The broker it went to would look idle.
+Without the expectation a child has no load at first. The measured usage of the broker that it left still includes its
+traffic, so that broker would give away other bundles. The broker that it went to would look idle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SplittingBundles:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def update(self, old: BundleRecord | None, new: BundleRecord | None) -> None:
-        """Record a bundle as it was and as it is (None: there is none)."""
+        """Record the change of a bundle (None: it did not exist, or is gone)."""
         name = new.name if new is not None else old.name if old is not None else ""
         concerned = name in self.parents or name in self.children
         _keep(self.parents, name, new.split if new is not None else "")

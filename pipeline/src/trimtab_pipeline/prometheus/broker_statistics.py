@@ -1,8 +1,8 @@
 """Topics' load from the brokers' admin REST, for clusters whose Prometheus has no metrics of topics.
 
-A broker caches the answer of ``/admin/v2/broker-stats/topics``: it updates it every ``statsUpdateFrequencyInSecs``,
-which is also the window of its rates, so a request costs the broker only the transfer. Brokers with hot bundles are
-read twice in a cycle: for the load of all bundles, and then for the topics of the hot ones. Several brokers are read in
+A broker caches the answer of ``/admin/v2/broker-stats/topics``, so a request costs it only the transfer. It updates the
+answer every ``statsUpdateFrequencyInSecs``, which is also the window of its rates. A cycle reads brokers with hot
+bundles twice: for the load of all bundles, and then for the topics of the hot ones. Several brokers are read in
 parallel. If one does not answer, only its own bundles have no load; the result names the brokers that failed.
 """
 
@@ -65,7 +65,7 @@ def ask_brokers(
     """The topics of the brokers (pod -> base URL, empty unknown).
 
     namespaces: those whose topics are wanted, None: all. within: seconds after which no further request starts.
-    unwanted: whether the result is no longer needed; then none starts, either.
+    unwanted: whether the result is no longer needed. Then no further request starts, either.
     """
     end, parsing = time.monotonic() + within, Lock()
 
@@ -98,7 +98,7 @@ class _Rows:
 def _rows_of(url: str, settings: StatisticsSettings, namespaces: Container[str] | None, parsing: Lock) -> _Rows:
     """The answer of one broker. Raises `StatisticsError`.
 
-    parsing: held while it is parsed. Its values take several times the memory of its text.
+    parsing: held while the answer is parsed, because its values take several times the memory of its text.
     """
     if not url:
         raise StatisticsError("Pulsar does not list it as active, or its address is not allowed (--allow-url)")
@@ -132,7 +132,7 @@ def rows_in(answer: Mapping[str, Any], namespaces: Container[str] | None = None)
     """The topics of `namespaces` (None: all) in a broker's answer.
 
     It is ``{namespace: {bundle: {domain: {topic: statistics}}}}``. The named bundle is ignored: the hash of a topic's
-    name gives its bundle among those that *we* know.
+    name gives its bundle among those that Trimtab knows.
     """
     rows = _Rows()
     for namespace, bundles in answer.items():

@@ -71,7 +71,7 @@ def boundaries(found: Any) -> tuple[int, ...]:
 
 
 def owned(found: Any) -> frozenset[str]:
-    """Read the bundles that a broker serves, without the system's and those that it is releasing."""
+    """Read the bundles that a broker serves, except the system's and those that it is releasing."""
     return frozenset(
         bundle
         for bundle, state in mapping(found).items()
@@ -147,7 +147,7 @@ def _topic_load(name: str, bundle: str, figures: Mapping[str, Any]) -> TopicLoad
 
 
 def _rate(value: Any) -> float:
-    """A rate. One that is not a number, infinite or negative counts as 0, as in Prometheus."""
+    """A rate. NaN, infinity and negative values count as 0, as in Prometheus."""
     found = float(value or 0)
     return found if 0 <= found < math.inf else 0.0
 
@@ -173,7 +173,7 @@ def isolation_policies(found: Any) -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class TopicLoad:
-    """Load of one topic by its broker. Rates in msg/s, throughput in bytes/s; name: ``persistent://tenant/ns/topic``."""
+    """A topic's load, as its broker reports it: msg/s and bytes/s. name: ``persistent://tenant/ns/topic``."""
 
     name: str
     bundle: str
@@ -281,7 +281,7 @@ class Admin(Protocol):
         """The complete configuration that `broker` runs with, as text."""
 
     async def version(self, broker: str) -> str:
-        """The version of Pulsar that `broker` runs; empty if it is too old to say so."""
+        """The version of Pulsar that `broker` runs; empty if it is too old to report it."""
 
     async def overrides(self) -> Mapping[str, str]:
         """Dynamic configuration of the whole cluster."""

@@ -1,9 +1,9 @@
 """TransferShedder: the most used broker gives bundles to the least used one, and may take smaller ones in exchange.
 
 Idea. When the brokers' usage spreads too far for some cycles, sort the brokers by usage. The top one gives some of its
-reported (heaviest) bundles directly to the lowest, the lighter ones first, until the two would meet in the middle. When
-the next bundle is too large, it still goes if the other end has enough to give back: a swap. Then come the next two
-brokers, until the predicted spread is small enough.
+reported (heaviest) bundles directly to the lowest, the lighter ones first, until the two would meet in the middle. A
+bundle that is too large still goes if the lowest broker can give enough back: a swap. Then come the next two brokers,
+until the predicted spread is small enough.
 
 Formula. u = weighted maximum of the resources' percent, heap included; L = history * L + (1 - history) * u, once per
 snapshot; a, s = mean and standard deviation of L. A cycle is a hit when s > target, or the lowest has L < a * m or
@@ -76,7 +76,7 @@ class Survey:
         self.order, self.spread = self._ordered() if self.skip is None else (by_name[:0], Spread(0, 0, 0, 0))
 
     def after(self, unloads: tuple[Unload, ...]) -> dict[str, Any]:
-        """The memory after these decisions: brokers that gave now rest; corrected, those that received rest too."""
+        """The memory after these decisions: givers now rest; in the corrected form, receivers, too."""
         unloaded = recall(self.memory, "unloaded", self.cluster.brokers.names)
         for unload in unloads:
             unloaded[unload.broker] = self.cluster.now
@@ -85,7 +85,7 @@ class Survey:
         return remember(self.memory, "unloaded", self.cluster.brokers.names, unloaded)
 
     def _find_resting(self) -> IntArray:
-        """Brokers with fresh data within the delay; those past it are removed, up to the one that stops the cycle."""
+        """Brokers with fresh data that still rest. Forgets the others, up to the one that stops the cycle."""
         names, rows = self.cluster.brokers.names, self._fresh
         unloaded = recall(self.memory, "unloaded", names)
         # a time far in the future comes from a wrong clock: it must not stop the cluster until then
@@ -221,7 +221,7 @@ class TransferShedderParams(WeightedParams):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
-    """What one cycle decided, and how it came to that.
+    """What one cycle decided, and from which figures.
 
     rested:        brokers (rows) that may act again, as their delay is over.
     before, after: the spread of the brokers' usage; None if they were not compared.
@@ -250,8 +250,9 @@ def snapshot_reports(cluster: ClusterLoad, sheddable: BoolArray, params: Transfe
 class TransferShedder:
     """See the module.
 
-    Memory: ``hits``, cycles in a row with cause to act; ``now`` of the snapshot last averaged in; and by broker ``ema``
-    (smoothed usage, ratio), ``throughput`` (smoothed, bytes/s) and ``unloaded`` (epoch seconds of the last decision).
+    Memory: ``hits``, cycles in a row with cause to act; ``now``, the time of the last snapshot in the averages; and by
+    broker ``ema`` (smoothed usage, ratio), ``throughput`` (smoothed, bytes/s) and ``unloaded`` (epoch seconds of the
+    last decision).
     reports: makes the brokers' reports.
     """
 

@@ -1,17 +1,17 @@
-"""The two passes that bring consumers towards their targets: a corrected one, and Hermes' own.
+"""The two passes that bring consumers (brokers) towards their targets: a corrected one, and Hermes' own.
 
-The corrected pass: each step reduces the squared distances to the targets. A consumer is relieved when it is at least
-the significant change above its target, until it is within half of that. So noise moves nothing, and many small
-exchanges can add up. Destinations come by room, the largest first. Tasks move without return where the numbers allow
-it; then heavy ones are swapped for light ones, the heaviest for the lightest, so few swaps are enough. Neither end
-passes its target. A task that has just moved stays, and so does one that was moved recently.
+The corrected pass. Each step reduces the squared distances to the targets. The pass relieves a consumer that exceeds
+its target by at least the significant change, until the excess is below half of that. So noise moves nothing, and many
+small exchanges can add up. Destinations come by room, the largest first. While the numbers of tasks allow it, tasks
+(bundles) move one way. Then the pass swaps the heaviest tasks for the lightest, so few swaps are enough. Neither end
+passes its target. A task that moved just now or recently stays.
 
-A consumer that asks is filled in the same way from the other side: one strong consumer among many is far below its
-target while none of the others is much above. All of them then give a little, the furthest above first.
+Then the pass fills each consumer that asks. For example, one strong consumer among many is far below its target, while
+no other is much above its own. All of them then give a little, the furthest above first.
 
-The original pass, phantom swaps included: it visits the overloaded consumers once, the furthest above its target first,
-and all others for each. Tasks move out to even the numbers, then heavy ones are swapped for light ones. A swap must
-relieve the overloaded consumer by the significant change.
+The original pass, phantom swaps included. It visits each overloaded consumer once, the furthest above its target first,
+and for each of them all others. It moves tasks out to even the numbers, then swaps heavy ones for light ones. A swap
+must relieve the overloaded consumer by the significant change.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Aim:
 
     targets:    weight that each consumer should carry (n,), ops/s.
     limit:      number of tasks that each should have at most, to keep the numbers even.
-    min_change: percent; see the passes.
+    min_change: the significant change, percent.
     most:       number of tasks that none may exceed.
     spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are also
                 kept even. Not in the original.
@@ -118,7 +118,7 @@ class Aim:
 
 
 CRUMB = 0.25
-"""Ratio of a consumer's excess: smaller room is not used unless it fits an average task."""
+"""Ratio of a consumer's excess: room below it is used only if an average task fits."""
 
 
 def corrected_pass(ledger: Ledger, aim: Aim) -> None:
@@ -150,13 +150,13 @@ class _Relief:
                 step(source, destination)
 
     def is_above(self, consumer: int, percent: float) -> bool:
-        """Whether a consumer is this percentage of its target above it."""
+        """Whether a consumer exceeds its target by at least this percentage of the target."""
         target = self.aim.targets[consumer]
         excess = self.ledger.book[consumer] - target
         return excess > 0 and excess * 100 >= percent * target
 
     def needs_more(self, consumer: int) -> bool:
-        """Whether a consumer under relief needs more of it."""
+        """Whether a consumer that gives tasks away has more to give."""
         return self.is_above(consumer, self.aim.min_change / 2)
 
     def by_room(self, source: int) -> Iterator[int]:
@@ -172,20 +172,20 @@ class _Relief:
         return sorted(found, key=lambda c: -room[c])
 
     def lacks(self, consumer: int, part: float) -> bool:
-        """Whether a consumer is this part (ratio) of the significant change below its target."""
+        """Whether a consumer is below its target by at least this part (ratio) of the significant change."""
         target = self.aim.targets[consumer]
         room = target - self.ledger.book[consumer]
         return room > 0 and room * 100 >= self.aim.min_change * part * target
 
     def fill(self, destination: int) -> None:
-        """Take from one consumer above its target after the other, until the destination is near enough to its own."""
+        """Take from consumers above their target, one after the other, until the destination is near its own."""
         excess = np.array(self.ledger.book) - self.aim.targets
         sources = sorted(np.flatnonzero(excess > 0).tolist(), key=lambda c: -excess[c])
         for source in takewhile(lambda _: self.lacks(destination, 0.5), sources):
             self.give(source, destination)
 
     def give(self, source: int, destination: int) -> None:
-        """The moves that bring the source nearest to its target; swaps where the numbers allow no move."""
+        """Move the tasks that bring the source nearest to its target; swap if the numbers allow no move."""
         heavy, sides = self.candidates(source, destination), self.aim.between(self.ledger, source, destination)
         vacant = self.vacancies(source, destination)
         if vacant > 0:
@@ -206,13 +206,13 @@ class _Relief:
         return self.ledger.lacking(self._ranked[source], destination)
 
     def vacancies(self, source: int, destination: int) -> int:
-        """How many tasks may move without return."""
+        """How many tasks may move one way."""
         ledger, aim = self.ledger, self.aim
         vacant = min(int(aim.limit * (1 + aim.spread)), aim.most) - ledger.count(destination)
         return int(vacant if aim.spread else min(vacant, ledger.count(source) - aim.limit))
 
     def move(self, source: int, destination: int) -> None:
-        """The heaviest tasks that together fit both the excess and the room, then the one that fits the rest best."""
+        """Move the heaviest tasks that together fit the excess and the room, then the one that fits the rest best."""
         vacant = self.vacancies(source, destination)
         if vacant <= 0:
             return
@@ -242,7 +242,7 @@ class _Relief:
         return best is not None
 
     def swap(self, source: int, destination: int) -> None:
-        """The heaviest for the lightest while that fits both ends, then the pair that fits the rest best."""
+        """Swap the heaviest for the lightest while that fits both ends, then the pair that fits the rest best."""
         heavy, light = self.candidates(source, destination), self.candidates(destination, source)
         sides = self.aim.between(self.ledger, source, destination)
         if not _worthwhile(sides, heavy.weights):
@@ -298,7 +298,7 @@ def original_pass(ledger: Ledger, aim: Aim) -> None:
 
 
 def _balanced(ledger: Ledger, aim: Aim, consumer: int) -> bool:
-    """Relieve exactly as the original does, to the last bit."""
+    """Whether a consumer needs no relief. Compares exactly, as the original does."""
     return ledger.book[consumer] == aim.targets[consumer] and ledger.count(consumer) <= aim.limit
 
 
@@ -307,7 +307,7 @@ def _may_move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> bo
 
 
 def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
-    """Tasks in iteration order, each that fits below the destination's target, while the counts ask for it."""
+    """Move tasks in iteration order, each that fits below the destination's target, while the counts require it."""
     if not _may_move_out(ledger, aim, source, destination):
         return
     tasks = ledger.leavable(source, destination)
@@ -323,9 +323,9 @@ def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
 
 
 def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
-    """The first acceptable pairs, heavy tasks outside, light ones inside.
+    """Swap the first acceptable pairs: the outer loop is over heavy tasks, the inner one over light tasks.
 
-    After a pair the walk continues with the same heavy task, which has already left: the phantom swap. The original
+    After a pair the loop continues with the same heavy task, which has already left: the phantom swap. The original
     checks after every pair, accepted or not, whether the source is balanced. As a refused pair changes nothing, this
     matters only for the first pair.
     """

@@ -1,10 +1,10 @@
 """The writes that make TopicNamespace and Bundle objects agree with a Pulsar cluster. Pure.
 
 Each TopicNamespace agrees in one direction. An object with the label ``trimtab.dev/discovered`` follows Pulsar's
-namespace, and is deleted with it. All other objects belong to users, and Pulsar's namespace is created for them.
-Nothing is ever deleted in Pulsar.
+namespace, and is deleted with it. All other objects belong to users, and the operator creates Pulsar's namespace for
+them. Nothing is ever deleted in Pulsar.
 
-These rules keep a bundle from being lost by an early, a late or a failed read:
+With these rules, an early, late or failed read never loses a bundle:
 
 - A broker that did not answer changes nothing. A bundle counts as unowned only when `ObservedOwners` is complete: every
   active broker answered twice in a row. If bundles are read one by one, one answer is enough.
