@@ -335,3 +335,18 @@ def test_a_measured_cluster_never_gets_worse(seed: int, n: int, least: int) -> N
         assert after.max() <= before.max() + 1e-6
         if shedding.unloads:
             assert np.std(after) < np.std(before)
+
+
+@pytest.mark.parametrize("seed", [2, 6, 8])
+@pytest.mark.parametrize(
+    "cores", [(8, 9, 10, 12, 14, 16, 20, 24), (8.0, 8.01, 8.02, 8.03, 8.04, 8.05, 8.06, 8.07)], ids=["unlike", "nearly"]
+)
+def test_noise_moves_nothing_between_brokers_of_different_kinds(cores: tuple[float, ...], seed: int) -> None:
+    """All are at 60 %, and their CPU is measured with 15 % noise. No broker has another one of its kind."""
+    points = (spread(6 * own, 10, number) for number, own in enumerate(cores))
+    play, rng = Play(World.of(*points, cores=np.array(cores))), np.random.default_rng(seed)
+    used = play.world.cpu(play.world.load)
+    for _ in range(30):
+        play.minute(cpu=used * rng.normal(1, 0.15, len(used)).clip(0.2))
+
+    assert sum(play.moves) == 0

@@ -16,7 +16,8 @@ The differences are the evidence:
 
 Of n brokers of a kind, one is always off by chance: t believes a difference only as far as it exceeds that. The doubt
 of a slope is e, but no more than the slope differs from the pool. With fewer than 3 samples t is half of that, and the
-doubt is |d| more.
+doubt is |d| more. Brokers of different kinds are compared by their pools, so where there are several kinds the doubt is
+the error of the pool more, e / sqrt(n).
 
 A slope is never so high that the bundles alone would take more CPU than was measured, by the median of the ring.
 
@@ -134,8 +135,8 @@ class _Ratios:
     """What CPU per work tells of each broker's slope, (n,) cores per byte/s.
 
     ratio: its own, NaN unknown. pool: of its kind. spread: standard deviation. error: by which the ratio may be off.
-    more: by which it may be off beside that, as there are few samples. prior: the ratio, drawn towards the pool. sd:
-    standard deviation of the prior.
+    more: by which it may be off beside that, as there are few samples, or as the pool is off. prior: the ratio, drawn
+    towards the pool. sd: standard deviation of the prior.
     """
 
     ratio: FloatArray
@@ -159,11 +160,13 @@ class _Ratios:
         away = zeroed(ratio - pool)
         noise = np.where(np.isnan(ratio), 0.0, 1.25 * spread / np.sqrt(np.maximum(count, 1)))
         few = np.where(count < _FEW_SAMPLES, np.abs(away), 0.0)
-        chance = _BY_CHANCE * np.log(np.bincount(readings.kinds)[readings.kinds]) * noise**2
+        alike = np.bincount(readings.kinds)[readings.kinds]
+        chance = _BY_CHANCE * np.log(alike) * noise**2
         clear = np.maximum(away**2 - chance, 0)
         trust = np.divide(clear, away**2 + few**2, out=np.zeros_like(away), where=away != 0)
         sd = np.maximum(_OWN * pool, np.abs(away))
-        return cls(ratio, pool, spread, noise, few, pool + away * trust, sd)
+        more = few + noise / np.sqrt(alike) if readings.kinds.any() else few
+        return cls(ratio, pool, spread, noise, more, pool + away * trust, sd)
 
     def slope(self, readings: BrokerReadings, information: FloatArray, drift: FloatArray) -> FloatArray:
         """The slopes (n,), by the ratios and the evidence."""
