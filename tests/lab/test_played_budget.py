@@ -97,6 +97,33 @@ def test_a_drain_goes_beyond_the_budget_and_leaves_nothing_of_it(tmp_path: Path)
     assert len(changes) <= 20 + 3
 
 
+def test_what_is_not_carried_out_while_a_replay_warms_up_is_not_paid_for(tmp_path: Path) -> None:
+    """A broker is away for the first minutes: its bundles have no owner there, and nothing is assigned yet."""
+    history, world = RecordedHistory(tmp_path), uneven()
+    for _ in range(5):
+        load = world.cluster()
+        brokers = replace(load.brokers, ready=np.array([True, True, False]))
+        history.cycle(replace(load, brokers=brokers))
+        world.now += 60
+    begin = world.now
+    record(history, world)
+    unlinked = manifest({"connectionsPercentPerHour": 20})
+    del unlinked["spec"]["pulsar"]
+    replay = policy_replay("new", unlinked, 1)
+
+    play(recorded_cycles(Recording(str(tmp_path), POLICY).cycles(0, 1e12)), [replay], begin)
+
+    assert replay.trace.figures().moves > 3
+
+
+def test_owners_that_pulsar_gives_cost_nothing() -> None:
+    world, budget = uneven(), budget_of(publishGapSecondsPerHour=1)
+    given = Orders(tuple(Move(name, "", "broker-1", Reason.BROKER_LOST) for name in world.bundles[:20]))
+
+    assert budget.admitted(given, world.cluster()) == given
+    assert budget.withheld(world.cluster()).withheld == {}
+
+
 def budget_of(**bounds: Any) -> PlayedBudget:
     found = PlayedBudget.of(Settings.of(manifest(bounds)))
     assert found is not None

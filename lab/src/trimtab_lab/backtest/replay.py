@@ -204,7 +204,7 @@ class PolicyReplay:
     def _admitted(self, orders: Orders, cluster: ClusterLoad) -> Orders:
         if self.budget is None or not (orders.moves or orders.splits):
             return orders
-        return self.budget.admitted(orders, cluster, paid=not self.follows)
+        return self.budget.admitted(orders, cluster, paid=self._acts and not self.follows)
 
     def _split(
         self,

@@ -22,9 +22,10 @@ from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 @dataclass
 class PlayedBudget:
-    """What a policy may spend, and has spent."""
+    """What a policy may spend, and has spent. linked: whether Pulsar gives bundles without an owner one, at no cost."""
 
     rules: BudgetRules
+    linked: bool = False
     _ledger: BudgetLedger = field(default_factory=BudgetLedger)
     _paid: int = 0
 
@@ -34,7 +35,7 @@ class PlayedBudget:
         if settings.budget is None:
             return None
         holder = Holder(f"policy {settings.name}", settings.budget.bounds)
-        return cls(BudgetRules(settings.name, holder))
+        return cls(BudgetRules(settings.name, holder), settings.pulsar is not None)
 
     def withheld(self, load: ClusterLoad) -> ClusterLoad:
         """The same with the bundles withheld that the budget does not let move now."""
@@ -55,7 +56,8 @@ class PlayedBudget:
             forced = [row for row in rows if reasons[row] in UNRESTRAINED]
             others = [row for row in rows if row not in forced]
             for unit in (*([row] for row in forced), others):
-                charges = [self._charge(routes[row], reasons[row], load.now, prices) for row in unit]
+                paid_for = [row for row in unit if routes[row].source or not self.linked]
+                charges = [self._charge(routes[row], reasons[row], load.now, prices) for row in paid_for]
                 if tally.admit(charges) is None:
                     through.update(unit)
         self._ledger = tally.result if paid else tally.ledger
