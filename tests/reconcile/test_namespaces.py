@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, cast
 
+import kopf
 import pytest
 
 from faulty_api import until
 from manifests import bundle, topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
+from trimtab_operator.handlers import create_bundles
 from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.pulsar import PulsarSpec
+from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -97,6 +101,46 @@ def test_a_second_object_with_another_number_of_bundles_gets_none(run_policy: Ru
 
         env.rest.delete(env.path("topicnamespaces", "t-new"))
         await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "again")))
+        assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
+
+    run_policy(LEVEL, scenario)
+
+
+def test_an_object_that_a_person_created_anew_for_another_namespace_has_no_claim(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await made(env, "t-new", bundles=2)
+        env.rest.delete(env.path("topicnamespaces", "t-new"))
+        env.rest.create(env.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="other", bundles=2))
+
+        await made(env, "again", bundles=3)
+
+        assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
+
+    run_policy(LEVEL, scenario)
+
+
+def test_kopf_looks_again_while_another_object_has_the_bundles(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await made(env, "t-new", bundles=2)
+        body = env.rest.create(env.path("topicnamespaces"), topic_namespace("again", tenant="t", name="new", bundles=3))
+
+        class Reached:
+            async def reach(self, _namespace: str) -> ClusterState:
+                return env.cluster
+
+        async def handled() -> None:
+            await create_bundles(namespace="messaging", body=cast("Any", body), memo=cast("Any", Reached()))
+
+        with pytest.raises(kopf.TemporaryError, match="another TopicNamespace has its bundles"):
+            await handled()
+        version = env.versions("topicnamespaces")["again"]
+        body = env.rest.get(env.path("topicnamespaces", "again"))
+        with pytest.raises(kopf.TemporaryError):
+            await handled()
+        assert env.versions("topicnamespaces")["again"] == version, "the same status is not written again"
+
+        env.rest.delete(env.path("topicnamespaces", "t-new"))
+        await handled()
         assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
 
     run_policy(LEVEL, scenario)

@@ -21,6 +21,9 @@ from trimtab_operator.state.clusters import Clusters
 _BACKOFF = 10.0 + RELEASE_WITHIN
 """Seconds after which Kopf cancels a loop that was asked to stop."""
 
+_LOOKS_AGAIN = 60.0
+"""Seconds after which a TopicNamespace looks again whether another one still has its bundles."""
+
 
 def registry() -> kopf.OperatorRegistry:
     """A new registry with all handlers; Kopf's global registry stays empty."""
@@ -45,8 +48,12 @@ async def balance(
 
 
 async def create_bundles(*, namespace: str | None, body: kopf.Body, memo: Clusters, **_: Any) -> None:
-    """Create the first bundles of a TopicNamespace, unless that was done before."""
-    await cut(await memo.reach(namespace or ""), dict(body))
+    """Create the first bundles of a TopicNamespace, unless that was done before.
+
+    Raises `kopf.TemporaryError` while another object has them: Kopf then looks again, as a person may delete that one.
+    """
+    if not await cut(await memo.reach(namespace or ""), dict(body)):
+        raise kopf.TemporaryError("another TopicNamespace has its bundles", delay=_LOOKS_AGAIN)
 
 
 def operator_settings() -> kopf.OperatorSettings:

@@ -46,8 +46,8 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
     ]
 
 
-async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None:
-    """Create the first bundles of a TopicNamespace object, and write its status.
+async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> bool:
+    """Create the first bundles of a TopicNamespace object, and write its status. False: another object has them.
 
     This happens once for each namespace: later only splits change the bundles. After an interruption, the next call
     creates the missing bundles. If another object names the same namespace and has its bundles, none are created. With
@@ -56,11 +56,11 @@ async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
     if _settled(meta, status):
-        return
+        return True
     if not await cluster.link_settled():
         raise ApiUnavailableError(f"{meta['name']}: a policy with spec.pulsar does not run yet: does Pulsar have it?")
     if cluster.link.linked:
-        return
+        return True
     spec = TopicNamespaceSpec.model_validate(topic_namespace["spec"])
     bundles = first_bundles(meta["name"], meta["uid"], spec)
     if first := await _first_of(cluster, meta["name"], f"{spec.tenant}/{spec.name}"):
@@ -81,7 +81,10 @@ async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> None
         "observedGeneration": generation,
         "conditions": set_condition(before, TopicNamespaceCondition.READY, *ready, generation, cluster.now()),
     }
-    await cluster.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], {"status": body}, subresource="status")
+    if {**status, **body} != status:
+        patch = {"status": body}
+        await cluster.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], patch, subresource="status")
+    return not others
 
 
 def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
@@ -97,23 +100,24 @@ async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
     Their bundles need not have equal names: the objects may ask for other numbers, or splits have changed the bundles.
     """
     for record in list(cluster.stores.topic_namespaces.items.values()):
-        another = record.full_name == full and record.name != name and record.has_bundles
-        if another and await _exists(cluster, record.name):
+        there = record.has_bundles or cluster.rings.members(record.name)
+        if record.full_name == full and record.name != name and there and await _names(cluster, record.name, full):
             return record.name
     while (first := cluster.cut_by.setdefault(full, name)) != name:  # the stores do not show what is being created
-        if await _exists(cluster, first):
+        if await _names(cluster, first, full):
             return first
         if cluster.cut_by.get(full) == first:
             del cluster.cut_by[full]
     return ""
 
 
-async def _exists(cluster: ClusterState, topic_namespace: str) -> bool:
+async def _names(cluster: ClusterState, topic_namespace: str, full: str) -> bool:
+    """Whether this TopicNamespace object exists, and names `full`: a person may create it anew for another one."""
     try:
-        await cluster.api.get(TOPIC_NAMESPACES, cluster.namespace, topic_namespace)
+        found = await cluster.api.get(TOPIC_NAMESPACES, cluster.namespace, topic_namespace)
     except NotFoundError:
         return False
-    return True
+    return f"{found['spec']['tenant']}/{found['spec']['name']}" == full
 
 
 async def _holder(cluster: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:
