@@ -289,7 +289,7 @@ subjects:
 {{- if lt $mebibytes 480 }}
 {{- fail (printf "spark.memory is %s, and Spark needs 480m or more: set it to 700m or 1g" .spark.memory) }}
 {{- end }}
-{{- $policies := max 1 (len .policies) }}
+{{- $policies := max 1 (len (default list .policies)) }}
 {{- $kept := mulf (include "trimtab.kibibytes" .history.keepSize | float64) $policies }}
 {{- if and (not (and (eq .history.volume "claim") .history.existingClaim)) (gt $kept (include "trimtab.kibibytes" .history.size | float64)) }}
 {{- $each := gt $policies 1 | ternary (printf " for each of %d policies" $policies) "" }}
