@@ -205,7 +205,9 @@ def _excluded(cluster: ClusterLoad) -> BoolArray:
 @lru_cache(maxsize=4)
 def _monitoring(namespaces: tuple[str, ...]) -> BoolArray:
     """Those of brokers' own checks. Cached, as a cluster's namespaces are mostly those of the cycle before."""
-    return np.array([is_monitoring(space) for space in namespaces], dtype=bool)
+    found = np.array([is_monitoring(space) for space in namespaces], dtype=bool)
+    found.flags.writeable = False
+    return found
 
 
 def measured(cluster: ClusterLoad) -> BoolArray:

@@ -81,6 +81,7 @@ class RowGroupReader:
                 values = [self._columns[name] if name in self._steady else group[name] for name in schema.names]
                 found.append(pa.table(values, schema=schema))
         except (pa.ArrowException, OSError) as error:
+            self._stored = {}  # the columns may be those of a later group
             raise ForeignFileError(f"it can't be read ({error})") from error
         self._stored = stored[-1]
         return found

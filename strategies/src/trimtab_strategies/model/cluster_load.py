@@ -72,7 +72,7 @@ _UNIQUE: deque[tuple[str, ...]] = deque(maxlen=4)
 
 
 def _check_unique(what: str, names: tuple[str, ...]) -> None:
-    if any(names is known for known in _UNIQUE):
+    if any(names is known for known in tuple(_UNIQUE)):  # other threads add to it
         return
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
