@@ -15,9 +15,6 @@ from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.recording import RecordedPolicy, Recording
 from trimtab_strategies.model import counted, some
 
-_LEFT_OUT = {"split": "Splits are left out: {} would make some. --splits on replays them."}
-"""What to say of fields of a policy that have no effect in a replay."""
-
 _BEFORE = 900.0
 """Seconds before a broker is gone in which a move off it counts as made because of that."""
 
@@ -41,15 +38,14 @@ def notes_before(window: ReplayWindow, replays: Sequence[HistoryReplay]) -> list
     return [
         *_gaps(recording, begin, end),
         *_facts(recording, begin, end),
-        *_left_out(policies),
+        *_splits(policies),
         *_intervals(policies, recording.summary.interval),
     ]
 
 
-def _left_out(policies: Sequence[PolicyReplay]) -> Iterator[str]:
-    for field, text in _LEFT_OUT.items():
-        if names := [one.name for one in policies if field in one.left_out]:
-            yield text.format(some(names))
+def _splits(policies: Sequence[PolicyReplay]) -> Iterator[str]:
+    if names := [one.name for one in policies if one.lacks_splits]:
+        yield f"Splits are left out: {some(names)} would make some. --splits on replays them."
 
 
 def _intervals(policies: Sequence[PolicyReplay], step: float) -> Iterator[str]:

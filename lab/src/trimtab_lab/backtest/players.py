@@ -136,8 +136,7 @@ def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyRepl
     """The replay that is asked with the real owners. It plans splits, too: the real ones were made and are recorded."""
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)
-    budget = PlayedBudget.of(settings)
-    return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None, budget=budget)
+    return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None)
 
 
 def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> Remembered | None:
@@ -200,5 +199,5 @@ def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, s
         replayed_splits=ReplayedSplits() if splits and divides else None,
         windows=settings.windows,
         budget=PlayedBudget.of(settings),
-        left_out=("split",) if divides and not splits else (),
+        lacks_splits=divides and not splits,
     )

@@ -15,7 +15,7 @@ which does not count: `ReplayPhase.RUN_IN`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -116,8 +116,8 @@ class LiveReplay:
 class PolicyReplay:
     """A policy. interval: seconds from one decision to the next. windows: in which it acts; empty: always.
     replayed_splits: those that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None:
-    anything. left_out: fields of its spec that have no effect. past: what it remembered after some cycles, oldest
-    first.
+    anything. lacks_splits: it would make some, and they are left out. past: what it remembered after some cycles,
+    oldest first.
 
     seed: of choices between equally good brokers; None: they fall as they did in the operator. follows: the owners stay
     the real ones, so that each cycle asks for the next decision alone; else it goes on from its own moves.
@@ -131,7 +131,7 @@ class PolicyReplay:
     replayed_splits: ReplayedSplits | None = None
     budget: PlayedBudget | None = None
     windows: Sequence[Window] = ()
-    left_out: Collection[str] = ()
+    lacks_splits: bool = False
     past: Sequence[Remembered] = ()
     follows: bool = False
     _real: RealOwners = field(default_factory=RealOwners)
