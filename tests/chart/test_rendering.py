@@ -270,6 +270,11 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"spark": {"memory": "100m"}}, "spark.memory is 100m, and Spark needs 480m or more: set it to 700m or 1g"),
         ({"spark": {"memory": "0g"}}, "memory"),
         ({"spark": {"mode": "sidecar", "memory": "479m"}}, "spark.memory is 479m, and Spark needs 480m or more"),
+        ({"spark": {"memory": "2g"}}, "but resources.limits.memory is 2Gi: lower the first or raise the second"),
+        (
+            {"spark": {"mode": "sidecar", "memory": "1g", "sidecar": {"resources": {"limits": {"memory": "1Gi"}}}}},
+            "but spark.sidecar.resources.limits.memory is 1Gi: lower the first or raise the second",
+        ),
         ({"extraArgs": ["--lease-name=mine"]}, "extraArgs has --lease-name=mine: set lease.name instead"),
         ({"extraArgs": ["--allow-url", "*.svc"]}, "extraArgs has --allow-url: set allowUrls instead"),
         ({"image": {"tag": "a:b"}}, "tag"),

@@ -245,6 +245,8 @@ def test_an_epoch_past_the_last_is_refused_saying_what_to_do(run_replicas: RunRe
         ({"duration": 0.9, "deadline": 0.5, "retry": 0.1}, "1 to 3600 s"),
         ({"duration": 1e9}, "1 to 3600 s"),
         ({"identity": ""}, "--identity"),
+        ({"name": ""}, "--lease-name '' is not an object name"),
+        ({"name": "My_Lease"}, "--lease-name 'My_Lease' is not an object name"),
     ],
 )
 def test_rules_by_which_two_could_lead_are_refused(times: Any, complaint: str) -> None:

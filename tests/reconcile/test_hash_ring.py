@@ -262,7 +262,7 @@ def test_bundles_of_a_topic_namespace_that_does_not_exist_are_reported_once(run_
         await watched.settled()
 
         [note] = [note for reason, note in env.events() if reason == "UnknownTopicNamespace"]
-        stray = "4 bundles (stray-0, stray-1, stray-2 and 1 more) can get no owner"
+        stray = "4 bundles (stray-0, stray-1, stray-2 and 1 more) get no owner from Trimtab"
         assert note == f"spec.topicNamespace t-tpyo names no TopicNamespace: {stray}. Create it, or delete them"
         assert watched.faults() == {"Gap": 0, "Overlap": 0, "Unknown": 4}
         assert watched.ready()[:2] == CUT

@@ -289,6 +289,11 @@ subjects:
 {{- if lt $mebibytes 480 }}
 {{- fail (printf "spark.memory is %s, and Spark needs 480m or more: set it to 700m or 1g" .spark.memory) }}
 {{- end }}
+{{- $sidecar := eq .spark.mode "sidecar" }}
+{{- $limit := dig "limits" "memory" "" (ternary .spark.sidecar.resources .resources $sidecar) | toString }}
+{{- if and (ne .spark.mode "remote") (regexMatch "^[0-9.]+[KMGT]i$" $limit) (gt (mulf 1024 (add $mebibytes 450)) (include "trimtab.kibibytes" $limit | float64)) }}
+{{- fail (printf "spark.memory is %s, and the JVM takes 450 MB more, but %s is %s: lower the first or raise the second" .spark.memory (ternary "spark.sidecar.resources.limits.memory" "resources.limits.memory" $sidecar) $limit) }}
+{{- end }}
 {{- $policies := max 1 (len (default list .policies)) }}
 {{- $kept := mulf (include "trimtab.kibibytes" .history.keepSize | float64) $policies }}
 {{- if and (not (and (eq .history.volume "claim") .history.existingClaim)) (gt $kept (include "trimtab.kibibytes" .history.size | float64)) }}

@@ -30,6 +30,7 @@ from typing import Any
 from trimtab_operator.kube.client import LEASES, Api, ApiError, ConflictError, NotFoundError, Observer
 from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.naming import LONGEST, is_object_name
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +78,13 @@ class Candidacy:
     retry: float = RETRY
 
     def __post_init__(self) -> None:
-        if not self.name or not self.identity:
-            raise ValueError("a Lease needs a name and a holder: give --lease-name and --identity some letters")
+        if not is_object_name(self.name):
+            raise ValueError(
+                f"--lease-name {self.name!r} is not an object name: use lowercase letters, digits, - and ., "
+                f"at most {LONGEST}"
+            )
+        if not self.identity:
+            raise ValueError("a Lease needs a holder: give --identity some letters")
         if not 0 < self.retry < self.deadline < self.duration:
             raise ValueError(
                 f"lease times {self.duration:g}/{self.deadline:g}/{self.retry:g} s (duration/deadline/retry) must "

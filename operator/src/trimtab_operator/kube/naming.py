@@ -35,6 +35,11 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _BUNDLE = re.compile(r"(?P<tenant>[^/]+)/(?P<name>[^/]+)/(?P<lower>0x[0-9a-f]{8})_(?P<upper>0x[0-9a-f]{8})")
 
 
+def is_object_name(text: str) -> bool:
+    """Whether an object may have this name: a DNS-1123 subdomain of at most `LONGEST` characters."""
+    return len(text) <= LONGEST and _SUBDOMAIN.fullmatch(text) is not None
+
+
 def pulsar_bundle(tenant: str, name: str, lower: str, upper: str) -> str:
     """``tenant/name/0xLLLLLLLL_0xUUUUUUUU``, as Pulsar spells a bundle."""
     return f"{tenant}/{name}/{lower}_{upper}"
@@ -95,7 +100,7 @@ def broker_name_of_address(address: str) -> str:
 def _slug(original: str, *, exact: bool, longest: int) -> str:
     """`original` as a subdomain, with a hash unless `exact` and only its separator (``/`` or ``:``) had to change."""
     plain = re.sub(r"[/:]", "-", original, count=1) if exact else ""
-    if len(plain) <= longest and _SUBDOMAIN.fullmatch(plain):
+    if len(plain) <= longest and is_object_name(plain):
         return plain
     digest = hashlib.blake2s(original.encode(), digest_size=4).hexdigest()
     words = re.sub(r"[^a-z0-9]+", "-", original.lower()).strip("-")

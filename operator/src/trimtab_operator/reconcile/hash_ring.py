@@ -129,7 +129,7 @@ class RingStatus:
         """One Event for each unknown TopicNamespace, however many bundles name it."""
         for space in sorted(strays.keys() - self._strays):
             names = [bundle.name for bundle in strays[space]]
-            which = f"{counted(len(names), 'bundle')} ({some(names, _SHOWN)}) can get no owner"
+            which = f"{counted(len(names), 'bundle')} ({some(names, _SHOWN)}) get no owner from Trimtab"
             text = f"spec.topicNamespace {space} names no TopicNamespace: {which}. Create it, or delete them"
             log.warning("%s", text)
             await self._event("Bundle", names[0], "", ("Warning", "UnknownTopicNamespace", text))

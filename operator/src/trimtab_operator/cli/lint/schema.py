@@ -19,14 +19,13 @@ from pydantic import ValidationError
 
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.lint.files import At, Document, Found, Level, spelt
+from trimtab_operator.kube.naming import LONGEST, is_object_name
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_strategies.model import some
 
 Schema = Mapping[str, Any]
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_NAME = 253
 _METADATA = frozenset(
     {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid"}
     | {"resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"}
@@ -106,8 +105,8 @@ def _metadata(meta: Any) -> Iterator[Found]:
     name = meta.get("name")
     if not isinstance(name, str) or not name:
         yield _error(at, "missing", "metadata.name is missing: kubectl apply needs one")
-    elif len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
-        said = f"{_quoted(name)} is not an object name: use lowercase letters, digits, - and ., at most {_LONGEST_NAME}"
+    elif not is_object_name(name):
+        said = f"{_quoted(name)} is not an object name: use lowercase letters, digits, - and ., at most {LONGEST}"
         yield _error((*at, "name"), "pattern", said)
     for key in meta:
         if key not in _METADATA:
