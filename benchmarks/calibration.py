@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -52,6 +53,12 @@ AROUND = 2.0
 """Seconds before and after a new owner was seen, in which the gap of a move is looked for."""
 
 NAMESPACE = "trimtab/calibration"
+
+HISTORY = Path("trimtab", "history")
+"""Where `play` leaves the operator's history, in its folder."""
+
+Trace = dict[str, Any]
+"""What `play` measured: the part `real` of docs/data/calibration.json."""
 
 
 @dataclass
@@ -88,13 +95,16 @@ class Statements:
 _WORDS = ("status", "reason", "message")
 
 
-def play(limit: float, *, boxed: bool) -> dict[str, Any]:
-    """Play the scenario on real brokers, each with `limit` cores. boxed: whether the kernel enforces the limit."""
+def play(limit: float, work: Path, strategy: Mapping[str, Any] = MappingProxyType({}), *, boxed: bool) -> Trace:
+    """Play the scenario on real brokers, each with `limit` cores. boxed: whether the kernel enforces the limit.
+
+    work: an empty folder; the operator's history stays in it (`HISTORY`). strategy: what the policy's spec has besides
+    the mode and the two addresses.
+    """
     scenario = load(str(SCENARIO))
     world = build(scenario, np.random.default_rng(SEED))
     wanted = sent(world)
-    with tempfile.TemporaryDirectory(prefix="trimtab-calibration-") as folder, ExitStack() as stack:
-        work = Path(folder)
+    with ExitStack() as stack:
         brokers = PulsarCluster(
             distribution.find(), work / "pulsar", LoadManagerKind.MODULAR, cores=limit if boxed else None
         )
@@ -111,7 +121,7 @@ def play(limit: float, *, boxed: bool) -> dict[str, Any]:
         time.sleep(WARM_UP)
         begun = watch.rows[-1].at
         statements = stack.enter_context(Statements(stage, begun))
-        apply_four_lines(stage)
+        apply_policy(stage, strategy)
         _send(traffic, topics, wanted, begun)
         figures = _figures(watch, topics, begun, len(wanted), limit)
         moves = [_move(change, topics, traffic, wanted, begun) for change in watch.changes if change.at >= begun]
@@ -134,14 +144,15 @@ def play(limit: float, *, boxed: bool) -> dict[str, Any]:
         }
 
 
-def apply_four_lines(stage: Any) -> None:
-    """The smallest policy that acts on a Pulsar cluster: mode and two addresses."""
+def apply_policy(stage: Any, strategy: Mapping[str, Any]) -> None:
+    """Without a strategy, this is the smallest policy that acts on a Pulsar cluster: mode and two addresses."""
     from small_cluster import API  # noqa: PLC0415  (shared with the tests; `operator_beside` finds it)
 
     spec = {
         "mode": "Auto",
         "pulsar": {"adminUrl": stage.admin.url},
         "source": {"prometheus": {"url": stage.prometheus.url}},
+        **strategy,
     }
     kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy"}
     stage.rest.create(f"{API}/balancingpolicies", {**kind, "metadata": {"name": "policy"}, "spec": spec})
@@ -247,11 +258,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=DATA, help="where the traces go (default: %(default)s)")
     given = parser.parse_args()
     before = json.loads(given.json.read_text()) if given.json.exists() else {}
-    real = before["real"] if given.lab else play(given.cores, boxed=not given.unboxed)
+    with tempfile.TemporaryDirectory(prefix="trimtab-calibration-") as folder:
+        real = before["real"] if given.lab else play(given.cores, Path(folder), boxed=not given.unboxed)
+    save(real, given.json)
+
+
+def save(real: Trace, file: Path = DATA) -> None:
+    """Write a real run to `file`, and the lab's run of today beside it."""
     scenario = load(str(SCENARIO))
     found = grown(build(scenario, np.random.default_rng(SEED)))
     traces = {"shedder": POLICY_SHEDDER, "grown": found, "real": real, "lab": lab_trace(scenario)}
-    given.json.write_text(written(traces))
+    file.write_text(written(traces))
 
 
 def written(traces: Mapping[str, Any]) -> str:
