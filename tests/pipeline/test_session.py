@@ -193,6 +193,15 @@ def test_an_error_of_the_jvm_is_reported_by_its_cause() -> None:
     assert described(Py4JError(told)) == "IllegalStateException: Spark context stopped while waiting for backend"
 
 
+def test_an_error_of_the_jvm_within_another_is_the_cause() -> None:
+    told = (
+        "An error occurred while calling o1.collectAsArrowToPython.\n"
+        ": org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat org.apache.spark.X\n"
+        "Caused by: java.lang.UnsatisfiedLinkError: /tmp/libx.so: failed to map segment\n\tat java.base/java.X\n"
+    )
+    assert described(Py4JError(told)) == "UnsatisfiedLinkError: /tmp/libx.so: failed to map segment"
+
+
 def test_cancelling_never_waits_for_spark_and_asks_until_the_job_has_ended() -> None:
     asked, answer, ended = queue.SimpleQueue[str](), threading.Event(), Future[None]()
 

@@ -35,7 +35,7 @@ SPARK_ERRORS: tuple[type[Exception], ...] = (ConnectionError, *_of_spark())
 _GRPC_DETAILS = re.compile(r'details = "(.*)"')
 _TOKEN = re.compile(r"(token=)[^;'\"\s]+")
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
-_JAVA_CAUSE = re.compile(r"^: (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
+_JAVA_CAUSE = re.compile(r"^(?:|Caused by): (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 _FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*)$", re.MULTILINE)
 _REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
 
@@ -71,9 +71,9 @@ def without_token(text: str) -> str:
 def described(error: BaseException) -> str:
     """The cause in one line, without a token.
 
-    That is the last line of the last traceback of a worker's Python, else gRPC's details, else the Java exception, else
-    the error's type and first line. For workers without this package, or with another version, Python's import error
-    is the relevant one.
+    That is the last line of the last traceback of a worker's Python, else gRPC's details, else the innermost Java
+    exception, else the error's type and first line. For workers without this package, or with another version, Python's
+    import error is the relevant one.
     """
     text = without_token(_text(error).strip())
     if foreign := _FOREIGN.findall(text):
@@ -82,8 +82,8 @@ def described(error: BaseException) -> str:
         return f"{raised[-1]} (in a task)"
     if details := _GRPC_DETAILS.search(text):
         return f"{type(error).__name__}: {details[1]}"
-    if cause := _JAVA_CAUSE.search(text):
-        return cause[1]
+    if causes := _JAVA_CAUSE.findall(text):
+        return str(causes[-1])
     return f"{type(error).__name__}: {text.split(chr(10), 1)[0]}"
 
 
