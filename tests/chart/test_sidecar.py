@@ -15,9 +15,17 @@ from small_cluster import until
 from trimtab_pipeline.factory import spark_sources
 from trimtab_testbed.servers.processes import Server, free_ports
 
-pytestmark = [pytest.mark.connect, pytest.mark.spark, pytest.mark.timeout(900)]
+
+def test_java_s_temporary_folder_is_writable_on_the_read_only_root(offline: Runner) -> None:
+    pod = one(offline.rendered({"spark": {"mode": "sidecar"}}), "Deployment")["spec"]["template"]["spec"]
+    spark = pod["containers"][1]
+    assert spark["securityContext"]["readOnlyRootFilesystem"]
+    assert "/tmp" in {mount["mountPath"] for mount in spark["volumeMounts"]}  # spark-submit ignores TMPDIR
 
 
+@pytest.mark.connect
+@pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_the_operator_can_use_the_server_beside_it(offline: Runner, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     values = {"spark": {"mode": "sidecar", "cores": 1, "memory": "500m", "sidecar": {"port": port}}}
