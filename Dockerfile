@@ -51,6 +51,8 @@ COPY --from=java /opt/java /opt/java
 COPY --from=python /opt/trimtab /opt/trimtab
 ENV PATH=/opt/trimtab/bin:/opt/java/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV JAVA_HOME=/opt/java
-ENV SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=/opt/cache/spark.jsa -Xlog:cds=off -Xlog:cds+dynamic=off"
+# The archive of classes lies at the address that it was written for. At a random one, the JVM changes half of its pages.
+ENV SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=/opt/cache/spark.jsa -Xlog:cds=off -Xlog:cds+dynamic=off \
+    -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 RUN --mount=type=bind,source=image,target=/build sh /build/warm.sh
 USER 10001:10001

@@ -2,7 +2,7 @@
 # What every stage of the image has: Python, certificates, and the user that the program runs as.
 set -eu
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends ca-certificates libstdc++6 python3 >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ca-certificates libstdc++6 python3 >/dev/null
 
 # By hand: useradd writes the day into /etc/shadow. Java asks for the name of its user, so there must be one.
 echo 'trimtab:x:10001:' >>/etc/group

@@ -4,7 +4,7 @@ set -eu
 here=$(dirname "$0")
 mkdir -p /usr/share/man/man1  # where Java's packages expect to write
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends binutils openjdk-25-jdk-headless >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends binutils openjdk-25-jdk-headless >/dev/null
 
 modules=$(sed 's/ *#.*//; /^$/d' "$here/modules.txt" | paste -sd, -)
 jlink --add-modules "$modules" --strip-debug --compress zip-9 --no-header-files --no-man-pages --output /opt/java

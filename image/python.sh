@@ -6,7 +6,7 @@ set -eu
 lock=$1
 here=$(dirname "$0")
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 
 python3 -m venv /tools
 export PIP_CACHE_DIR=/var/cache/pip  # the Dockerfile keeps it from one build to the next

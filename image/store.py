@@ -1,4 +1,4 @@
-"""Write jars anew without compression: a layer of the image compresses them together, which takes a third off them.
+"""Rewrite jars without compression: a layer of the image compresses them together, which takes a third off them.
 
 python store.py JAR...
 """

@@ -1,8 +1,8 @@
-"""Run a dry cycle on Spark, which needs neither Prometheus nor Kubernetes: a proof that Spark works here.
+"""Run a dry cycle on Spark without Prometheus and Kubernetes, to show that Spark works here.
 
 python warm.py [FOLDER [ARCHIVE]]      FOLDER: for the history of the dry cycle; /tmp/trimtab-warm if not given
-                                       ARCHIVE: file for the classes that the JVM has loaded, which must have been
-                                       started with -XX:+RecordDynamicDumpInfo; needs jcmd beside java
+                                       ARCHIVE: file for the classes that the JVM has loaded; needs a JVM that
+                                       was started with -XX:+RecordDynamicDumpInfo, and jcmd next to java
 """
 
 import subprocess
@@ -18,7 +18,7 @@ folder, archive = [*sys.argv[1:3], None, None][:2]
 
 
 def write_archive(file: str) -> None:
-    """Have Spark's JVM write its classes to a file, while it lives: its end may be cut short."""
+    """Make Spark's JVM write its classes to a file while it runs: its shutdown may be cut short."""
     jvm = SparkContext._gateway.proc.pid  # noqa: SLF001  (no public way to the process)
     jcmd = Path(require_java()).resolve().with_name("jcmd")
     subprocess.run([jcmd, str(jvm), "VM.cds", "dynamic_dump", file], check=True)  # noqa: S603

@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 IMAGE = ROOT / "image"
 PROVE = IMAGE / "prove.sh"
-STEPS = sorted(set(IMAGE.glob("*.sh")) - {PROVE})
+STEPS = sorted(set(IMAGE.glob("*.sh")) - {PROVE, IMAGE / "buildah.sh"})
 FILES = [ROOT / "Dockerfile", ROOT / ".dockerignore", *IMAGE.glob("*.*"), *(ROOT / "examples" / "kind").glob("*.*")]
 KNOWN = {"ARG", "FROM", "RUN", "COPY", "ENV", "LABEL", "USER", "WORKDIR", "ENTRYPOINT"}
 
