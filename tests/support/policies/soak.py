@@ -1,12 +1,13 @@
-"""A soak: hours of a large cluster with faults, in minutes. Real are the API server, the loop, and the brokers' writes.
+"""A soak: hours of a large cluster with faults, in minutes. The API server, the loop and the brokers' writes are real.
 
-The clock of the operator is ours: between two cycles it jumps by a minute, once brokers have done what they can. What
-is measured is drawn from what brokers really serve, and written as a history with its housekeeping.
+The soak sets the operator's clock: between two cycles it jumps by a minute, once brokers have done what they can. The
+load is generated from what brokers really serve. It is written as a history, with the housekeeping of a history.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import math
 import threading
@@ -38,7 +39,9 @@ from trimtab_testbed.servers.kube import ControlPlane
 STEP, HOUR = 20.0, 3600.0
 """Seconds of the operator's clock between two reconciles; three of them make a cycle."""
 GROWTH, NOISE = 0.03, 16 * 2**20
-"""What memory may grow after the first third of a soak: the larger of a ratio of itself, and bytes."""
+"""How much memory may grow after the first third of a soak: a ratio of its size, or bytes, whichever is larger."""
+MOVED = "cluster.ownership_changes._history"
+"""The table of bundles that moved within a day."""
 POLICY = "messaging/main"
 LIMITS = {
     "coolDown": "2m",
@@ -52,7 +55,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class SoakSample:
-    """The process at `minute`. tables: number of entries of each table in memory, by its place."""
+    """The process at `minute`. tables: number of entries of each container in memory, by its path."""
 
     minute: int
     resident: int
@@ -65,7 +68,7 @@ class SoakSample:
 
 @dataclass
 class Soak:
-    """What a soak found. drift: differences between objects, stores and brokers at its end, in words."""
+    """The result of a soak. drift: differences between objects, stores and brokers at its end, as text."""
 
     bundles: int
     samples: list[SoakSample] = field(default_factory=list)
@@ -80,13 +83,13 @@ class Soak:
 
     @property
     def growth(self) -> float:
-        """Bytes by which memory grew after the first third, by its slope."""
+        """Bytes by which memory grew after the first third, by a fitted slope."""
         minutes = [sample.minute for sample in self.steady]
         slope = np.polyfit(minutes, [sample.resident for sample in self.steady], 1)[0]
         return float(slope) * (minutes[-1] - minutes[0])
 
     def problems(self, retention: Retention) -> list[str]:
-        """What is not as it must be; empty for a good soak."""
+        """The failures of the soak; empty if there are none."""
         found, steady, last = list(self.drift), self.steady, self.samples[-1]
         mean = float(np.mean([sample.resident for sample in steady]))
         if self.growth > max(GROWTH * mean, NOISE):
@@ -102,7 +105,7 @@ class Soak:
 
 
 class DrawnSource(StaticSource):
-    """Measures what brokers serve, and writes it as a history. down: whether it answers nothing."""
+    """A source that measures what brokers serve, and writes a history. down: whether it gives no answers."""
 
     def __init__(self, world: SoakWorld, root: Path, retention: Retention) -> None:
         super().__init__(world.load)
@@ -111,7 +114,7 @@ class DrawnSource(StaticSource):
         self._housekeeping = Housekeeping(HistoryDataset(str(root)).of(POLICY), retention)
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        """The load of now, which is kept."""
+        """The current load, which is also written to the history."""
         self._measure(at)
         if self.error is None:
             self._writer.cycle(replace(self.load, now=at))
@@ -119,7 +122,7 @@ class DrawnSource(StaticSource):
         return super().observe(topology, at)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """The load of now."""
+        """The current load."""
         self._measure(at)
         return super().observe_brokers(topology, at)
 
@@ -129,7 +132,7 @@ class DrawnSource(StaticSource):
 
 
 class SoakWorld(BulkEnvironment):
-    """`brokers` times `each` bundles, half of the brokers with twice the load of the others, which swings."""
+    """`brokers` with `each` bundles. Half of the brokers have twice the load of the others, and all load swings."""
 
     def __init__(self, plane: ControlPlane, namespace: str, brokers: int, each: int, seed: int = 1) -> None:
         use = {f"b{k:03d}": 0.6 if k % 2 else 0.3 for k in range(brokers)}
@@ -155,14 +158,14 @@ class SoakWorld(BulkEnvironment):
         return replace(self.load, brokers=replace(self.load.brokers, usage=usage, traffic=traffic), bundles=bundles)
 
     def ready(self, broker: str, *, ready: bool) -> None:
-        """What discovery would write of a broker's pod."""
+        """Write the readiness of a broker's pod, as discovery would."""
         self.rest.patch(self.path("brokers", broker, "status"), {"status": {"ready": ready}})
 
 
 def soak(
     plane: ControlPlane, namespace: str, folder: Path, size: tuple[int, int], hours: float, retention: Retention
 ) -> Soak:
-    """Run one. size: brokers, and bundles of each. folder: for the history."""
+    """Run a soak. size: brokers, and bundles of each. folder: for the history."""
     world = SoakWorld(plane, namespace, *size)
     found = Soak(len(world.load.bundles))
 
@@ -197,7 +200,7 @@ async def _run(world: SoakWorld, found: Soak, source: DrawnSource, proxy: Faulty
         if minute % max(1, minutes // 60) == 0:
             found.samples.append(_sample(world, minute, source))
     _mend(world, source, proxy)
-    for _ in range(12):  # four minutes for what was lost, and what was not confirmed
+    for _ in range(12):  # four minutes for lost brokers and unconfirmed moves
         world.clock += STEP
         await world.loop._reconcile_safely()
         await brokers.quiet()
@@ -212,7 +215,7 @@ async def _run(world: SoakWorld, found: Soak, source: DrawnSource, proxy: Faulty
 
 
 def _fault(world: SoakWorld, source: DrawnSource, proxy: FaultyApi, faults: Counter[str]) -> None:
-    """Let something break, or mend everything, or leave it as it is; all faults are over after some minutes."""
+    """Start a fault, end all faults, or change nothing; every fault ends after some minutes."""
     brokers, draws = world.brokers, world.draws
     assert brokers is not None
     names = world.load.brokers.names
@@ -265,6 +268,7 @@ def _drift(world: SoakWorld, brokers: SoakBrokers) -> Iterator[str]:
 
 def _sample(world: SoakWorld, minute: int, source: DrawnSource) -> SoakSample:
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps free of closed connections is no leak
     status_lines = Path("/proc/self/status").read_text().splitlines()
     resident = next(int(line.split()[1]) * 1024 for line in status_lines if line.startswith("VmRSS"))
     files = source._housekeeping._history.all_files()
@@ -280,7 +284,7 @@ def _sample(world: SoakWorld, minute: int, source: DrawnSource) -> SoakSample:
 
 
 def _tables(name: str, value: Any, depth: int) -> Iterator[tuple[str, int]]:
-    """Every container of ours below `value`, and its length."""
+    """Path and length of every container in our objects below `value`."""
     if isinstance(value, (dict, set, list, deque)):
         yield name, len(value)
     elif depth and type(value).__module__.startswith("trimtab_operator"):
