@@ -260,15 +260,10 @@ def main() -> None:
     before = json.loads(given.json.read_text()) if given.json.exists() else {}
     with tempfile.TemporaryDirectory(prefix="trimtab-calibration-") as folder:
         real = before["real"] if given.lab else play(given.cores, Path(folder), boxed=not given.unboxed)
-    save(real, given.json)
-
-
-def save(real: Trace, file: Path = DATA) -> None:
-    """Write a real run to `file`, and the lab's run of today beside it."""
     scenario = load(str(SCENARIO))
     found = grown(build(scenario, np.random.default_rng(SEED)))
     traces = {"shedder": POLICY_SHEDDER, "grown": found, "real": real, "lab": lab_trace(scenario)}
-    file.write_text(written(traces))
+    given.json.write_text(written(traces))
 
 
 def written(traces: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The lab's side of `calibration.py`: what clients send in each minute, and the trace of a run."""
+"""The lab's part of `calibration.py`: the messages that clients send in each minute, and the trace of a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ import numpy.typing as npt
 
 from trimtab_lab.simulation import Decider, Orders, Scenario, World, build, contender, run
 from trimtab_strategies.model import CPU, ClusterLoad
+
+POLICIES: Mapping[str, Mapping[str, Any]] = {
+    "trim": {},
+    "avg": {
+        "shedder": {"type": "AvgShedder", "avgShedder": {"minRate": 50, "minThroughput": "10Ki", "hitCountLow": 3}},
+        "placement": {"type": "AvgShedder"},
+    },
+}
+"""The strategies that are played on real brokers, by name of the policy. `trim` sets nothing. AvgShedder's own minimum,
+1,000 messages/s, is above the load of this cluster."""
 
 Array = npt.NDArray[np.float64]
 
@@ -37,9 +47,9 @@ def grown(world: World) -> dict[str, float]:
 
 @dataclass
 class Recorder:
-    """A decider that records what it was shown and what another one decided.
+    """A decider that records the snapshots that it gets and the decisions of another decider.
 
-    cpu: percent by round and broker, as measured. rates: messages/s received, likewise. moves: see `lab_trace`.
+    cpu: measured percent by round and broker. rates: received messages/s by round and broker. moves: see `lab_trace`.
     """
 
     inner: Decider

@@ -2,8 +2,7 @@
 
 Each policy plays the scenario of `calibration.py` on a fresh cluster of three real brokers, and the operator records a
 history. Then `trimtab backtest` replays each policy over the history of the other one. What it predicts is compared
-with what the policy really did. Runs and predictions go to docs/data/prediction.json, the histories to the folder. The
-run of the default policy is the one of `calibration.py`, and is saved as such, too.
+with what the policy really did. Runs and predictions go to docs/data/prediction.json.
 
     python benchmarks/prediction.py FOLDER   # 35 minutes, on an otherwise idle machine; continues what was interrupted
 
@@ -22,21 +21,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibration import HISTORY, Trace, play, save
+from calibration import HISTORY, Trace, play
+from calibration_lab import POLICIES
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "prediction.json"
 
 FIGURES = ("moves", "again", "area", "within", "hot", "measured")
 """What is kept of a backtest's row; `Figures` of the backtest says what each one is."""
 
-POLICIES: Mapping[str, Mapping[str, Any]] = {
-    "trim": {},
-    "avg": {
-        "shedder": {"type": "AvgShedder", "avgShedder": {"minRate": 50, "minThroughput": "10Ki", "hitCountLow": 3}},
-        "placement": {"type": "AvgShedder"},
-    },
-}
-"""The strategies of the two policies. AvgShedder's own minimum, 1,000 messages/s, is above the load of this cluster."""
+RECORDED = Path(__file__).parents[1] / "tests" / "lab" / "real-runs"
+"""Archives of the histories. `tests/lab/test_real_runs.py` repeats the predictions with them."""
 
 
 def main() -> None:
@@ -47,16 +41,19 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     traces = {name: _trace(name, given.folder, given.cores) for name in POLICIES}
-    save(traces["trim"])
-    runs = {
-        name: {**{key: trace[key] for key in _KEPT}, "moves": len(trace["moves"])} for name, trace in traces.items()
-    }
+    runs = {name: _told(trace) for name, trace in traces.items()}
     found = [_predicted(given.folder, name, by) for name in POLICIES for by in POLICIES]
     lines = ",\n  ".join(json.dumps(one) for one in found)
+    for name in POLICIES:
+        _run("history", "export", "--dir", str(given.folder / name), str(RECORDED / f"{name}.tar"))
     DATA.write_text(f'{{"runs": {json.dumps(runs)},\n "predictions": [\n  {lines}\n ]}}\n')
 
 
-_KEPT = ("finished", "load", "boxed", "machine_cores", "acked", "errors", "bundles")
+def _told(trace: Trace) -> Mapping[str, Any]:
+    """What the page says of a run. first: seconds from the policy to its first move."""
+    kept = ("finished", "load", "boxed", "machine_cores", "acked", "received", "errors", "bundles")
+    moves = [move["at"] for move in trace["moves"]]
+    return {**{key: trace[key] for key in kept}, "moves": len(moves), "first": min(moves, default=None)}
 
 
 def _trace(name: str, folder: Path, cores: float) -> Trace:
@@ -87,9 +84,13 @@ def _predicted(folder: Path, name: str, by: str) -> Mapping[str, Any]:
 
 
 def _backtest(history: Path, manifest: Path) -> Any:
-    command = [sys.executable, "-m", "trimtab_operator", "backtest", "--history", str(history)]
-    told = subprocess.run([*command, "--policy", str(manifest), "-o", "json"], stdout=subprocess.PIPE, check=True)
-    return json.loads(told.stdout)
+    return json.loads(_run("backtest", "--history", str(history), "--policy", str(manifest), "-o", "json"))
+
+
+def _run(*command: str) -> str:
+    """Output of the command line."""
+    told = subprocess.run([sys.executable, "-m", "trimtab_operator", *command], stdout=subprocess.PIPE, check=True)
+    return told.stdout.decode()
 
 
 def _manifest(name: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Figures of the calibration: docs/data/calibration.json, and what follows from it for the lab's constants."""
+"""Figures of the calibration: docs/data/calibration.json, and what it says about the lab's constants."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from trimtab_lab.simulation.world import CORE
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 DATA = ROOT / "docs" / "data" / "calibration.json"
+PREDICTIONS = DATA.with_name("prediction.json")
 SCENARIO = ROOT / "benchmarks" / "calibration.yaml"
 
 REAL_STEP, LAB_STEP = 10.0, 60.0
-"""Seconds of a step of a trace."""
+"""Seconds of a step in each trace."""
 
 FULL = 90.0
 """Percent of CPU from which a broker may be at its limit, so that its CPU says nothing about its work."""
@@ -33,14 +34,21 @@ _P95 = 1.645
 
 @cache
 def data() -> Mapping[str, Any]:
-    """Both traces."""
+    """The recorded file, with both traces."""
     found: Mapping[str, Any] = json.loads(DATA.read_text())
     return found
 
 
 @cache
+def predictions() -> Mapping[str, Any]:
+    """What `benchmarks/prediction.py` found."""
+    found: Mapping[str, Any] = json.loads(PREDICTIONS.read_text())
+    return found
+
+
+@cache
 def scenario() -> Scenario:
-    """The scenario of both."""
+    """The scenario of both traces."""
     return load(str(SCENARIO))
 
 
@@ -72,7 +80,7 @@ class Points:
 
 
 def points(traces: Mapping[str, Any]) -> Points:
-    """Every minute of every real broker but those in which bundles moved: then clients reconnect and catch up."""
+    """Every minute of every real broker, except those with moves, after which clients reconnect and catch up."""
     real = traces["real"]
     cpu, rates = (minutes(values(real[what]), REAL_STEP) for what in ("cpu", "rates"))
     moving = {int(move["at"] // 60) for move in real["moves"]}
@@ -103,7 +111,7 @@ class CpuCurve(NamedTuple):
 
 
 def fitted(found: Points) -> CpuCurve:
-    """The curve with the least squares, of bundles that did not grow. Idle brokers tell what one without load takes."""
+    """The least-squares curve of bundles that did not grow. Idle brokers show what one without load takes."""
     quiet = found.rates < 1
     idle = float(np.median(found.cpu[quiet])) / 100
     telling = ~quiet & ~found.grown & (found.cpu < FULL) & (found.cpu > 100 * idle + 1)
@@ -112,7 +120,7 @@ def fitted(found: Points) -> CpuCurve:
 
 
 def _through(rates: FloatArray, own: FloatArray, exponent: float, idle: float) -> tuple[CpuCurve, float]:
-    """The best curve of an exponent, and the sum of its squared errors."""
+    """The best curve for an exponent, and the sum of its squared errors."""
     shape = rates**exponent
     factor = float((shape * own).sum() / (shape**2).sum())
     error = float(((factor * shape - own) ** 2).sum())
@@ -120,9 +128,9 @@ def _through(rates: FloatArray, own: FloatArray, exponent: float, idle: float) -
 
 
 def growth(traces: Mapping[str, Any]) -> float:
-    """Exponent with which the work of the bundle that grew follows its messages; NaN if no minute tells.
+    """Exponent with which the work of the bundle that grew follows its messages; NaN if no minute shows it.
 
-    The work of its broker follows from its CPU by the curve. The other bundles there cost what they did before.
+    The curve gives the work of its broker from that broker's CPU. The other bundles there cost what they did before.
     """
     found, about = points(traces), traces["grown"]
     curve = fitted(found)

@@ -19,6 +19,7 @@ from calibration_figures import (
     lab_gaps,
     minutes,
     points,
+    predictions,
     real_gaps,
     scenario,
     values,
@@ -29,7 +30,7 @@ from trimtab_lab.simulation.realism import Batching
 from trimtab_strategies.model.cluster_load import FloatArray
 
 RANKS = ("busiest", "middle", "idlest")
-"""The brokers of a minute by their messages/s. Both sides are compared by rank, as idle brokers are alike."""
+"""The brokers of a minute by their messages/s. Both sides are compared by rank, because idle brokers are alike."""
 
 
 def page() -> str:
@@ -46,6 +47,8 @@ def page() -> str:
         AVERAGE=f"{real['load']:g}",
         MACHINE=str(real["machine_cores"]),
         CONDITIONS=_conditions(),
+        PREDICTIONS=_predictions(),
+        RUNS=wrapped(" ".join(_run_of(name, run) for name, run in predictions()["runs"].items())),
     )
 
 
@@ -57,9 +60,9 @@ _SCENARIO = (
 _RUN = (
     "**The real run** finished on {finished} (UTC): Pulsar 4.0.8 with the modular load manager, each broker in a"
     " control group of {cores:g} cores. The load ran for a minute before the policy was applied. CPU comes from the"
-    " kernel, owners from the admin REST twice a second, gaps from the producers and consumers: the longest silence of"
-    " a bundle's topic within 2 s of its new owner, less the usual time between two messages. {acked:,} messages were"
-    " acknowledged, {errors} sends failed, {unread} messages were not read."
+    " kernel, and owners from the admin REST API twice a second. Gaps come from the producers and consumers: the"
+    " longest silence of a bundle's topic within 2 s of its new owner, less the usual time between two messages."
+    " {acked:,} messages were acknowledged, {errors} sends failed, {unread} messages were not read."
 )
 
 
@@ -120,7 +123,7 @@ def _move_rows() -> Iterator[tuple[str, str, str]]:
         counts = [sum(low <= move["at"] < high for move in moves) for moves in sides]
         yield (f"moves {words} the change", str(counts[0]), str(counts[1]))
     share = [sum(move["rate"] for move in moves if move["at"] < changed) for moves in sides]
-    yield ("messages/s that they carry, before the change", f"{share[0]:.0f}", f"{share[1]:.0f}")
+    yield ("messages/s that these moves carry, before the change", f"{share[0]:.0f}", f"{share[1]:.0f}")
     received = real_gaps("receive")
     for words, of, lab in (("producers", real_gaps(), lab_gaps()), ("consumers", received, lab_gaps())):
         yield (f"gap of {words}, median", f"{of.median:.2f} s", f"{lab.median:.2f} s")
@@ -158,12 +161,43 @@ def _short() -> str:
     return table("what | real brokers | the lab", rows)
 
 
+def _predictions() -> str:
+    """What a backtest of each history said, beside what really happened; the same policy last."""
+    found = sorted(predictions()["predictions"], key=lambda one: one["policy"] == one["history"])
+    rows = [
+        (
+            _NAMES[one["policy"]],
+            _NAMES[one["history"]],
+            *(f"{one['predicted'][key]:.{digits}f} / {one['measured'][key]:.{digits}f}" for key, digits in _COMPARED),
+            f"{one['predicted']['measured']:.0%}",
+        )
+        for one in found
+    ]
+    return table(
+        "policy | history of | moves | points apart, mean | 95 % of the time within | hot minutes | measured", rows
+    )
+
+
+def _run_of(name: str, run: Mapping[str, Any]) -> str:
+    """A sentence on a run."""
+    return (
+        f"{_NAMES[name]}'s run finished on {run['finished']} (UTC) at load average {run['load']:.1f}: {run['moves']}"
+        f" moves, the first one {run['first']:.0f} s after the policy was applied; {run['acked']:,} messages were"
+        f" acknowledged, and {run['errors']} sends failed."
+    )
+
+
+_NAMES = {"trim": "Trim", "avg": "AvgShedder"}
+_COMPARED = (("moves", 0), ("area", 1), ("within", 1), ("hot", 1))
+"""Figures of a prediction, with their digits."""
+
+
 def _both_moves() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     return data()["real"]["moves"], data()["lab"]["moves"]
 
 
 def _seconds(moves: list[Mapping[str, Any]]) -> str:
-    """When the first of `moves` landed, in words."""
+    """When the first of `moves` landed, as text."""
     return f"{moves[0]['at']:.0f} s" if moves else "never"
 
 
@@ -191,7 +225,7 @@ def _batching() -> Batching:
 
 
 def _conditions() -> str:
-    """What the policy said while it waited and when it acted: the condition Balanced, once for each minute."""
+    """The messages of the policy's condition Balanced while it waited and when it acted, each change once."""
     rows, last = [], ""
     for said in data()["real"]["conditions"]:
         words = f"{said['reason']}: {said['message']}"
